@@ -1,0 +1,68 @@
+# make demo | test | lint | docs | bench | gpu: the only commands anyone needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint docs bench gpu clean
+
+demo: $(VENV)/.example
+	@echo "== tuning examples/cifar_cnn.py (some minutes; every number is measured on this machine)"
+	$(BIN)/overdrive tune --contract statistical --budget 8m examples/cifar_cnn.py
+	@echo "== the same script, whole, under the plan that was found"
+	$(BIN)/overdrive run examples/cifar_cnn.py
+
+test: $(VENV)/.test
+	@echo "== running the tests (about 15 minutes on 2 cores)"
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/build.py
+	@echo "== open site/index.html"
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py
+
+# One command for a machine with a GPU, under 10 minutes. It uses the machine's own PyTorch.
+gpu:
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py
+
+$(VENV)/.venv:
+	@echo "== making a virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# PyTorch is a big download where no wheel is at hand; everything else is small.
+$(VENV)/.example: $(VENV)/.venv pyproject.toml constraints.txt
+	@echo "== installing Overdrive, PyTorch and what the examples need"
+	$(PIP) -e ".[example]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
+	@echo "== installing Overdrive and what the tests need"
+	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	@echo "== installing the linters"
+	$(PIP) -e ".[test,lint]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.venv pyproject.toml constraints.txt
+	@echo "== installing the documentation's builder"
+	$(PIP) -e ".[docs]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	@echo "== installing the peers that Overdrive is compared with"
+	$(PIP) -e ".[test,peers]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) site build

@@ -1,0 +1,55 @@
+"""Writing a file whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that at any moment, even in a crash, the old or the new one is there, whole.
+
+    Raises:
+        OSError: it cannot be written; the old file is untouched, and no other file is left.
+    """
+    target = Path(os.path.realpath(path))  # a link stays a link
+    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            mode = target.stat().st_mode & 0o777
+        except FileNotFoundError:
+            mode = None
+        # Opened this way rather than by `tempfile`, whose files nobody else may read, whatever the umask.
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            if mode is not None:
+                os.chmod(draft, mode)
+            file.write(text.encode("utf-8", "backslashreplace"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except OSError as error:
+        _remove(draft)
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    except BaseException:
+        _remove(draft)
+        raise
+    _sync_folder(target.parent)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name outlive a power cut, on file systems that can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

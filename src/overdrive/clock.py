@@ -1,0 +1,34 @@
+"""Counts training steps in programs with one optimizer or several."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+# A leading optimizer that is silent for this many steps of others has been replaced (a second phase).
+_PATIENCE = 16
+
+
+class Clock:
+    """One training step is one step of the leading optimizer: the first that stepped, as long as it goes on.
+
+    So a GAN's pair of steps (discriminator, generator) is one step of training, and a program that
+    makes a new optimizer for a second phase goes on being counted.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._leader: weakref.ref[Any] | None = None
+        self._others = 0
+
+    def tick(self, optimizer: Any) -> bool:
+        """Tell that `optimizer` stepped; True where this completes a training step."""
+        leader = self._leader() if self._leader else None
+        if leader is None or (leader is not optimizer and self._others >= _PATIENCE):
+            self._leader = weakref.ref(optimizer)
+        elif leader is not optimizer:
+            self._others += 1
+            return False
+        self._others = 0
+        self.steps += 1
+        return True

@@ -1,0 +1,80 @@
+"""What a tune has established so far, kept in the ledger so that a tune that was killed goes on from there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import Any
+
+from overdrive.contract import Contract
+from overdrive.evidence.speed import Pair, Verdict
+from overdrive.facts import Facts
+from overdrive.interval import Interval
+from overdrive.ledger import Ledger
+from overdrive.machine.inventory import fingerprint
+from overdrive.program import Program
+from overdrive.trials.duel import Duel, Side
+from overdrive.trials.order import Ending, Order, Trace
+
+
+class Memory:
+    """One tune's place in the ledger: the same program, arguments, contract, machine and versions."""
+
+    def __init__(self, ledger: Ledger, program: Program, contract: Contract) -> None:
+        self._ledger = ledger
+        parts = (program.identity(), str(contract), fingerprint())
+        self.key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        self._known = ledger.recall(self.key, "duel")
+
+    @property
+    def resumes(self) -> bool:
+        return bool(self._known)
+
+    def duel(self, name: str, old: Order, new: Order) -> Duel | None:
+        data = self._known.get(name)
+        return restore_duel(data, old, new) if data else None
+
+    def remember_duel(self, name: str, duel: Duel) -> None:
+        self._ledger.remember(self.key, "duel", name, store_duel(duel))
+
+    def finished(self, result: dict[str, Any]) -> None:
+        """The tune is complete: keep its result on record, and let the next tune start afresh."""
+        self._ledger.forget(self.key)
+        self._ledger.remember(self.key, "result", result.get("date", ""), result)
+
+
+def store_duel(duel: Duel) -> dict[str, Any]:
+    data = {name: value for name, value in vars(duel).items() if name not in ("old", "new")}
+    return {
+        name: [asdict(pair) for pair in value]
+        if name == "pairs"
+        else asdict(value)
+        if hasattr(value, "__dataclass_fields__")
+        else value
+        for name, value in data.items()
+    }
+
+
+def restore_duel(data: dict[str, Any], old: Order, new: Order) -> Duel:
+    def made(kind: Any, name: str) -> Any:
+        return kind(**data[name]) if data.get(name) is not None else None
+
+    return Duel(
+        old,
+        new,
+        pairs=[Pair(**pair) for pair in data["pairs"]],
+        verdict=Verdict(data["verdict"]),
+        interval=made(Interval, "interval"),
+        old_side=made(Side, "old_side"),
+        new_side=made(Side, "new_side"),
+        old_trace=_trace(data["old_trace"]),
+        new_trace=_trace(data["new_trace"]),
+        old_facts=Facts.from_dict(data["old_facts"]) if data["old_facts"] else None,
+        new_facts=Facts.from_dict(data["new_facts"]) if data["new_facts"] else None,
+        ending=made(Ending, "ending"),
+        old_ending=made(Ending, "old_ending"),
+    )
+
+
+def _trace(data: dict[str, Any] | None) -> Trace | None:
+    return Trace.from_report(data) if data else None

@@ -1,0 +1,126 @@
+"""`overdrive run`: the whole program under a plan, with the output, files and exit code of `python SCRIPT`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from overdrive.launch import end_as_python_would, execute
+from overdrive.plan import Plan, write_atomically
+from overdrive.program import Program, ProgramError
+from overdrive.recording import Recorder
+from overdrive.session import Chosen, Session, environment_for
+from overdrive.techniques.catalogue import catalogue
+
+_READY = "OVERDRIVE_ENVIRONMENT_READY"
+
+
+def say(text: str) -> None:
+    print(f"overdrive: {text}", file=sys.stderr)
+
+
+def announce(name: str, reason: str) -> None:
+    say(f"left out {name}: {reason}")
+
+
+def read_plan(path: Path, program: Program) -> Plan:
+    """
+    Raises:
+        PlanError: the plan cannot be used.
+        OSError: it cannot be read.
+    """
+    plan = Plan.load(path, catalogue())
+    if plan.program != program.name:
+        say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
+    return plan
+
+
+def prepare_environment(techniques: list[Chosen]) -> None:
+    """Start this very command again with the variables that must be there before the process starts."""
+    needed = environment_for(techniques)
+    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
+    if os.environ.pop(_READY, None) or not missing:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
+
+
+def _interpreter_flags() -> list[str]:
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def run(program: Program, techniques: list[Chosen], plan_name: str | None, record: Path | None) -> int:
+    """Run it, and return the exit code that Python would have given."""
+    recorder = Recorder(losses=record is not None)
+    process = os.getpid()
+    code = 0
+    session = Session(techniques, [recorder], announce)
+    failure: BaseException | None = None
+    try:
+        with session:
+            execute(program)
+    except ProgramError as error:
+        say(str(error))
+        return 2
+    except BaseException as error:
+        failure = error
+    if os.getpid() != process:  # a fork of the program that came back up here
+        os._exit(0 if failure is None else 1)
+    if record is not None:
+        _write_record(record, program, recorder, session, failure)
+    if not isinstance(failure, (SystemExit, type(None))):
+        code = end_as_python_would_after(failure, recorder, session, plan_name)
+    else:
+        code = end_as_python_would(failure) if failure else 0
+        say(summary(recorder, session, plan_name))
+    return code
+
+
+def end_as_python_would_after(
+    failure: BaseException, recorder: Recorder, session: Session, plan_name: str | None
+) -> int:
+    """The program's own traceback stands last, as under Python; our line comes before it."""
+    say(summary(recorder, session, plan_name))
+    return end_as_python_would(failure)
+
+
+def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
+    steps = recorder.clock.steps
+    if not steps:
+        return "no training step of PyTorch was seen in this program"
+    rate = recorder.samples_per_second()
+    pace = recorder.seconds_per_step()
+    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} steps/s" if pace else ""
+    if plan_name is None:
+        under = "no plan"
+    else:
+        under = f"{plan_name} ({', '.join(session.active) or 'nothing to apply'})"
+    return f"{steps:,} steps{speed}, {under}"
+
+
+def _write_record(
+    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
+) -> None:
+    record: dict[str, Any] = {
+        "program": program.command(),
+        "steps": recorder.clock.steps,
+        "samples": recorder.samples,
+        "samples_per_s": recorder.samples_per_second(),
+        "seconds_per_step": recorder.seconds_per_step(),
+        "losses": [[loss.hex() for loss in step] for step in recorder.losses()],
+        "parameters": recorder.parameters_hash(),
+        "techniques": session.active,
+        "left_out": session.seams.left_out,
+        "error": type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
+    }
+    try:
+        write_atomically(path, json.dumps(record, indent=1) + "\n")
+    except OSError as error:
+        say(f"the record could not be written to {path}: {error.strerror}")

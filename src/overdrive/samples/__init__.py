@@ -1,0 +1,14 @@
+"""Samples of deterministic data sets, decoded once and kept: proof, fingerprint, store and serving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Set by a trial, whose watchdog would take a long fill for a hang: (samples done, samples in all).
+on_progress: Callable[[int, int], None] | None = None
+
+
+def progress(done: int, total: int) -> None:
+    """Tell whoever waits that a fill goes on."""
+    if on_progress is not None:
+        on_progress(done, total)

@@ -1,0 +1,146 @@
+"""The files that a data set is made of: those its attributes name, and those it is seen to open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+
+# Listing takes about 3 µs a file: 0.6 s for this many. Past it a data set is kept for one process only.
+_MOST_FILES = 200_000
+_LONGEST_PATH = 4096
+_NEVER_LISTED = frozenset(("__pycache__", ".git"))
+# In a long list of texts this many are tried; where none is a path, the others are taken for none either.
+_TRIED = 64
+_LONG_LIST = 1000
+_LIBRARIES = tuple(
+    folder + os.sep
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for folder in {sysconfig.get_path(name), os.path.realpath(sysconfig.get_path(name))}
+)
+_NO_DATA = ("/proc/", "/sys/", "/dev/")
+
+Stat = tuple[int, int]  # size in bytes, modification time in nanoseconds
+
+
+class Files:
+    """Paths with size and modification time: existing ones among the texts that were noted."""
+
+    def __init__(self, besides: str) -> None:
+        self._besides = os.path.realpath(besides)  # our own cache is nobody's data
+        self._stats: dict[str, Stat] = {}
+        self._folders: dict[str, list[tuple[str, int, int]]] = {}
+        self.too_many = False
+
+    def note(self, text: str) -> None:
+        """Remember it if it is the path of a file or folder."""
+        if not text or len(text) > _LONGEST_PATH or "\0" in text or text in self._stats:
+            return
+        try:
+            found = os.stat(text)
+        except (OSError, ValueError):
+            return
+        if stat.S_ISREG(found.st_mode):
+            self._stats[text] = (found.st_size, found.st_mtime_ns)
+        elif stat.S_ISDIR(found.st_mode):
+            path = os.path.realpath(text)
+            if path not in self._folders and not self.too_many:
+                self._folders[path] = []
+                self._list(path, self._folders[path])
+
+    def note_all(self, texts: list[str]) -> None:
+        if len(texts) > _LONG_LIST and not any(map(_exists, texts[:: len(texts) // _TRIED])):
+            return
+        for text in texts:
+            self.note(text)
+
+    def _list(self, top: str, found: list[tuple[str, int, int]]) -> None:
+        pending = [top]
+        while pending and not self.too_many:
+            try:
+                entries = list(os.scandir(pending.pop()))
+            except OSError:
+                continue
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in _NEVER_LISTED and entry.path != self._besides:
+                            pending.append(entry.path)
+                    else:
+                        status = entry.stat()
+                        found.append((entry.path, status.st_size, status.st_mtime_ns))
+            self.too_many = len(found) > _MOST_FILES
+        found.sort()
+
+    def text(self) -> str:
+        """All of it, the same for the same files."""
+        alone = sorted((os.path.abspath(path), *status) for path, status in self._stats.items())
+        return repr((alone, sorted(self._folders.items())))
+
+    def uncovered(self, paths: set[str]) -> list[str]:
+        """Those of the paths that are not among these files."""
+        known = {os.path.realpath(path) for path in self._stats}
+        for listing in self._folders.values():
+            known.update(path for path, _, _ in listing)
+        return sorted(path for path in paths if path not in known)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return len(text) <= _LONGEST_PATH and os.path.exists(text)
+    except ValueError:
+        return False
+
+
+class _Watch:
+    """What the audit hook looks at. A hook cannot be removed: there is one a process, gated by `thread`."""
+
+    installed = False
+    thread: int | None = None
+    opened: set[str | bytes] = set()  # noqa: RUF012  # one a process, like the hook
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if _Watch.thread is None or event != "open" or _Watch.thread != threading.get_ident():
+        return
+    path, _, flags = arguments[:3]
+    reads = isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY
+    if reads and isinstance(path, (str, bytes)):
+        _Watch.opened.add(path)
+
+
+@contextlib.contextmanager
+def watching_opened() -> Iterator[set[str]]:
+    """Collects the real paths of files that this thread opens for reading inside; filled in at the end."""
+    if not _Watch.installed:
+        sys.addaudithook(_hook)
+        _Watch.installed = True
+    paths: set[str] = set()
+    before = _Watch.thread, _Watch.opened
+    _Watch.thread, _Watch.opened = threading.get_ident(), set()
+    try:
+        yield paths
+    finally:
+        opened = _Watch.opened
+        _Watch.thread, _Watch.opened = before
+        for path in map(os.fsdecode, opened):
+            real = os.path.realpath(path)
+            if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
+                paths.add(real)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python or an installed package."""
+    return path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path
+
+
+def stats_of(paths: list[str]) -> list[tuple[str, int, int]] | None:
+    """Path, size and modification time of each; None where one is gone."""
+    try:
+        return [(path, (status := os.stat(path)).st_size, status.st_mtime_ns) for path in paths]
+    except OSError:
+        return None

@@ -1,0 +1,134 @@
+"""Notices quickly that a data set which was fingerprinted has been changed since."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+# Arrays up to here are summed each time (1 ms); larger ones when that takes under 2 % of the time since
+# the last look, so that `next(iter(loader))` in every step does not read the whole data set every step.
+_ALWAYS_SUMMED = 8 << 20
+_SHARE_OF_TIME = 50.0
+
+
+class Watch:
+    """What was seen of objects, containers and arrays, and whether it still is so.
+
+    A change that leaves everything equal may be reported as one (a number replaced by an equal
+    number): the caller then takes a fingerprint, which decides.
+    """
+
+    def __init__(self) -> None:
+        self._spaces: list[tuple[Mapping[str, Any], list[Any], list[int]]] = []
+        self._names: list[tuple[Mapping[str, Any], str, Any]] = []
+        self._plain: list[tuple[Any, Any]] = []
+        self._items: list[tuple[Any, list[Any], list[int]]] = []
+        self._digests: list[tuple[Callable[[], str], list[str]]] = []
+        self._alive: list[Any] = []  # an id says nothing once its object is gone
+        self._tensors: list[tuple[Any, int]] = []
+        self._arrays: list[tuple[Any, tuple[Any, ...]]] = []
+        self._bytes = 0
+        self._summing_seconds = 0.0
+        self._summed_at = time.monotonic()
+
+    def space(self, space: Mapping[str, Any]) -> None:
+        """An object's attributes."""
+        values = list(space.values())
+        self._spaces.append((space, list(space), list(map(id, values))))
+        self._alive.append(values)
+
+    def name(self, space: Mapping[str, Any], name: str) -> None:
+        """One global that a function refers to, or one attribute of a class."""
+        self._names.append((space, name, space.get(name)))
+
+    def plain(self, container: Any) -> None:
+        """A list or the like of plain values, in at most three levels. A compare takes 10 ns an item."""
+        self._plain.append((container, _copied(container)))
+
+    def items(self, container: Any) -> None:
+        """A list or dict whose values have been looked at one by one."""
+        self._items.append((container, *_items(container)))
+        self._alive.append(list(container.values()) if isinstance(container, dict) else list(container))
+
+    def array(self, array: Any) -> None:
+        """A numpy array. Its content is summed: 10 GB a second."""
+        self._bytes += array.nbytes
+        began = time.perf_counter()
+        self._arrays.append((array, _sum(array)))
+        self._summing_seconds += time.perf_counter() - began
+
+    def tensor(self, tensor: Any) -> None:
+        self._tensors.append((tensor, tensor._version))
+
+    def digest(self, thing: Any, take: Callable[[], str]) -> None:
+        """Any other object, by a digest that `seal` takes."""
+        self._alive.append(thing)
+        self._digests.append((take, []))
+
+    def seal(self) -> None:
+        """Take the digests that are still to be taken."""
+        for take, before in self._digests:
+            before[:] = before or [take()]
+
+    def touched(self) -> bool:
+        """Whether an object's attributes were set, or a tensor written to. Takes about a microsecond each."""
+        for space, names, places in self._spaces:
+            if list(map(id, space.values())) != places or list(space) != names:
+                return True
+        return any(tensor._version != version for tensor, version in self._tensors)
+
+    def changed(self) -> bool:
+        """`touched`, and containers, globals and arrays as well: 5 ms for 50,000 paths."""
+        if self.touched():
+            return True
+        if any(space.get(name) is not value for space, name, value in self._names):
+            return True
+        if any(bool(container != copy) for container, copy in self._plain):
+            return True
+        if any(_items(container) != (keys, places) for container, keys, places in self._items):
+            return True
+        if any(before and take() != before[0] for take, before in self._digests):
+            return True
+        return self._arrays_changed()
+
+    def _arrays_changed(self) -> bool:
+        now = time.monotonic()
+        due = now - self._summed_at > _SHARE_OF_TIME * self._summing_seconds
+        if self._bytes > _ALWAYS_SUMMED and not due:
+            return False
+        self._summed_at = now
+        return any(_sum(array) != before for array, before in self._arrays)
+
+
+def _items(container: Any) -> tuple[list[Any], list[int]]:
+    if isinstance(container, dict):
+        return list(container), list(map(id, container.values()))
+    return [], list(map(id, container))
+
+
+_CONTAINERS = frozenset((list, tuple, dict, set))
+
+
+def _copied(container: Any) -> Any:
+    """A copy down to the values that cannot change."""
+    if isinstance(container, dict):
+        return {key: _copied(value) for key, value in container.items()}
+    if isinstance(container, (list, tuple)) and not _CONTAINERS.isdisjoint(map(type, container)):
+        return type(container)(map(_copied, container))
+    if isinstance(container, (list, set, bytearray)):
+        return container.copy()
+    return container
+
+
+def _sum(array: Any) -> tuple[Any, ...]:
+    """Sum and exclusive or of the content as whole numbers: any one bit changes both."""
+    if array.dtype.hasobject:
+        return (array.shape, list(map(id, array.ravel().tolist())))
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = flat[: len(flat) // 8 * 8].view(np.uint64)
+    rest = flat[len(whole) * 8 :].tobytes()
+    total = (int(whole.sum(dtype=np.uint64)), int(np.bitwise_xor.reduce(whole))) if len(whole) else (0, 0)
+    return (array.dtype.str, array.shape, *total, rest)

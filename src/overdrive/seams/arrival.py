@@ -1,0 +1,64 @@
+"""Tells when the program imports a framework, so that Overdrive never has to import it first.
+
+`overdrive run` on a script without torch must not pay for torch; and a technique must be in place
+before the script's first use of the framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+class Arrival(MetaPathFinder):
+    """Calls `arrived` right after the top-level module `name` has been imported, once."""
+
+    def __init__(self, name: str, arrived: Callable[[], None]) -> None:
+        self._name = name
+        self._arrived = arrived
+        self._looking = False
+
+    def watch(self) -> None:
+        """Call at once where the module is there already, else wait for its import."""
+        if self._name in sys.modules:
+            self._arrived()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def stop(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name or self._looking:
+            return None
+        self._looking = True  # find_spec below comes back here
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._looking = False
+        if spec is not None and spec.loader is not None:
+            _call_after_execution(spec.loader, self)
+        return spec
+
+    def finished(self) -> None:
+        self.stop()
+        self._arrived()
+
+
+def _call_after_execution(loader: Loader, arrival: Arrival) -> None:
+    """Wrap this one loader instance's exec_module; the instance serves only this import."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # type: ignore[method-assign]  # the class's own method shows again
+        execute(module)
+        arrival.finished()
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,0 +1,163 @@
+"""The places where a running program can be observed and altered, whatever its framework.
+
+A framework's seams publish here; techniques and observers subscribe. A subscriber that fails is
+dropped together with its technique, by name and with the reason: it never fails the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+OBSERVER = "observer"  # the owner's name of subscribers that only watch
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    owner: str  # the technique it belongs to, or OBSERVER
+    act: Callable[..., Any]
+
+
+class Point:
+    """A place in the program's run that subscribers wait for."""
+
+    def __init__(self, hub: Seams) -> None:
+        self.hub = hub
+        self.subscribers: list[Subscriber] = []
+
+    def subscribe(self, act: Callable[..., Any]) -> None:
+        self.subscribers.append(Subscriber(self.hub.owner, act))
+
+    def unsubscribe(self, act: Callable[..., Any]) -> None:
+        self.subscribers = [each for each in self.subscribers if each.act != act]
+
+    def techniques(self) -> list[str]:
+        """The subscribing techniques (not the observers), each once."""
+        return list(dict.fromkeys(each.owner for each in self.subscribers if each.owner != OBSERVER))
+
+
+class Event(Point):
+    """Something happened; subscribers are told, and what they return is ignored."""
+
+    def publish(self, *subject: Any) -> None:
+        for subscriber in tuple(self.subscribers):
+            try:
+                with self.hub.owned_by(subscriber.owner):
+                    subscriber.act(*subject)
+            except Exception as error:
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+
+
+class Transform(Point):
+    """Something passes through; each subscriber may hand on another thing in its place."""
+
+    def apply(self, thing: Any) -> Any:
+        for subscriber in tuple(self.subscribers):
+            try:
+                thing = subscriber.act(thing)
+            except Exception as error:
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+        return thing
+
+
+class Around(Point):
+    """A call; each subscriber may act before and after it, and change what goes in and comes out.
+
+    A subscriber is `act(subject, call, *args, **kwargs)`. An error that `call` itself raised is the
+    program's own and passes; any other is the subscriber's, which is dropped, and the call is made without it.
+    """
+
+    def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for subscriber in tuple(self.subscribers):
+            call = self._guarded(subscriber, subject, call)
+        return call(*args, **kwargs)
+
+    def _guarded(self, subscriber: Subscriber, subject: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            outcome: dict[str, Any] = {}
+
+            def inner(*inner_args: Any, **inner_kwargs: Any) -> Any:
+                try:
+                    outcome["result"] = call(*inner_args, **inner_kwargs)
+                except BaseException as error:
+                    outcome["error"] = error
+                    raise
+                return outcome["result"]
+
+            try:
+                return subscriber.act(subject, inner, *args, **kwargs)
+            except Exception as error:
+                if error is outcome.get("error"):
+                    raise
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+                return outcome["result"] if "result" in outcome else call(*args, **kwargs)
+
+        return guarded
+
+
+class Seams:
+    """All points of one session, and the record of which techniques had to be left out."""
+
+    def __init__(self, on_left_out: Callable[[str, str], None] | None = None) -> None:
+        self.owner = "session"
+        self.left_out: dict[str, str] = {}
+        self._on_left_out = on_left_out
+        self._undos: list[tuple[str, Callable[[], None]]] = []
+
+        self.framework_arrived = Event(self)  # () the framework has just been imported
+        self.optimizer_made = Event(self)  # (optimizer, models) parameters and their modules are known
+        self.step_begins = Event(self)  # (optimizer)
+        self.step_ends = Event(self)  # (optimizer) the clock of everything
+        self.model_called = Around(self)  # (module) outermost call; may alter its arguments and its result
+        self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
+        self.backward_done = Event(self)  # (loss)
+        self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches
+        self.batch_fetched = Event(self)  # (loader, batch, seconds waited)
+        self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
+
+    @contextmanager
+    def owned_by(self, owner: str) -> Iterator[None]:
+        """Subscriptions and undos made inside belong to `owner`."""
+        before, self.owner = self.owner, owner
+        try:
+            yield
+        finally:
+            self.owner = before
+
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """`undo` is called when the owner is left out, or when the session ends."""
+        self._undos.append((self.owner, undo))
+
+    def points(self) -> list[Point]:
+        return [thing for thing in vars(self).values() if isinstance(thing, Point)]
+
+    def leave_out(self, owner: str, reason: str) -> None:
+        """Drop everything that belongs to `owner`, undo what it did, and say so once."""
+        for point in self.points():
+            point.subscribers = [each for each in point.subscribers if each.owner != owner]
+        self._undo(lambda name: name == owner)
+        if owner not in self.left_out:
+            self.left_out[owner] = reason
+            if self._on_left_out:
+                self._on_left_out(owner, reason)
+
+    def close(self) -> None:
+        """Undo everything, last first, and forget all subscribers."""
+        self._undo(lambda name: True)
+        for point in self.points():
+            point.subscribers = []
+
+    def _undo(self, belongs: Callable[[str], bool]) -> None:
+        due = [undo for owner, undo in reversed(self._undos) if belongs(owner)]
+        self._undos = [(owner, undo) for owner, undo in self._undos if not belongs(owner)]
+        for undo in due:
+            undo()
+
+
+def reason_of(error: BaseException) -> str:
+    """An error as a reason in one line: its type and the first line of its message."""
+    first = str(error).strip().split("\n", 1)[0]
+    name = type(error).__name__
+    return first if name == "CannotInstall" else f"{name}: {first}" if first else name

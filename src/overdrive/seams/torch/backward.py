@@ -1,0 +1,29 @@
+"""Seam *loss sent backward*: `Tensor.backward` and `torch.autograd.backward` (the first calls the second)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.torch.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if not hub.loss_backward.subscribers and not hub.backward_done.subscribers:
+        return []
+    run = torch.autograd.backward
+
+    @functools.wraps(run)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(tensors, torch.Tensor):
+            run(hub.loss_backward.apply(tensors), *args, **kwargs)
+        else:
+            run(tuple(hub.loss_backward.apply(tensor) for tensor in tensors), *args, **kwargs)
+        hub.backward_done.publish(tensors)
+
+    patches.replace(torch.autograd, "backward", backward)
+    return []

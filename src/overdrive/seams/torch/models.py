@@ -1,0 +1,80 @@
+"""Seam *model called*: the outermost `nn.Module.__call__`.
+
+A first call of each kind (module, training or evaluation, shapes) is a rehearsal: should it fail with
+our techniques in place, they are left out, random state and buffers are put back, and the program's own
+call is made. So a model that, say, calls `.view()` under channels_last runs on as its author wrote it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Seams, reason_of
+from overdrive.seams.torch.patch import Patches
+
+# Past this many kinds of call (sequence lengths, say) rehearsing costs more than it protects.
+_MOST_REHEARSALS = 64
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if not hub.model_called.subscribers:
+        return []
+    plain = torch.nn.Module.__call__
+    inside = threading.local()
+    rehearsed: set[Any] = set()
+
+    @functools.wraps(plain)
+    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or getattr(inside, "model", False):
+            return plain(self, *args, **kwargs)
+        if not hub.model_called.subscribers:
+            return plain(self, *args, **kwargs)
+        inside.model = True
+        try:
+            call = functools.partial(plain, self)
+            if not hub.model_called.techniques() or len(rehearsed) >= _MOST_REHEARSALS:
+                return hub.model_called.run(self, call, *args, **kwargs)
+            kind = _kind(self, args, kwargs)
+            if kind in rehearsed:
+                return hub.model_called.run(self, call, *args, **kwargs)
+            rehearsed.add(kind)
+            return _rehearse(hub, self, call, args, kwargs)
+        finally:
+            inside.model = False
+
+    patches.replace(torch.nn.Module, "__call__", __call__)
+    return []
+
+
+def _rehearse(
+    hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+) -> Any:
+    random_state = torch.get_rng_state()
+    cuda_state = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    try:
+        return hub.model_called.run(module, call, *args, **kwargs)
+    except Exception as error:
+        failure = error
+    torch.set_rng_state(random_state)
+    if cuda_state:
+        torch.cuda.set_rng_state_all(cuda_state)
+    with torch.no_grad():
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    for name in hub.model_called.techniques():
+        hub.leave_out(name, f"the model's call failed with it ({reason_of(failure)})")
+    return call(*args, **kwargs)  # raises the program's own error where the techniques were innocent
+
+
+def _kind(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    shapes = tuple(
+        (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
+        for value in (*args, *kwargs.values())
+    )
+    return id(module), module.training, torch.is_grad_enabled(), shapes

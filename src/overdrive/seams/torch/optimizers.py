@@ -1,0 +1,64 @@
+"""Seams *optimizer made* and *optimizer stepped*."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.torch.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    removers: list[Callable[[], None]] = []
+    if hub.step_begins.subscribers:
+        handle = register_optimizer_step_pre_hook(lambda optimizer, *_: hub.step_begins.publish(optimizer))
+        removers.append(handle.remove)
+    if hub.step_ends.subscribers:
+        handle = register_optimizer_step_post_hook(lambda optimizer, *_: hub.step_ends.publish(optimizer))
+        removers.append(handle.remove)
+    if hub.optimizer_made.subscribers:
+        make = Optimizer.__init__
+
+        @functools.wraps(make)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            make(self, *args, **kwargs)
+            hub.optimizer_made.publish(self, models_of(self))
+
+        patches.replace(Optimizer, "__init__", __init__)
+    return removers
+
+
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def models_of(optimizer: Any) -> list[torch.nn.Module]:
+    """The outermost modules that own the optimizer's parameters.
+
+    Found among all live objects (about 0.1 s, once an optimizer): a module need not be told to us,
+    nor be made after the session began.
+    """
+    wanted = {id(parameter) for parameter in parameters_of(optimizer)}
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    owners = [
+        module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))
+    ]
+    inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
+    return [owner for owner in owners if id(owner) not in inner]
+
+
+def _parameters(module: torch.nn.Module) -> list[Any]:
+    try:
+        return list(module.parameters())
+    except Exception:  # a half-made module of a library that overrides parameters()
+        return []

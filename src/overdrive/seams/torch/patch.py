@@ -1,0 +1,27 @@
+"""Reversible replacement of attributes: what is replaced is put back exactly as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Attributes replaced for the length of a session."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def replace(self, holder: Any, name: str, value: Any) -> None:
+        """Set `holder.name`, remembering what stood in its own namespace (nothing, where inherited)."""
+        self._before.append((holder, name, vars(holder).get(name, _ABSENT)))
+        setattr(holder, name, value)
+
+    def restore(self) -> None:
+        while self._before:
+            holder, name, value = self._before.pop()
+            if value is _ABSENT:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, value)

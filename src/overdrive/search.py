@@ -1,0 +1,385 @@
+"""Finds the fastest plan that keeps the contract: which duel to fight next, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from overdrive.contract import Contract
+from overdrive.evidence.equivalence import Check, check, first_non_finite, same_bits
+from overdrive.evidence.speed import Verdict, noise_floor
+from overdrive.facts import Facts
+from overdrive.memory import Memory
+from overdrive.program import Program
+from overdrive.session import Chosen
+from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.technique import Settings, Technique
+from overdrive.trials.duel import Duel, Rules, fight
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Order, Trace, TrialOver
+
+CONTROL = Rules(looks=(10,), processes=1, most_processes=1, patient=True)
+CANDIDATE = Rules(looks=(10, 20, 40), processes=1, most_processes=2)
+CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
+_SEEDS = (1, 2, 3)
+# Starting two processes and warming them up, where no duel has shown yet how long it takes.
+_USUAL_DUEL_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Rejected:
+    name: str
+    settings: Settings
+    reason: str
+    duel: Duel | None = None
+
+
+@dataclass(frozen=True)
+class Adopted:
+    name: str
+    settings: Settings
+    duel: Duel
+    check: Check
+
+
+@dataclass
+class Findings:
+    """What a tune established, as data. `refusal` says in one sentence why there is nothing, if so."""
+
+    program: Program
+    contract: Contract
+    control: Duel | None = None
+    confirmation: Duel | None = None
+    confirmed_check: Check | None = None
+    adopted: list[Adopted] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    seeds: list[Trace] = field(default_factory=list)
+    deterministic: bool = True
+    notes: list[str] = field(default_factory=list)
+    refusal: str | None = None
+    refusal_is_failure: bool = False  # the program itself failed
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    isolation: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """FASTER only where a confirmed plan is both faster and the same."""
+        if self.confirmation is None or self.confirmed_check is None:
+            return Verdict.INCONCLUSIVE
+        if self.confirmation.verdict is Verdict.FASTER and self.confirmed_check.level is None:
+            return Verdict.INCONCLUSIVE
+        return self.confirmation.verdict
+
+    @property
+    def chosen(self) -> list[Adopted]:
+        """The techniques of the plan: none, unless the whole was confirmed."""
+        return self.adopted if self.verdict is Verdict.FASTER else []
+
+    def noise(self) -> float | None:
+        return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
+
+
+class Progress:
+    """What the search tells while it works; the terminal shows it. This one is silent."""
+
+    def stage(self, text: str) -> None: ...
+
+    def pair(self, duel: Duel) -> None: ...
+
+    def outcome(self, text: str) -> None: ...
+
+
+class Search:
+    """One greedy search. Each candidate is duelled against the best so far; only FASTER and same is adopted."""
+
+    def __init__(
+        self, program: Program, contract: Contract, budget: float, house: House, memory: Memory, progress: Progress
+    ) -> None:
+        self.found = Findings(program, contract)
+        self._deadline = self.found.started + budget
+        self._house = house
+        self._memory = memory
+        self._progress = progress
+        self._best: tuple[Chosen, ...] = ()
+        self._exact_best: tuple[Chosen, ...] = ()  # the part of the best that was proved exact
+        self._facts = Facts()
+        self._tried: set[str] = set()
+
+    def run(self) -> Findings:
+        found = self.found
+        if self._control():
+            while (candidate := self._next()) is not None:
+                self._try(*candidate)
+            if self._best:
+                self._confirm()
+        found.seconds = time.monotonic() - found.started
+        found.isolation = self._house.isolation
+        return found
+
+    # -- the steps ------------------------------------------------------------------------------
+
+    def _control(self) -> bool:
+        """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
+        found = self.found
+        self._progress.stage("control: the program against itself")
+        plain = Order(found.program)
+        duel = found.control = self._fight(plain, plain, CONTROL, self._deadline)
+        failure = duel.old_ending or duel.ending
+        if failure and len(duel.pairs) < 2:
+            found.refusal, found.refusal_is_failure = _refusal(failure, duel)
+            return False
+        if duel.old_facts is not None:
+            self._facts = duel.old_facts
+        if duel.old_trace and duel.new_trace:
+            bad = first_non_finite(duel.old_trace)
+            if bad:
+                found.refusal = f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
+                found.refusal_is_failure = True
+                return False
+            found.deterministic = same_bits(duel.old_trace, duel.new_trace)
+            if not found.deterministic:
+                found.notes.append(
+                    "Two runs of the untouched program differ, so that the level exact cannot be seen to hold here."
+                )
+        noise = found.noise()
+        self._progress.outcome(
+            f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"
+            + (f", noise floor {noise:.1%}" if noise is not None else "")
+        )
+        return True
+
+    def _next(self) -> tuple[Technique, Settings] | None:
+        """The untried candidate that promises most; None when there is none, or no time for another."""
+        waiting = list(self._waiting())
+        if not waiting:
+            return None
+        if not self._time_for_another():
+            for technique, settings, _ in waiting:
+                self._reject(technique, settings, "not tried: the budget was used up")
+            return None
+        technique, settings, _ = max(waiting, key=lambda each: each[2])
+        return technique, settings
+
+    def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
+        chosen = {name for name, _ in self._best}
+        for technique in catalogue().values():
+            if technique.name in chosen or technique.contract is Contract.OPEN:
+                continue
+            if not self.found.contract.allows(technique.contract):
+                self._leave_aside(technique, f"its contract is {technique.contract}, you asked for {self.found.contract}")
+                continue
+            reason = technique.applies(self._facts)
+            if reason:
+                continue  # may change as the plan grows; noted at the end where it stays so
+            promise = self._facts.share(*technique.relieves)
+            for rank, settings in enumerate(technique.candidates(self._facts)):
+                if _label(technique.name, settings) not in self._tried:
+                    # Cheap techniques first where the promise is alike: compiling takes a minute.
+                    yield technique, settings, promise - 0.001 * technique.order - 0.2 * rank
+
+    def _leave_aside(self, technique: Technique, reason: str) -> None:
+        label = _label(technique.name, {})
+        if label not in self._tried:
+            self._tried.add(label)
+            self.found.rejected.append(Rejected(technique.name, {}, reason))
+
+    def _try(self, technique: Technique, settings: Settings) -> None:
+        self._tried.add(_label(technique.name, settings))
+        old = Order(self.found.program, self._best)
+        new = Order(self.found.program, (*self._best, (technique.name, settings)))
+        self._progress.stage(f"{_label(technique.name, settings)} against {_short(self._best)}")
+        duel = self._fight(old, new, CANDIDATE, self._selection_deadline())
+        reason = _why_not(duel, technique.name)
+        if reason is None:
+            judged = self._check(technique, duel, old)
+            if judged.level is None:
+                reason = f"does not keep its contract: {judged.sentence}"
+            elif not self.found.contract.allows(judged.level):
+                reason = f"only {judged.level} on this program: {judged.sentence}"
+            else:
+                self._adopt(technique, settings, duel, judged)
+                return
+        self._reject(technique, settings, reason, duel)
+
+    def _adopt(self, technique: Technique, settings: Settings, duel: Duel, judged: Check) -> None:
+        self._best = (*self._best, (technique.name, settings))
+        if judged.level is Contract.EXACT and len(self._exact_best) + 1 == len(self._best):
+            self._exact_best = self._best
+        self.found.adopted.append(Adopted(technique.name, settings, duel, judged))
+        if duel.new_facts is not None:
+            self._facts = duel.new_facts
+        assert duel.interval is not None
+        self._progress.outcome(f"adopted: {_times(duel)}; {judged.sentence}")
+
+    def _reject(self, technique: Technique, settings: Settings, reason: str, duel: Duel | None = None) -> None:
+        self._tried.add(_label(technique.name, settings))
+        self.found.rejected.append(Rejected(technique.name, settings, reason, duel))
+        self._progress.outcome(f"left out: {reason}")
+
+    def _confirm(self) -> None:
+        """The chosen plan against the untouched program, in fresh processes, on data of its own."""
+        found = self.found
+        self._progress.stage("confirmation: the whole plan against the untouched program")
+        plain, best = Order(found.program), Order(found.program, self._best)
+        duel = found.confirmation = self._fight(plain, best, CONFIRMATION, self._deadline)
+        processes = len({pair.process for pair in duel.pairs})
+        if processes < CONFIRMATION.processes:
+            duel.verdict = Verdict.INCONCLUSIVE
+            found.notes.append(
+                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
+                "was used up: nothing is established. A larger --budget would."
+            )
+        if duel.old_trace and duel.new_trace:
+            loosest = max((each.check.level or Contract.OPEN for each in found.adopted), key=lambda level: level.rank)
+            seeds = self._seed_traces(duel.old_trace.steps) if loosest is not Contract.EXACT else []
+            found.confirmed_check = check(
+                loosest,
+                Contract.STATISTICAL if loosest is Contract.STATISTICAL else None,
+                duel.old_trace,
+                duel.new_trace,
+                found.deterministic,
+                seeds,
+            )
+            if found.confirmed_check.level is None:
+                found.notes.append(f"The whole plan is not the same program: {found.confirmed_check.sentence}.")
+        elif duel.ending or duel.old_ending:
+            found.notes.append(f"The confirmation broke off ({duel.ending or duel.old_ending}).")
+        self._progress.outcome(_times(duel) if duel.interval else "nothing established")
+
+    # -- means ----------------------------------------------------------------------------------
+
+    def _fight(self, old: Order, new: Order, rules: Rules, deadline: float) -> Duel:
+        key = f"{rules.processes}: {old.name()} | {new.name()}"
+        known = self._memory.duel(key, old, new)
+        if known is not None:
+            self._progress.outcome("(known from a tune that was broken off)")
+            return known
+        duel = fight(self._house, old, new, rules, deadline, self._progress.pair)
+        if time.monotonic() < deadline:  # a duel that ran out of time is fought again
+            self._memory.remember_duel(key, duel)
+        return duel
+
+    def _check(self, technique: Technique, duel: Duel, old: Order) -> Check:
+        if duel.old_trace is None or duel.new_trace is None:
+            return Check(None, "its trial ended before it could be compared")
+        seeds: list[Trace] = []
+        bits_matter = technique.contract is not Contract.EXACT or technique.falls_to is not None
+        if bits_matter and not same_bits(duel.old_trace, duel.new_trace):
+            seeds = self._seed_traces(duel.old_trace.steps)
+        return check(
+            technique.contract,
+            technique.falls_to,
+            duel.old_trace,
+            duel.new_trace,
+            self.found.deterministic,
+            seeds,
+        )
+
+    def _seed_traces(self, steps: int) -> list[Trace]:
+        """The program under other seeds, over the first `steps` steps; run once, as far as was needed so far.
+
+        It runs under the techniques that were proved exact: the same program, only sooner done.
+        """
+        known = self.found.seeds
+        if known and known[0].steps >= steps:
+            return [_first_steps(trace, steps) for trace in known]
+        self._progress.stage(f"the spread of the program's own seeds over {steps} steps")
+        traces: list[Trace] = []
+        for seed in _SEEDS:
+            trial = Trial(self._house, Order(self.found.program, self._exact_best, seed))
+            try:
+                trial.first_step()
+                while trial.step < steps:
+                    trial.run(min(50, steps - trial.step))
+                traces.append(trial.trace())
+            except TrialOver as over:
+                if over.ending.kind == "ended" and over.report:
+                    traces.append(Trace.from_report(over.report))
+            finally:
+                trial.stop()
+        self.found.seeds = traces
+        return traces
+
+    def _confirmation_seconds(self) -> float:
+        """How long the confirmation will take, from what the control showed."""
+        control = self.found.control
+        if control is None or not control.pairs:
+            return 0.0
+        pairs = CONFIRMATION.looks[0] * CONFIRMATION.processes
+        block = max(pair.seconds_a for pair in control.pairs)
+        start = control.old_side.setup_seconds + control.new_side.setup_seconds
+        # Both start at once on shared cores; the plain side's blocks last as long as the gain is large.
+        gain = 1.0
+        for adopted in self.found.adopted:
+            gain *= adopted.duel.interval.estimate if adopted.duel.interval else 1.0
+        return CONFIRMATION.processes * (start + 4.0) + pairs * block * (1.0 + gain)
+
+    def _selection_deadline(self) -> float:
+        return self._deadline - self._confirmation_seconds()
+
+    def _time_for_another(self) -> bool:
+        control = self.found.control
+        usual = _USUAL_DUEL_SECONDS
+        if control is not None:
+            usual = max(5.0, control.old_side.setup_seconds + control.new_side.setup_seconds)
+        return time.monotonic() + usual < self._selection_deadline()
+
+
+def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
+    """The techniques that never came to a duel, with the reason that holds for the final plan."""
+    named = {each.name for each in found.adopted} | {each.name for each in found.rejected}
+    rest = []
+    for name, technique in catalogue().items():
+        if name not in named and technique.contract is not Contract.OPEN:
+            reason = technique.applies(facts) if facts else None
+            rest.append(Rejected(name, {}, reason or "not tried"))
+    return rest
+
+
+def _why_not(duel: Duel, name: str) -> str | None:
+    """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
+    if duel.ending and not (duel.ending.kind == "ended" and duel.verdict is Verdict.FASTER):
+        return str(duel.ending)
+    if duel.old_ending and duel.verdict is not Verdict.FASTER:
+        return f"the duel broke off ({duel.old_ending})"
+    if duel.new_trace and name in duel.new_trace.left_out:
+        return duel.new_trace.left_out[name]
+    if duel.verdict is Verdict.FASTER:
+        return None
+    told = {
+        Verdict.SAME: "no measurable effect",
+        Verdict.SLOWER: "slower",
+        Verdict.INCONCLUSIVE: "inconclusive",
+    }[duel.verdict]
+    return f"{told}: {_times(duel)}" if duel.interval else f"{told}: too few blocks"
+
+
+def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:
+    if failure.kind == "ended" and not (duel.old_trace and duel.old_trace.steps) and not duel.pairs:
+        if "after 0 steps" in failure.detail or not failure.detail:
+            return "The program made no training step that Overdrive could see.", False
+    if failure.kind == "ended":
+        return f"The program is too short to be measured: {failure.detail}.", False
+    return f"The program fails by itself ({failure}).", True
+
+
+def _first_steps(trace: Trace, steps: int) -> Trace:
+    return Trace(steps, trace.losses[:steps], trace.rates[:steps], trace.samples, trace.batches, "")
+
+
+def _times(duel: Duel) -> str:
+    interval = duel.interval
+    assert interval is not None
+    return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _label(name: str, settings: Settings) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name} ({values})" if values else name
+
+
+def _short(techniques: tuple[Chosen, ...]) -> str:
+    return "plain + " + " + ".join(name for name, _ in techniques) if techniques else "plain"

@@ -1,0 +1,57 @@
+"""Technique `threads`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class Threads(Technique):
+    """Sets how many threads one operation may use on the CPU.
+
+    What it does: calls `torch.set_num_threads` when the framework has been imported.
+
+    When it helps: small models, where sharing a tiny operation among threads costs more than it saves;
+    machines whose cores are counted wrong (containers with a quota, hyper-threads).
+
+    When it hurts: large operations with too few threads.
+
+    Contract: rounding. Sums are split differently among threads, so their last bits differ.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html
+    """
+
+    name = "threads"
+    family = "host"
+    contract = Contract.ROUNDING
+    relieves = ("forward", "backward", "optimizer", "other")
+    order = 15
+    knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.device != "cpu":
+            return "the work is done on the GPU"
+        if facts.cores == 1 and facts.threads == 1:
+            return "this process has one core"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        counts = dict.fromkeys((facts.cores, max(1, facts.cores // 2), 1))
+        return [{"count": count} for count in counts if count != facts.threads][:3]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        def set_threads() -> None:
+            import torch
+
+            before = torch.get_num_threads()
+            torch.set_num_threads(int(settings["count"]))
+            seams.on_undo(lambda: torch.set_num_threads(before))
+
+        seams.framework_arrived.subscribe(set_threads)

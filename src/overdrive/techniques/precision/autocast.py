@@ -1,0 +1,133 @@
+"""Technique `autocast`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class Autocast(Technique):
+    """Does matrix products and convolutions of the training forward pass in 16 bits.
+
+    What it does: runs the outermost model call under `torch.autocast` while gradients are recorded, and
+    hands its results back in 32 bits. Weights, loss, optimizer and evaluation stay as they were. With
+    fp16, gradients are scaled against underflow and steps with infinities are skipped, as
+    `torch.amp.GradScaler` does.
+
+    When it helps: hardware with 16-bit matrix units: GPUs since 2017, CPUs with avx512_bf16 or AMX
+    (1.5 to 2 times measured for small CNNs, LSTMs and ResNets on such a CPU).
+
+    When it hurts: elsewhere it is slower. Networks fed with unnormalised data (0 to 255) have been seen to
+    stop learning while their first steps looked fine. Programs with an autocast of their own are left alone.
+
+    Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
+
+    Source: Micikevicius et al., Mixed Precision Training, ICLR 2018; https://docs.pytorch.org/docs/stable/amp.html
+    """
+
+    name = "autocast"
+    family = "precision"
+    contract = Contract.STATISTICAL
+    relieves = ("forward", "backward")
+    order = 50
+    knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.own_autocast:
+            return "the program has an autocast of its own"
+        if not facts.modules:
+            return "the trained parameters belong to no nn.Module"
+        if "torch.float32" not in facts.parameter_dtypes:
+            return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        if facts.device == "cuda" and not facts.bf16_fast:
+            return [{"dtype": "float16"}]
+        return [{"dtype": "bfloat16"}]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        scaling = _Scaling() if settings["dtype"] == "float16" else None
+
+        def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            import torch
+            from torch.utils._pytree import tree_map_only
+
+            first = next(model.parameters(), None)
+            if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
+                return call(*args, **kwargs)
+            kind = first.device.type
+            if torch.is_autocast_enabled(kind):
+                return call(*args, **kwargs)
+            dtype = getattr(torch, str(settings["dtype"]))
+            with torch.autocast(kind, dtype=dtype):
+                result = call(*args, **kwargs)
+            # The program was written for 32-bit results: numpy, for one, has no bfloat16.
+            return tree_map_only(
+                torch.Tensor, lambda tensor: tensor.float() if tensor.dtype == dtype else tensor, result
+            )
+
+        seams.model_called.subscribe(call_in_16_bits)
+        if scaling:
+            seams.optimizer_made.subscribe(scaling.watch)
+            seams.loss_backward.subscribe(scaling.scale_loss)
+            seams.step_begins.subscribe(scaling.check)
+            seams.on_undo(scaling.remove)
+
+
+class _Scaling:
+    """Dynamic loss scaling for a program that knows nothing of it.
+
+    The loss is multiplied before it is sent backward; each parameter's gradient is divided as soon as it
+    is made, so that accumulation, clipping and whatever else the program does see true gradients. A step
+    whose gradients are not finite is skipped by taking the gradients away from the optimizer.
+    """
+
+    growth_interval = 2000  # finite steps until the scale is doubled; torch.amp.GradScaler's default
+
+    def __init__(self) -> None:
+        self.scale = 65536.0  # 2**16, GradScaler's default
+        self._finite_steps = 0
+        self._handles: list[Any] = []
+
+    def watch(self, optimizer: Any, models: list[Any]) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
+
+    def scale_loss(self, loss: Any) -> Any:
+        return loss * self.scale if self._handles else loss
+
+    def check(self, optimizer: Any) -> None:
+        import torch
+
+        gradients = [
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        if not gradients or not self._handles:
+            return
+        if bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all()):
+            self._finite_steps += 1
+            if self._finite_steps >= self.growth_interval:
+                self.scale, self._finite_steps = self.scale * 2, 0
+            return
+        self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None  # optimizers pass over parameters without a gradient
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()

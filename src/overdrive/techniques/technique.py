@@ -1,0 +1,100 @@
+"""What every technique is: a name, a contract, knobs, conditions, and how it is installed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Union
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+Value = Union[bool, int, float, str]
+Settings = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting of a technique: its kind, its default, and the values it may take."""
+
+    name: str
+    default: Value
+    meaning: str
+    choices: tuple[Value, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def fault(self, value: object) -> str | None:
+        """What is wrong with `value`, as the end of a sentence, or None."""
+        kind = type(self.default)
+        if isinstance(value, bool) != (kind is bool) or not isinstance(
+            value, (int, float) if kind is float else kind
+        ):
+            return f"must be {_article(kind.__name__)}, not {value!r}"
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(map(repr, self.choices))}, not {value!r}"
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if self.low is not None and value < self.low:
+                return f"must be at least {self.low:g}, not {value!r}"
+            if self.high is not None and value > self.high:
+                return f"must be at most {self.high:g}, not {value!r}"
+        return None
+
+
+def _article(name: str) -> str:
+    words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+    return words[name]
+
+
+class Technique:
+    """One known way to go faster. A subclass is a file of its own; its docstring is its card.
+
+    The card has the parts *What it does*, *When it helps*, *When it hurts*, *Contract* and *Source*.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[str]
+    contract: ClassVar[Contract]  # the strictest level that it can keep
+    falls_to: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
+    relieves: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
+    order: ClassVar[int] = 50  # techniques are installed from low to high
+    knobs: ClassVar[tuple[Knob, ...]] = ()
+
+    def applies(self, facts: Facts) -> str | None:
+        """None where the technique may help, else the reason why it cannot. Unsure means None: a trial tells."""
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        """The settings worth a duel on this program, the most promising first."""
+        return [self.defaults()]
+
+    def environment(self, settings: Settings) -> dict[str, str]:
+        """Environment variables that must be there before the process starts."""
+        return {}
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        """Subscribe to the seams. Called before the program starts, or when a block of code begins.
+
+        Raises:
+            CannotInstall: with the reason; the run goes on without this technique.
+        """
+
+    def defaults(self) -> dict[str, Value]:
+        return {knob.name: knob.default for knob in self.knobs}
+
+    @classmethod
+    def card(cls) -> str:
+        return inspect.cleandoc(cls.__doc__ or "")
+
+    @classmethod
+    def summary(cls) -> str:
+        """The card's first line."""
+        return cls.card().split("\n", 1)[0]
+
+
+class CannotInstall(Exception):
+    """A technique found that it cannot be installed here; the message is the reason, for people."""

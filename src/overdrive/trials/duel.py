@@ -1,0 +1,268 @@
+"""A duel: two live trials stepped in turn, in random order, block by block."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from overdrive.evidence.speed import Pair, Verdict, decided, speedup, verdict
+from overdrive.facts import Facts
+from overdrive.interval import Interval
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
+
+# A block lasts at least this long on the faster side, so that timer and hand-over (about 50 us) vanish.
+BLOCK_SECONDS = 0.15
+_WARM_UP_SECONDS = 0.5
+_WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
+_PROFILE_STEPS = 8
+_FEWEST_PAIRS = 10
+# After this many pairs that all lose by more than a tenth, nobody needs to see the rest.
+_HOPELESS_PAIRS = 5
+_HOPELESS = -0.1
+# A gain below this is fought for again by fresh processes: the place of code and data in memory alone
+# has been seen to make a process a few per cent faster or slower for all its life.
+CLEAR_GAIN = 1.10
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side of a duel did in all its blocks."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    samples: float = 0.0
+    setup_seconds: float = 0.0  # from process start to the first step done, shortest of its processes
+
+    def add(self, block: Block) -> Side:
+        return Side(
+            self.seconds + block.seconds,
+            self.steps + block.steps,
+            self.samples + block.samples,
+            self.setup_seconds,
+        )
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.seconds / self.steps if self.steps else 0.0
+
+
+@dataclass
+class Duel:
+    """The outcome of fighting `new` against `old`, as data."""
+
+    old: Order
+    new: Order
+    pairs: list[Pair] = field(default_factory=list)
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    interval: Interval | None = None
+    old_side: Side = field(default_factory=Side)
+    new_side: Side = field(default_factory=Side)
+    old_trace: Trace | None = None
+    new_trace: Trace | None = None
+    old_facts: Facts | None = None
+    new_facts: Facts | None = None
+    ending: Ending | None = None  # why `new` could not fight (on), where it could not
+    old_ending: Ending | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How long a duel goes on."""
+
+    looks: tuple[int, ...] = (10, 20, 40)  # pairs per process pair after which it may be over
+    processes: int = 1  # fresh process pairs, at least
+    most_processes: int = 2
+    patient: bool = False  # keep fighting though one side is hopeless (controls and confirmations)
+
+
+def fight(
+    house: House,
+    old: Order,
+    new: Order,
+    rules: Rules,
+    deadline: float,
+    on_pair: Callable[[Duel], None] = lambda duel: None,
+) -> Duel:
+    """Duel until the outcome is clear, the rules say stop, or `deadline` (time.monotonic()) has come."""
+    duel = Duel(old, new)
+    block_steps: int | None = None
+    for process in range(rules.most_processes):
+        pace = _one_process_pair(house, duel, process, rules, deadline, block_steps, on_pair)
+        if duel.ending or duel.old_ending:
+            total = pace.total_steps if pace else None
+            short = {each.kind for each in (duel.ending, duel.old_ending) if each} == {"ended"}
+            if not (short and total and pace) or len(duel.pairs) >= _FEWEST_PAIRS or time.monotonic() > deadline:
+                break
+            # A short program: fresh processes with shorter blocks, as long as those can still be timed.
+            block_steps = max(1, (total - pace.warm_steps) // (_FEWEST_PAIRS + 2))
+            if block_steps * pace.step_seconds < 0.02:
+                duel.ending = Ending("ended", f"the program is over after {total} steps, too few to measure")
+                break
+            duel.ending = duel.old_ending = None
+            continue
+        _judge(duel)
+        if time.monotonic() > deadline:
+            break
+        if process + 1 >= rules.processes and _is_over(duel, rules):
+            break
+    _judge(duel)
+    return duel
+
+
+def _is_over(duel: Duel, rules: Rules) -> bool:
+    if rules.patient:
+        return _precise(duel.interval)
+    if duel.verdict is Verdict.FASTER:
+        assert duel.interval is not None
+        return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
+    return True
+
+
+def _precise(interval: Interval | None) -> bool:
+    """Half-width within 1 %, or within a quarter of the gain."""
+    if interval is None:
+        return False
+    half = (interval.high - interval.low) / 2 / interval.estimate
+    return half <= max(0.01, 0.25 * abs(interval.estimate - 1))
+
+
+def _judge(duel: Duel) -> None:
+    if len(duel.pairs) >= _HOPELESS_PAIRS:
+        duel.interval = speedup(duel.pairs)
+        duel.verdict = verdict(duel.interval)
+    if len(duel.pairs) < _FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
+        duel.verdict = Verdict.INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class _Pace:
+    warm_steps: int
+    step_seconds: float
+    total_steps: int | None
+
+
+def _one_process_pair(
+    house: House,
+    duel: Duel,
+    process: int,
+    rules: Rules,
+    deadline: float,
+    block_steps: int | None,
+    on_pair: Callable[[Duel], None],
+) -> _Pace | None:
+    chance = random.Random(1000 * process + len(duel.new.techniques))
+    old, new = Trial(house, duel.old), Trial(house, duel.new)
+    pace: _Pace | None = None
+    try:
+        with _blame(duel, new=False):
+            duel.old_side = _with_setup(duel.old_side, old.first_step())
+        with _blame(duel, new=True):
+            duel.new_side = _with_setup(duel.new_side, new.first_step())
+        pace = _warm_up(duel, old, new, process)
+        size = block_steps or max(1, round(BLOCK_SECONDS / max(pace.step_seconds, 1e-6)))
+        mine: list[Pair] = []
+        while True:
+            first = chance.random() < 0.5
+            blocks: dict[bool, Block] = {}
+            for is_old in (first, not first):
+                with _blame(duel, new=not is_old):
+                    blocks[is_old] = (old if is_old else new).run(size)
+            duel.old_side = duel.old_side.add(blocks[True])
+            duel.new_side = duel.new_side.add(blocks[False])
+            pair = Pair(process, size, blocks[True].seconds, blocks[False].seconds, first)
+            mine.append(pair)
+            duel.pairs.append(pair)
+            on_pair(duel)
+            if time.monotonic() > deadline or len(mine) >= rules.looks[-1]:
+                break
+            if rules.patient:
+                if len(mine) >= rules.looks[0]:
+                    break
+            elif _hopeless(mine) or (len(mine) in rules.looks and decided(mine, rules.looks) is not None):
+                break
+        with _blame(duel, new=True):
+            duel.new_trace = new.trace()
+            duel.new_facts = new.facts() if process == 0 else duel.new_facts
+        with _blame(duel, new=False):
+            duel.old_trace = old.trace()
+    except TrialOver as over:
+        if over.ending.kind == "ended" and over.report:
+            pace = _both_to_the_end(duel, old, new, over, pace)
+    finally:
+        old.stop()
+        new.stop()
+    return pace
+
+
+def _warm_up(duel: Duel, old: Trial, new: Trial, process: int) -> _Pace:
+    """Step both until they are at their usual pace; the same number of steps on both sides."""
+    seconds = [0.0, 0.0]
+    last = [0.0, 0.0]
+    steps = 0
+    while steps < 2 * _WARM_UP_STEPS or min(seconds) < _WARM_UP_SECONDS:
+        for index, trial in enumerate((old, new)):
+            with _blame(duel, new=trial is new):
+                block = trial.run(_WARM_UP_STEPS)
+            seconds[index] += block.seconds
+            last[index] = block.seconds / block.steps
+        steps += _WARM_UP_STEPS
+        if max(seconds) > 10 * _WARM_UP_SECONDS and steps >= 2 * _WARM_UP_STEPS:
+            break
+    if process == 0:
+        for trial in (old, new):
+            with _blame(duel, new=trial is new):
+                trial.run(_PROFILE_STEPS, profile=True)
+        with _blame(duel, new=False):
+            duel.old_facts = old.facts()
+        steps += _PROFILE_STEPS
+    return _Pace(steps + 1, min(last), None)
+
+
+def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: _Pace | None) -> _Pace | None:
+    """The program is over on one side; let the other side come to its end too, and keep both traces."""
+    reports = {duel.ending is not None: over.report}
+    missing = old if duel.ending is not None else new
+    try:
+        with _blame(duel, new=missing is new):
+            missing.run(1_000_000_000)
+    except TrialOver as other:
+        if other.ending.kind == "ended" and other.report:
+            reports[missing is new] = other.report
+    duel.new_trace = Trace.from_report(reports[True]) if True in reports else None
+    duel.old_trace = Trace.from_report(reports[False]) if False in reports else None
+    if pace is None or duel.old_trace is None:
+        return pace
+    return _Pace(pace.warm_steps, pace.step_seconds, duel.old_trace.steps)
+
+
+def _hopeless(pairs: list[Pair]) -> bool:
+    import math
+
+    return len(pairs) >= _HOPELESS_PAIRS and all(
+        math.log(pair.seconds_a / pair.seconds_b) < _HOPELESS for pair in pairs
+    )
+
+
+def _with_setup(side: Side, first: Block) -> Side:
+    shortest = min(side.setup_seconds or first.seconds, first.seconds)
+    return Side(side.seconds, side.steps, side.samples, shortest)
+
+
+class _blame:
+    """Notes on the duel which side a `TrialOver` came from, and lets it pass."""
+
+    def __init__(self, duel: Duel, new: bool) -> None:
+        self._duel = duel
+        self._new = new
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TrialOver):
+            if self._new:
+                self._duel.ending = error.ending
+            else:
+                self._duel.old_ending = error.ending

@@ -1,0 +1,192 @@
+"""The child's side of a trial: runs the program under a plan and stops at step boundaries as told.
+
+Started by `trials.host` as `python -m overdrive.trials.guest ORDERS REPORTS`, two file descriptors
+that carry one JSON object a line. The guest runs the program until it has made as many training steps
+as ordered, reports, and waits inside the optimizer's step for the next order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from overdrive.launch import execute, hide_own_frames
+from overdrive.program import Program, ProgramError
+from overdrive.recording import Recorder
+from overdrive.seams.hub import Seams
+from overdrive.session import Session
+from overdrive.trials.isolation import isolate, redirect_torch
+from overdrive.trials.probe import Probe
+
+_BEAT_SECONDS = 0.5
+# Batches are hashed for the first steps, before anything is timed.
+_HASHED_STEPS = 8
+
+
+class Guest:
+    def __init__(self, orders: BinaryIO, reports: BinaryIO) -> None:
+        self._orders = orders
+        self._reports = reports
+        self._due = 1  # steps until the next report; the first step is reported alone, with its set-up cost
+        self._block_began = time.perf_counter()
+        self._block_steps = 0
+        self._block_samples = 0
+        self._last_beat = 0.0
+        self._sent_steps = 0
+        self.recorder = Recorder(losses=True)
+        self.probe = Probe(_HASHED_STEPS)
+        self.session: Session | None = None
+
+    def report(self, event: str, **fields: Any) -> None:
+        self._last_beat = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # the tuner is gone; its warden ends us
+            self._reports.write(json.dumps({"event": event, **fields}).encode() + b"\n")
+            self._reports.flush()
+
+    def observe(self, seams: Seams) -> None:
+        self.recorder(seams)
+        self.probe(seams)
+        seams.step_ends.subscribe(self._stepped)
+
+    def beat(self, *_: object) -> None:
+        """Tell the watchdog that there is progress, at most twice a second."""
+        if time.monotonic() - self._last_beat > _BEAT_SECONDS:
+            self.report("beat")
+
+    def _stepped(self, _optimizer: Any) -> None:
+        steps = self.recorder.clock.steps
+        if steps == self._block_steps:
+            return  # another optimizer of the same training step
+        self.probe.stepped(steps)
+        if steps < self._due:
+            self.beat()
+            return
+        synchronize()
+        now = time.perf_counter()
+        self.report(
+            "block",
+            step=steps,
+            steps=steps - self._block_steps,
+            seconds=now - self._block_began,
+            samples=self.recorder.samples - self._block_samples,
+        )
+        self._block_steps, self._block_samples = steps, self.recorder.samples
+        while self._obey():
+            pass
+
+    def _obey(self) -> bool:
+        """Carry out one order; False where the program is to go on."""
+        line = self._orders.readline()
+        order = json.loads(line) if line else {"do": "stop"}
+        if order["do"] == "run":
+            if order.get("profile"):
+                self.probe.start_profile()
+            else:
+                self.probe.end_profile()
+            self._due = self._block_steps + order["steps"]
+            self._block_began = time.perf_counter()
+            return False
+        if order["do"] == "facts":
+            self.report("facts", facts=self.probe.facts(self.recorder).to_dict())
+        elif order["do"] == "trace":
+            self.report("trace", **self._trace())
+        elif order["do"] == "stop":
+            # At once, without the program's own cleaning up: it must not save, evaluate or print now.
+            os._exit(0)
+        return True
+
+    def _trace(self) -> dict[str, Any]:
+        assert self.session is not None
+        return {
+            "steps": self.recorder.clock.steps,
+            "losses": self.recorder.losses(),
+            "rates": self.recorder.rates,
+            "samples": self.recorder.samples,
+            "batches": self.probe.batch_hashes,
+            "state": self.recorder.state_hash(),
+            "active": self.session.active,
+            "left_out": self.session.seams.left_out,
+        }
+
+    def final(self) -> dict[str, Any]:
+        """The trace, for a program that ended by itself."""
+        return self._trace() if self.session is not None and "torch" in sys.modules else {}
+
+
+def synchronize() -> None:
+    """Wait for the device, where there is one in use."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def seed_everything(seed: int) -> None:
+    """A program that sets no seed gets this one, so that two trials of it can be compared."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        import numpy
+
+        numpy.random.seed(seed)
+    import torch
+
+    torch.manual_seed(seed)
+
+
+def kind_of(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}".lower()
+    out_of_memory = isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    return "oom" if out_of_memory else "exception"
+
+
+def main() -> None:
+    orders, reports = os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb")
+    job = json.loads(orders.readline())
+    guest = Guest(orders, reports)
+    program = Program(job["target"], tuple(job["arguments"]), job["module"])
+    seed = job["seed"]
+
+    def seeds(seams: Seams) -> None:
+        if job["isolate"]:
+            seams.framework_arrived.subscribe(redirect_torch)
+        seams.framework_arrived.subscribe(lambda: seed_everything(seed))
+        if seed:
+            seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
+
+    if job["isolate"]:
+        isolation = isolate(Path(job["scratch"]), [Path(each) for each in job["keep"]])
+        guest.report("isolated", kind=isolation.kind, detail=isolation.detail)
+    from overdrive import samples
+
+    samples.on_progress = guest.beat
+    techniques = [(each["name"], each["settings"]) for each in job["techniques"]]
+    guest.session = Session(techniques, [seeds, guest.observe])
+    code = 0
+    try:
+        with guest.session:
+            execute(program)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except ProgramError as error:
+        guest.report("failed", kind="exception", detail=str(error))
+        code = 1
+    except BaseException as error:
+        hide_own_frames(error)
+        first = str(error).strip().split("\n", 1)[0][:300]
+        guest.report("failed", kind=kind_of(error), detail=f"{type(error).__name__}: {first}")
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    if code == 0:
+        guest.report("ended", **guest.final())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

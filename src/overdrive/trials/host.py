@@ -1,0 +1,255 @@
+"""The parent's side of a trial: starts the child, gives it steps to run, watches it, and ends it.
+
+Never imports a framework. Whatever the child does, what comes back is a value or a `TrialOver`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from overdrive.facts import Facts
+from overdrive.session import environment_for
+from overdrive.trials.isolation import discard_scratch
+from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
+from overdrive.trials.warden import Warden
+
+_GRACE_SECONDS = 3.0  # between TERM and KILL
+_LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
+_PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
+
+
+class House:
+    """What all trials of one tune share: the warden, a scratch folder, caches, the watchdog's patience."""
+
+    def __init__(self, isolate: bool = True, first_patience: float = 180.0) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="overdrive-"))
+        self.warden = Warden()
+        self.isolate = isolate
+        self.isolation = ""
+        self.last_output = ""  # the end of what the last failed trial printed
+        self.first_patience = first_patience  # start-up, imports, filling caches, compiling
+        self._trials = 0
+
+    def __enter__(self) -> House:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.warden.close()
+        discard_scratch(self.scratch)
+
+    def folder(self) -> Path:
+        self._trials += 1
+        folder = self.scratch / f"{self._trials:03d}"
+        folder.mkdir()
+        return folder
+
+
+class Trial:
+    """One live trial. It stands still except while `run` waits for it, workers and threads included."""
+
+    def __init__(self, house: House, order: Order) -> None:
+        self.order = order
+        self.house = house
+        self.step = 0
+        self._folder = house.folder()
+        self._log = (self._folder / "output.log").open("wb")
+        self._longest_wait = 0.0
+        self._buffer = b""
+        self._failure: Ending | None = None
+        self._started = time.monotonic()
+        ours_in, their_out = os.pipe()
+        their_in, ours_out = os.pipe()
+        cache = _cache_folder()
+        environment = {
+            **os.environ,
+            **environment_for(order.techniques),
+            "OVERDRIVE_PREFILL": "1",
+            "OVERDRIVE_CACHE": str(cache),
+            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+            # Shared by this tune's trials, so that a candidate compiles once and not in every process.
+            "TORCHINDUCTOR_CACHE_DIR": str(house.scratch / "inductor"),
+            "WANDB_MODE": "offline",
+        }
+        (house.scratch / "inductor").mkdir(exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "overdrive.trials.guest", str(their_in), str(their_out)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            pass_fds=(their_in, their_out),
+            start_new_session=True,
+            env=environment,
+        )
+        house.warden.watch(self._process.pid)
+        os.close(their_in)
+        os.close(their_out)
+        self._reports = ours_in
+        self._orders = os.fdopen(ours_out, "wb", buffering=0)
+        program = order.program
+        self._send(
+            target=program.target,
+            arguments=program.arguments,
+            module=program.module,
+            seed=order.seed,
+            techniques=[{"name": name, "settings": dict(settings)} for name, settings in order.techniques],
+            isolate=house.isolate,
+            scratch=str(self._folder),
+            keep=[str(cache), str(house.scratch / "inductor")],
+        )
+
+    # -- orders ---------------------------------------------------------------------------------
+
+    def first_step(self) -> Block:
+        """Wait until the program has made its first training step. Its seconds include all set-up."""
+        report = self._await("block", self.house.first_patience)
+        self.step = report["step"]
+        self._pause()
+        return Block(report["step"], report["steps"], time.monotonic() - self._started, report["samples"])
+
+    def run(self, steps: int, profile: bool = False) -> Block:
+        """Let the program make `steps` training steps, and measure them.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed before.
+        """
+        self._resume()
+        self._send(do="run", steps=steps, profile=profile)
+        began = time.monotonic()
+        patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
+        report = self._await("block", patience)
+        self._longest_wait = max(self._longest_wait, time.monotonic() - began)
+        self._pause()
+        self.step = report["step"]
+        return Block(report["step"], report["steps"], report["seconds"], report["samples"])
+
+    def facts(self) -> Facts:
+        self._resume()
+        self._send(do="facts")
+        report = self._await("facts", _LEAST_PATIENCE)
+        self._pause()
+        return Facts.from_dict(report["facts"])
+
+    def trace(self) -> Trace:
+        self._resume()
+        self._send(do="trace")
+        report = self._await("trace", _LEAST_PATIENCE)
+        self._pause()
+        return Trace.from_report(report)
+
+    def stop(self) -> None:
+        """End it and everything it started, whatever state it is in; remove its scratch folder."""
+        group = self._process.pid
+        if self._process.poll() is None:
+            with suppress(OSError):
+                self._resume()
+                self._send(do="stop")
+            if not self._gone_within(_GRACE_SECONDS / 2):
+                _signal_group(group, signal.SIGTERM)
+                self._gone_within(_GRACE_SECONDS)
+        _signal_group(group, signal.SIGCONT)
+        _signal_group(group, signal.SIGKILL)  # workers that outlived it, too
+        self._process.wait()
+        self.house.warden.forget(group)
+        self._log.close()
+        with suppress(OSError):
+            os.close(self._reports)
+        with suppress(OSError):
+            self._orders.close()
+        discard_scratch(self._folder)
+
+    def output_tail(self, size: int = 2000) -> str:
+        self._log.flush()
+        text = (self._folder / "output.log").read_bytes()[-size:]
+        return text.decode(errors="replace")
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _send(self, **order: Any) -> None:
+        with suppress(BrokenPipeError):  # it is over; the next wait says why
+            self._orders.write(json.dumps(order).encode() + b"\n")
+
+    def _pause(self) -> None:
+        # The whole group: data workers that fetch ahead while the other trial is measured would both
+        # disturb that one and get their own batches for nothing.
+        _signal_group(self._process.pid, signal.SIGSTOP)
+
+    def _resume(self) -> None:
+        _signal_group(self._process.pid, signal.SIGCONT)
+
+    def _await(self, event: str, patience: float) -> Mapping[str, Any]:
+        deadline = time.monotonic() + patience
+        while True:
+            for report in self._read(min(1.0, max(0.0, deadline - time.monotonic()))):
+                kind = report["event"]
+                if kind == event:
+                    return report
+                deadline = max(deadline, time.monotonic() + patience)  # it lives
+                if kind == "isolated":
+                    self.house.isolation = f"{report['kind']}: {report['detail']}"
+                elif kind == "failed":
+                    self._failure = Ending(report["kind"], report["detail"])
+                elif kind == "ended":
+                    raise TrialOver(Ending("ended", f"after {report.get('steps', 0)} steps"), report)
+            if self._process.poll() is not None and not self._read(0.0, peek=True):
+                self.house.last_output = self.output_tail()
+                raise TrialOver(self._failure or self._post_mortem())
+            if time.monotonic() > deadline:
+                raise TrialOver(Ending("hang", f"no training step for {patience:.0f} s"))
+
+    def _read(self, seconds: float, peek: bool = False) -> list[Mapping[str, Any]]:
+        ready, _, _ = select.select([self._reports], [], [], seconds)
+        if peek:
+            return [{}] if ready and self._fill() else []
+        if ready:
+            self._fill()
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _fill(self) -> bool:
+        chunk = os.read(self._reports, 1 << 20)
+        self._buffer += chunk
+        if not chunk:
+            time.sleep(0.01)  # closed by the child; its exit status follows
+        return bool(chunk)
+
+    def _post_mortem(self) -> Ending:
+        code = self._process.returncode
+        if code == 0:
+            return Ending("ended")
+        if code == -signal.SIGKILL:
+            return Ending("oom", "killed by the system, most likely for want of memory")
+        if code < 0:
+            return Ending("crash", signal.Signals(-code).name)
+        return Ending("exception", f"exit code {code}")
+
+    def _gone_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def _cache_folder() -> Path:
+    from overdrive.samples.store import cache_folder
+
+    return cache_folder()
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,84 @@
+"""What a trial is told before it starts, and how it can end. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from overdrive.program import Program
+from overdrive.session import Chosen
+
+
+@dataclass(frozen=True)
+class Order:
+    """One program under one choice of techniques and one seed (0: the program's own)."""
+
+    program: Program
+    techniques: tuple[Chosen, ...] = ()
+    seed: int = 0
+
+    def name(self) -> str:
+        """`plain`, or its techniques with the settings: the same text for the same trial."""
+        parts = []
+        for name, settings in self.techniques:
+            values = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+            parts.append(f"{name}({values})" if values else name)
+        return " + ".join(parts) or "plain"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a trial is over. `kind` is one of: ended, exception, oom, crash, hang, stopped."""
+
+    kind: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+class TrialOver(Exception):
+    """A trial that was to go on is over; caught inside `trials`, never crosses the search."""
+
+    def __init__(self, ending: Ending, report: Mapping[str, Any] | None = None) -> None:
+        super().__init__(str(ending))
+        self.ending = ending
+        self.report = report or {}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole training steps of one trial, measured in one go."""
+
+    step: int  # the program's step count at the end of the block
+    steps: int
+    seconds: float
+    samples: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a trial did up to a step: all that equivalence is judged by."""
+
+    steps: int = 0
+    losses: tuple[tuple[float, ...], ...] = ()  # by step, all that were sent backward
+    rates: tuple[float, ...] = ()
+    samples: float = 0
+    batches: tuple[str, ...] = ()  # checksums of the first steps' batches
+    state: str = ""  # hash of parameters, optimizer and random state at the last step
+    active: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any]) -> Trace:
+        return cls(
+            steps=int(report["steps"]),
+            losses=tuple(tuple(step) for step in report["losses"]),
+            rates=tuple(report["rates"]),
+            samples=report["samples"],
+            batches=tuple(report["batches"]),
+            state=report["state"],
+            active=tuple(report["active"]),
+            left_out=dict(report["left_out"]),
+        )

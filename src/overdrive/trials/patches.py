@@ -1,0 +1,51 @@
+"""Puts functions of ours in the place of standard ones, and takes them out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# Classes that took a copy of os functions when their module was imported, which setting the
+# name in `os` does not reach: pathlib up to 3.10, glob from 3.13.
+_COPIES = (("pathlib", "_NormalAccessor"), ("glob", "_StringGlobber"))
+
+# os lists here which functions understand follow_symlinks and the like; shutil looks them up.
+_ABILITIES = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks)
+
+
+class Patches:
+    """A set of replaced attributes that `undo` puts back as they were."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace one attribute."""
+        # As the owner holds it: a class answers with what is inside a staticmethod.
+        before = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, before))
+
+    def set_os(self, name: str, function: Callable[..., Any]) -> None:
+        """Replace a function of `os`, and the copies of it that others hold."""
+        original = getattr(os, name)
+        self.set(os, name, function)
+        for abilities in _ABILITIES:
+            if original in abilities:
+                abilities.add(function)
+                self._undo.append(lambda known=abilities: known.discard(function))  # type: ignore[misc]
+        self.set_copies(name, original, function)
+
+    def set_copies(self, name: str, original: object, function: Callable[..., Any]) -> None:
+        """Replace `original` where a class kept it under `name`."""
+        for module, kind in _COPIES:
+            holder = getattr(sys.modules.get(module), kind, None)
+            if holder is not None and getattr(holder, name, None) is original:
+                self.set(holder, name, staticmethod(function))
+
+    def undo(self) -> None:
+        """Put everything back, last first."""
+        while self._undo:
+            self._undo.pop()()

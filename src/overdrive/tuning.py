@@ -1,0 +1,183 @@
+"""From findings to what people keep: the plan, the JSON result, the report's data."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from overdrive.evidence.equivalence import step_losses
+from overdrive.evidence.speed import break_even_steps
+from overdrive.facts import Facts
+from overdrive.interval import Interval
+from overdrive.machine.inventory import machine, versions
+from overdrive.plan import Plan, PlannedTechnique, Refused
+from overdrive.search import Findings, Rejected, leftovers
+from overdrive.trials.duel import Duel, Side
+
+_MOST_LOSSES = 2000  # points of a loss curve that a report needs
+
+
+def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
+    """Everything that `--json`, the report and the ledger hold, as plain JSON data."""
+    confirmation = found.confirmation
+    control = found.control
+    before = _before(found)
+    after = _side(confirmation.new_side, confirmation.new_facts) if confirmation and found.chosen else None
+    return {
+        "program": found.program.command(),
+        "contract": str(found.contract),
+        "verdict": found.verdict.value,
+        "speedup": _interval(confirmation.interval) if confirmation else None,
+        "noise_floor": found.noise(),
+        "baseline": before,
+        "tuned": after,
+        "techniques": [
+            {
+                "name": each.name,
+                "settings": dict(each.settings),
+                "contract": str(each.check.level),
+                "verdict": each.duel.verdict.value,
+                "speedup": _interval(each.duel.interval),
+                "check": each.check.sentence,
+            }
+            for each in found.chosen
+        ],
+        "rejected": [_rejected(each) for each in _all_rejected(found)],
+        "check": found.confirmed_check.sentence if found.confirmed_check else None,
+        "tuning_seconds": round(found.seconds, 1),
+        "break_even_steps": _break_even(found),
+        "machine": machine(),
+        "versions": versions(),
+        "duels": _duels(found),
+        "losses": {
+            "baseline": _curve(control.old_trace if control else None)
+            if not confirmation
+            else _curve(confirmation.old_trace),
+            "tuned": _curve(confirmation.new_trace) if confirmation and found.chosen else [],
+            "seeds": [step_losses(trace)[:_MOST_LOSSES] for trace in found.seeds],
+        },
+        "proxy": any(str(each.check.level) != "exact" for each in found.chosen),
+        "plan": plan_path,
+        "date": datetime.date.today().isoformat(),
+        "isolation": found.isolation,
+        "notes": [*([found.refusal] if found.refusal else []), *found.notes],
+    }
+
+
+def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
+    confirmation = found.confirmation
+    return Plan(
+        program=found.program.name,
+        contract=found.contract,
+        techniques=tuple(
+            PlannedTechnique(
+                each.name, dict(each.settings), each.check.level or found.contract, "FASTER", each.duel.interval
+            )
+            for each in found.chosen
+        ),
+        verdict=found.verdict.value,
+        speedup=confirmation.interval if confirmation else None,
+        noise_floor=result["noise_floor"],
+        baseline=_rates(result["baseline"]),
+        tuned=_rates(result["tuned"]),
+        rejected=tuple(Refused(each.name, dict(each.settings), each.reason) for each in _all_rejected(found)),
+        tuning_seconds=result["tuning_seconds"],
+        break_even_steps=result["break_even_steps"],
+        machine={
+            key: value for key, value in result["machine"].items() if isinstance(value, (str, int, float, bool))
+        },
+        versions=result["versions"],
+        created=result["date"],
+    )
+
+
+def _all_rejected(found: Findings) -> list[Rejected]:
+    facts = _last_facts(found)
+    lost = [] if found.chosen else [
+        Rejected(each.name, each.settings, "won its duel, but the whole plan was not confirmed", each.duel)
+        for each in found.adopted
+    ]
+    return [*found.rejected, *lost, *(leftovers(found, facts) if not found.refusal else [])]
+
+
+def _last_facts(found: Findings) -> Facts | None:
+    for duel in [each.duel for each in reversed(found.adopted)]:
+        if duel.new_facts:
+            return duel.new_facts
+    return found.control.old_facts if found.control else None
+
+
+def _rejected(each: Rejected) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "settings": dict(each.settings),
+        "reason": each.reason,
+        "verdict": each.duel.verdict.value if each.duel else None,
+        "speedup": _interval(each.duel.interval) if each.duel else None,
+    }
+
+
+def _before(found: Findings) -> dict[str, Any] | None:
+    duel = found.confirmation if found.confirmation and found.confirmation.pairs else found.control
+    if duel is None:
+        return None
+    facts = found.control.old_facts if found.control else None
+    return _side(duel.old_side, facts)
+
+
+def _side(side: Side, facts: Facts | None) -> dict[str, Any] | None:
+    if not side.steps:
+        return None
+    samples = side.samples or (facts.samples_per_step * side.steps if facts else 0.0)
+    return {
+        "samples_per_s": samples / side.seconds if samples else None,
+        "seconds_per_step": side.seconds_per_step,
+        "shares": dict(facts.shares) if facts else {},
+        "setup_seconds": side.setup_seconds,
+    }
+
+
+def _rates(side: Mapping[str, Any] | None) -> dict[str, float]:
+    if side is None:
+        return {}
+    return {name: side[name] for name in ("samples_per_s", "seconds_per_step") if side[name] is not None}
+
+
+def _break_even(found: Findings) -> int | None:
+    duel = found.confirmation
+    if duel is None or not found.chosen:
+        return None
+    setup = found.seconds + max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
+    return break_even_steps(setup, duel.old_side.seconds_per_step, duel.new_side.seconds_per_step)
+
+
+def _duels(found: Findings) -> list[dict[str, Any]]:
+    fought: list[tuple[str, Duel]] = []
+    if found.control:
+        fought.append(("control (A/A)", found.control))
+    fought += [(each.name, each.duel) for each in found.adopted]
+    fought += [(each.name, each.duel) for each in found.rejected if each.duel]
+    if found.confirmation:
+        fought.append(("confirmation", found.confirmation))
+    return [
+        {
+            "name": name,
+            "settings": dict(duel.new.techniques[-1][1]) if duel.new.techniques and name != "confirmation" else {},
+            "against": duel.old.name(),
+            "verdict": duel.verdict.value,
+            "speedup": _interval(duel.interval),
+            "pairs": [vars(pair) for pair in duel.pairs],
+        }
+        for name, duel in fought
+    ]
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    return vars(interval).copy() if interval else None
+
+
+def _curve(trace: Any) -> list[float]:
+    return step_losses(trace)[:_MOST_LOSSES] if trace else []
+
+

@@ -1,0 +1,187 @@
+"""The seams see what a program does, alter it where asked, and leave no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.session import Session
+
+PATCHED = [
+    (torch.optim.Optimizer, "__init__"),
+    (nn.Module, "__call__"),
+    (torch.autograd, "backward"),
+    (DataLoader, "__iter__"),
+    (_BaseDataLoaderIter, "__next__"),
+    (torch, "manual_seed"),
+]
+
+
+def attributes() -> list[Any]:
+    return [vars(holder).get(name) for holder, name in PATCHED]
+
+
+def listening(seen: list[Any]) -> Any:
+    def observer(seams: Seams) -> None:
+        seams.optimizer_made.subscribe(lambda optimizer, models: seen.append(("made", models)))
+        seams.step_begins.subscribe(lambda optimizer: seen.append("begins"))
+        seams.step_ends.subscribe(lambda optimizer: seen.append("ends"))
+        seams.loss_backward.subscribe(lambda loss: (seen.append("backward"), loss)[1])
+        seams.batch_fetched.subscribe(lambda *_: seen.append("batch"))
+        seams.seed_set.subscribe(lambda seed: (seen.append("seed"), seed)[1])
+
+        def called(model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append(("called", type(model).__name__))
+            return call(*args, **kwargs)
+
+        seams.model_called.subscribe(called)
+        seams.loader_opens.subscribe(lambda loader, call: (seen.append("opens"), call())[1])
+
+    return observer
+
+
+def train(steps: int = 2) -> tuple[nn.Module, float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(2 * steps, 4), torch.randint(2, (2 * steps,)))
+    loss = torch.zeros(())
+    for x, y in DataLoader(data, batch_size=2):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return model, loss.item()
+
+
+def test_every_patched_attribute_is_put_back() -> None:
+    before = attributes()
+    with Session(observers=[listening([])]):
+        assert all(one is not other for one, other in zip(attributes(), before, strict=True))
+    assert attributes() == before
+
+
+def test_nothing_is_patched_without_a_subscriber() -> None:
+    before = attributes()
+    with Session():
+        assert attributes() == before
+
+
+def test_sees_one_step_in_its_order() -> None:
+    seen: list[Any] = []
+    with Session(observers=[listening(seen)]):
+        model, _ = train(steps=1)
+    assert seen == [
+        "seed",
+        ("made", [model]),
+        "opens",
+        "batch",
+        ("called", "Sequential"),  # the outermost call only
+        "backward",
+        "begins",
+        "ends",
+    ]
+
+
+def test_observing_changes_no_bit() -> None:
+    plain = train(8)[1]
+    with Session(observers=[listening([])]):
+        assert train(8)[1] == plain
+
+
+def test_sessions_may_follow_one_another() -> None:
+    seen: list[Any] = []
+    for _ in range(2):
+        with Session(observers=[listening(seen)]):
+            train(1)
+    assert seen.count("ends") == 2
+
+
+def test_a_failing_subscriber_is_left_out_and_the_program_goes_on() -> None:
+    said: list[tuple[str, str]] = []
+    hub = Seams(lambda name, reason: said.append((name, reason)))
+    undone: list[str] = []
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no such luck\nand more")
+
+    with hub.owned_by("lucky"):
+        hub.step_ends.subscribe(fails)
+        hub.on_undo(lambda: undone.append("lucky"))
+    hub.step_ends.publish(None)
+    hub.step_ends.publish(None)
+    assert said == [("lucky", "RuntimeError: no such luck")]
+    assert undone == ["lucky"] and not hub.step_ends.subscribers
+
+
+def test_an_error_of_the_program_passes_through_a_subscriber() -> None:
+    hub = Seams()
+    with hub.owned_by("innocent"):
+        hub.loader_opens.subscribe(lambda loader, call: call())
+
+    def corrupt() -> None:
+        raise ValueError("corrupt image")
+
+    with pytest.raises(ValueError, match="corrupt image"):
+        hub.loader_opens.run(None, corrupt)
+    assert not hub.left_out
+
+
+def test_an_error_of_a_subscriber_falls_back_to_the_plain_call() -> None:
+    hub = Seams()
+    with hub.owned_by("clumsy"):
+        hub.loader_opens.subscribe(lambda loader, call: 1 / 0)
+    assert hub.loader_opens.run(None, lambda: "batches") == "batches"
+    assert "ZeroDivisionError" in hub.left_out["clumsy"]
+
+
+def test_a_model_that_fails_with_a_technique_is_called_plainly_with_the_same_random_numbers() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+            self.fc = nn.Linear(48, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.dropout(self.norm(x), 0.5, True)
+            if not x.is_contiguous():
+                raise RuntimeError("view size is not compatible")
+            return self.fc(x.view(x.size(0), -1))
+
+    def outcome() -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(1)
+        model = Net()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        out = model(torch.randn(4, 3, 4, 4))
+        assert model.norm.running_mean is not None
+        return out, model.norm.running_mean
+
+    plain = outcome()
+
+    def install(seams: Seams) -> None:
+        def channels_last(model: Any, call: Any, x: torch.Tensor) -> Any:
+            return call(x.contiguous(memory_format=torch.channels_last))
+
+        with seams.owned_by("layout"):
+            seams.model_called.subscribe(channels_last)
+
+    with Session(observers=[install]) as session:
+        altered = outcome()
+    assert torch.equal(plain[0], altered[0]) and torch.equal(plain[1], altered[1])
+    assert "view size" in session.seams.left_out["layout"]
+
+
+def test_observers_are_never_blamed_for_the_programs_failure() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("the program's own")
+
+    with Session(observers=[listening([])]) as session, pytest.raises(ValueError, match="own"):
+        Broken()(torch.zeros(1))
+    assert OBSERVER not in session.seams.left_out

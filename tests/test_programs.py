@@ -1,0 +1,104 @@
+"""Every naive program runs under `run --no-plan`, under an exact plan and under a full plan, without breaking."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.programs.manifest import PROGRAMS, NaiveProgram
+
+EXACT = ("sample_cache", "allocator")
+FULL = (
+    "allocator",
+    "autocast",
+    "channels_last",
+    "compile",
+    "fused_optimizer",
+    "loader_workers",
+    "sample_cache",
+    "threads",
+)
+# Compiling takes half a minute a program on two cores: these are compiled, the others get all the rest.
+COMPILED = {"cnn_argparse", "lstm_stateful", "weight_tied_ema", "view_after_conv"}
+
+
+def plan_text(program: NaiveProgram, techniques: tuple[str, ...]) -> str:
+    lines = ["overdrive = 1", f'program = "{program.command[-1]}"', 'contract = "statistical"']
+    for name in techniques:
+        if name != "compile" or program.name in COMPILED:
+            lines += ["[[technique]]", f'name = "{name}"']
+    return "\n".join(lines) + "\n"
+
+
+def skip_without(program: NaiveProgram) -> None:
+    missing = [name for name in program.needs if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (an optional extra)")
+
+
+def own_frames_shown(errors: str) -> bool:
+    return "src/overdrive" in errors or "runpy" in errors
+
+
+def late(losses: list[list[str]]) -> float:
+    means = [statistics.fmean(float.fromhex(loss) for loss in step) for step in losses if step]
+    return statistics.fmean(means[-max(1, len(means) // 3) :])
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_runs_as_under_python_and_keeps_its_losses_under_plans(
+    program: NaiveProgram, programs: Path, tmp_path: Path, python: Run, overdrive: Run
+) -> None:
+    skip_without(program)
+    places = {}
+    for arm in ("python", "no-plan", "exact", "full"):
+        places[arm] = programs.parent / arm
+        programs.rename(places[arm]) if arm == "full" else _copy(programs, places[arm])
+    expected = python(*program.command, cwd=places["python"])
+    assert expected.returncode == program.exit_code, expected.stderr
+
+    record = tmp_path / "no-plan.json"
+    plain = overdrive("run", "--no-plan", "--record", str(record), *program.command, cwd=places["no-plan"])
+    assert plain.returncode == program.exit_code, plain.stderr
+    assert plain.stdout == expected.stdout
+    assert not own_frames_shown(plain.stderr)
+    assert "overdrive: " in plain.stderr
+    before = json.loads(record.read_text())
+    if program.optimizer_steps is not None:
+        assert before["steps"] > 0 or program.optimizer_steps == 0
+    assert _files(places["no-plan"]) == _files(places["python"])
+
+    plan = tmp_path / "exact.toml"
+    plan.write_text(plan_text(program, EXACT))
+    exact = overdrive("run", "--plan", str(plan), *program.command, cwd=places["exact"])
+    assert exact.returncode == program.exit_code, exact.stderr
+    assert exact.stdout == expected.stdout
+
+    plan = tmp_path / "full.toml"
+    plan.write_text(plan_text(program, FULL))
+    record = tmp_path / "full.json"
+    full = overdrive("run", "--plan", str(plan), "--record", str(record), *program.command, cwd=places["full"])
+    assert full.returncode == program.exit_code, full.stderr
+    assert not own_frames_shown(full.stderr)
+    after = json.loads(record.read_text())
+    assert after["steps"] == before["steps"] and after["samples"] == before["samples"]
+    if before["losses"] and any(before["losses"]):
+        assert math.isfinite(late(after["losses"]))
+        first = abs(float.fromhex(next(step for step in before["losses"] if step)[0]))
+        assert abs(late(after["losses"]) - late(before["losses"])) <= 0.25 * first + 0.05
+
+
+def _copy(source: Path, target: Path) -> None:
+    import shutil
+
+    shutil.copytree(source, target)
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "__pycache__" not in path.parts)
