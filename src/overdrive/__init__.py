@@ -32,5 +32,5 @@ def using(plan: str | Path) -> Session:
     from overdrive.session import Session
     from overdrive.techniques.catalogue import catalogue
 
-    read = Plan.load(Path(plan), catalogue())
+    read = Plan.read(Path(plan), catalogue())
     return Session([(each.name, each.settings) for each in read.techniques], on_left_out=announce)

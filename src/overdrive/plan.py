@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.interval import Interval
-from overdrive.plan_table import MOST_BYTES, PlanError, Table, Value, closest, escape, printable
+from overdrive.plan_table import MOST_BYTES, TOO_LONG, PlanError, Table, Value, closest, escape, printable
 
 __all__ = [
     "FORMAT",
@@ -96,8 +96,8 @@ class Plan:
             f"# Overdrive's plan for {_one_line(self.program)}: what makes it faster, and the evidence.",
             "# To run under it:     overdrive run --plan THIS_FILE SCRIPT [ARGS...]",
             "# To see the evidence: overdrive report THIS_FILE",
-            "# It may be edited: take out a [[technique]], add one, or change its settings. What was measured",
-            "# is then no longer true of it; `overdrive tune` measures anew.",
+            "# It may be edited: take out a [[technique]], add one, or change its settings. What was",
+            "# measured is then no longer true of it; `overdrive tune` measures anew.",
             "",
             f"overdrive = {FORMAT}  # the format of this file",
             f"program = {_toml(self.program)}",
@@ -155,6 +155,8 @@ class Plan:
         try:
             with path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise PlanError(TOO_LONG, None, path.name)
             return cls.loads(data.decode(), catalogue, path.name)
         except OSError as error:
             raise PlanError(f"this plan cannot be read ({error.strerror})", None, str(path)) from None
@@ -297,7 +299,8 @@ def _read_technique(table: Table, catalogue: Mapping[str, TechniqueLike]) -> Pla
     name = table.text("name")
     if name not in catalogue:
         raise table.fault(
-            f"there is no technique {name!r}{closest(name, list(catalogue))} `overdrive techniques` lists all",
+            f"there is no technique {name!r}{closest(name, list(catalogue))}: "
+            f"`overdrive techniques` lists them",
             "name",
         )
     table.only(("name", "settings", "contract", "verdict", "speedup"), "a technique")

@@ -20,6 +20,7 @@ Value = bool | int | float | str
 
 MOST_BYTES = 1_000_000
 _MOST_LINES = 10_000  # tomlkit's time grows with the square: 1 s for these, 100 s for ten times as many
+TOO_LONG = "this is too long to be a plan: 1 MB and 10,000 lines is the most"
 
 
 class PlanError(Exception):
@@ -55,7 +56,7 @@ class Table:
     def of(cls, text: str, name: str) -> Table:
         source = _Text(text.removeprefix("\ufeff"), name)  # some editors begin a file with this mark
         if len(text.encode("utf-8", "replace")) > MOST_BYTES or text.count("\n") > _MOST_LINES:
-            raise PlanError("this is too long to be a plan: 1 MB and 10,000 lines is the most", None, name)
+            raise PlanError(TOO_LONG, None, name)
         try:
             root = cls(source, (), tomlkit.parse(source.text).unwrap())
         except (TOMLKitError, ValueError) as error:
@@ -199,10 +200,10 @@ def _plain(value: Any) -> Any:
 
 
 def closest(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5)
-    if close:
-        return f": did you mean {' or '.join(map(repr, close))}?"
-    return f"; it can have {', '.join(known)}" if 0 < len(known) <= 10 else ""
+    """What may have been meant, to stand after the unknown name."""
+    if close := difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5):
+        return f" (closest: {', '.join(close)})"
+    return f" (known: {', '.join(known)})" if 0 < len(known) <= 10 else ""
 
 
 def _broken(error: Exception) -> str:
@@ -211,10 +212,11 @@ def _broken(error: Exception) -> str:
 
 
 def _line_of(error: Exception, source: _Text) -> int | None:
-    line = getattr(error, "line", None)  # tomlkit says no line where an inline table repeats a key
-    if line is not None:
-        return int(line)
-    return min(source.lines.repeated.values(), default=None)
+    """tomlkit says where it stopped, which for a key given twice is its value's last line, or nothing."""
+    line: int | None = getattr(error, "line", None)
+    if line is None or "already exists" in str(error):
+        return min(source.lines.repeated.values(), default=line)
+    return line
 
 
 def escape(character: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.launch import end_as_python_would, execute
-from overdrive.plan import Plan, write_atomically
+from overdrive.atomic_file import write_atomically
+from overdrive.plan import Plan
 from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
 from overdrive.session import Chosen, Session, environment_for
@@ -32,7 +33,7 @@ def read_plan(path: Path, program: Program) -> Plan:
         PlanError: the plan cannot be used.
         OSError: it cannot be read.
     """
-    plan = Plan.load(path, catalogue())
+    plan = Plan.read(path, catalogue())
     if plan.program != program.name:
         say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
     return plan

@@ -11,7 +11,8 @@ from overdrive.evidence.speed import break_even_steps
 from overdrive.facts import Facts
 from overdrive.interval import Interval
 from overdrive.machine.inventory import machine, versions
-from overdrive.plan import Plan, PlannedTechnique, Refused
+from overdrive.plan import Plan, PlannedTechnique
+from overdrive.plan import Rejected as PlanRejected
 from overdrive.search import Findings, Rejected, leftovers
 from overdrive.trials.duel import Duel, Side
 
@@ -81,7 +82,7 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         noise_floor=result["noise_floor"],
         baseline=_rates(result["baseline"]),
         tuned=_rates(result["tuned"]),
-        rejected=tuple(Refused(each.name, dict(each.settings), each.reason) for each in _all_rejected(found)),
+        rejected=tuple(PlanRejected(each.name, dict(each.settings), each.reason) for each in _all_rejected(found)),
         tuning_seconds=result["tuning_seconds"],
         break_even_steps=result["break_even_steps"],
         machine={

@@ -8,7 +8,6 @@ import stat
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
 
 # Listing takes about 3 µs a file: 0.6 s for this many. Past it a data set is kept for one process only.
 _MOST_FILES = 200_000
@@ -96,41 +95,48 @@ def _exists(text: str) -> bool:
         return False
 
 
-class _Watch:
-    """What the audit hook looks at. A hook cannot be removed: there is one a process, gated by `thread`."""
+class Opened:
+    """Collects the files that this thread opens for reading inside its `with` blocks.
 
-    installed = False
-    thread: int | None = None
-    opened: set[str | bytes] = set()  # noqa: RUF012  # one a process, like the hook
+    An audit hook cannot be removed, so there is one a process, which looks at who listens.
+    """
+
+    _listening: Opened | None = None
+    _installed = False
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._paths: set[str] = set()
+
+    def __enter__(self) -> Opened:
+        if not Opened._installed:
+            sys.addaudithook(_hook)
+            Opened._installed = True
+        self._thread = threading.get_ident()
+        Opened._listening = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Opened._listening = None
+
+    def hear(self, path: object, flags: object) -> None:
+        reads = isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY
+        if reads and isinstance(path, (str, bytes)) and threading.get_ident() == self._thread:
+            self._paths.add(os.path.abspath(os.fsdecode(path)))
+
+    def paths(self) -> set[str]:
+        """Real paths; the files of Python, packages and the system left out."""
+        real = map(os.path.realpath, self._paths)
+        return {
+            path
+            for path in real
+            if not path.startswith(_NO_DATA) and not is_library(path) and os.path.isfile(path)
+        }
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    if _Watch.thread is None or event != "open" or _Watch.thread != threading.get_ident():
-        return
-    path, _, flags = arguments[:3]
-    reads = isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY
-    if reads and isinstance(path, (str, bytes)):
-        _Watch.opened.add(path)
-
-
-@contextlib.contextmanager
-def watching_opened() -> Iterator[set[str]]:
-    """Collects the real paths of files that this thread opens for reading inside; filled in at the end."""
-    if not _Watch.installed:
-        sys.addaudithook(_hook)
-        _Watch.installed = True
-    paths: set[str] = set()
-    before = _Watch.thread, _Watch.opened
-    _Watch.thread, _Watch.opened = threading.get_ident(), set()
-    try:
-        yield paths
-    finally:
-        opened = _Watch.opened
-        _Watch.thread, _Watch.opened = before
-        for path in map(os.fsdecode, opened):
-            real = os.path.realpath(path)
-            if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
-                paths.add(real)
+    if event == "open" and Opened._listening is not None:
+        Opened._listening.hear(arguments[0], arguments[2])
 
 
 def is_library(path: str) -> bool:

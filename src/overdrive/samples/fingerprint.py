@@ -31,7 +31,7 @@ _MOST_OBJECTS = 500_000
 _DEEPEST = 150
 _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
-    "|annotations_cache|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
+    "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
 
 

@@ -21,9 +21,13 @@ class Unfit(Exception):
     """Samples that cannot be stacked; the message says why, for people."""
 
 
+class ForkFailed(Unfit):
+    """A forked process came to grief, which says nothing of the samples."""
+
+
 @dataclass(frozen=True)
 class Leaf:
-    """One tensor of a batch: the sizes of one sample, and the order in which a batch's dimensions lie in memory.
+    """One tensor of a batch: the sizes of one sample, and how a batch's dimensions lie in memory.
 
     An image of shape C×H×W that was permuted from H×W×C makes, when stacked, a channels-last batch:
     order (0, 2, 3, 1). Other strides would mean other kernels, so they are kept.

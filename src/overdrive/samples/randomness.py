@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from overdrive.samples.layout import Unfit
 
 
 @dataclass
@@ -55,6 +59,24 @@ def _same_numpy(one: Any, other: Any) -> bool:
         # numpy was imported by the fetch itself: it draws nothing by being imported.
         return True
     return bool(one[0] == other[0] and (one[1] == other[1]).all() and one[2:] == other[2:])
+
+
+@contextmanager
+def left_alone() -> Iterator[None]:
+    """What is done inside must leave all states as they are; they are put back if it does not.
+
+    Raises:
+        Unfit: it drew.
+    """
+    before = States.now()
+    try:
+        yield
+    finally:
+        drew = not before.same(States.now())
+        if drew:
+            before.restore()
+    if drew:
+        raise Unfit("fetching a sample draws random numbers")
 
 
 def reseed(seed: int) -> None:

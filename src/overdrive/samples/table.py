@@ -64,7 +64,7 @@ class Table:
         ):
             return False
         for leaf, held, tensor in zip(self.layout.leaves, self.leaves, tensors, strict=True):
-            held[rows] = _bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
+            held[rows] = bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
         self.present[rows] = True
         self.count_present()
         return True
@@ -84,7 +84,7 @@ class Table:
         tensors = []
         for leaf, held in zip(self.layout.leaves, self.leaves, strict=True):
             tensor = torch.empty((len(rows), *leaf.sizes_in_memory), dtype=getattr(torch, leaf.dtype))
-            np.take(held, rows, axis=0, out=_bytes_of(tensor), mode="clip")
+            np.take(held, rows, axis=0, out=bytes_of(tensor), mode="clip")
             if not leaf.plain:
                 tensor = tensor.permute(np.argsort(leaf.order).tolist())
             tensors.append(tensor)
@@ -96,7 +96,7 @@ def shared_bytes(size: int) -> Bytes:
     return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype=np.uint8)[:size]
 
 
-def _bytes_of(tensor: torch.Tensor) -> Bytes:
+def bytes_of(tensor: torch.Tensor) -> Bytes:
     """A view of a contiguous tensor (a copy of any other), samples × bytes."""
     import torch
 
@@ -113,6 +113,6 @@ def same_bits(one: Any, other: Any, layout: Layout) -> bool:
         a.dtype == b.dtype
         and a.shape == b.shape
         and a.stride() == b.stride()
-        and np.array_equal(_bytes_of(a), _bytes_of(b))
+        and np.array_equal(bytes_of(a), bytes_of(b))
         for a, b in zip(mine, others, strict=True)
     )

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from overdrive.facts import Facts
+from overdrive.samples.store import home as samples_home
 from overdrive.session import environment_for
 from overdrive.trials.isolation import discard_scratch
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
@@ -73,7 +74,8 @@ class Trial:
         self._started = time.monotonic()
         ours_in, their_out = os.pipe()
         their_in, ours_out = os.pipe()
-        cache = _cache_folder()
+        cache = samples_home()
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {
             **os.environ,
             **environment_for(order.techniques),
@@ -242,12 +244,6 @@ class Trial:
         except subprocess.TimeoutExpired:
             return False
         return True
-
-
-def _cache_folder() -> Path:
-    from overdrive.samples.store import cache_folder
-
-    return cache_folder()
 
 
 def _signal_group(group: int, number: int) -> None:

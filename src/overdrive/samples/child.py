@@ -1,0 +1,142 @@
+"""Work in a forked process: whatever it does to a data set or a random generator is gone with it.
+
+This is how torch's own workers fetch, so a data set that works with workers works here. File offsets
+are shared with the parent, so nothing that holds an open file may be used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overdrive.samples.layout import ForkFailed, Unfit
+
+Tick = Callable[[int], None]
+Work = Callable[[Tick], Any]
+
+# The longest that a fetch of one block of samples may take before it is taken to hang: a fork of a
+# process with threads can find a lock taken for ever.
+PATIENCE = 60.0
+
+
+def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: float = PATIENCE) -> list[Any]:
+    """Do all works, each in a process of its own; their results, which must be plain (JSON).
+
+    Raises:
+        Unfit: a child raised it, failed, or made no tick for `patience` seconds.
+    """
+    if not hasattr(os, "fork") or sys.platform == "darwin":
+        raise Unfit("this system has no safe fork, in which a data set could be tried")
+    children: list[_Child] = []
+    try:
+        for work in works:
+            children.append(_Child(work))
+        _wait(children, on_tick, patience)
+    finally:
+        for child in children:
+            child.end()
+    return [child.result() for child in children]
+
+
+def in_child(work: Work, patience: float = PATIENCE) -> Any:
+    return in_children([work], None, patience)[0]
+
+
+class _Child:
+    def __init__(self, work: Work) -> None:
+        self.output = b""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # what is still in its buffer must not come out twice
+                stream.flush()
+        self.pipe, writing = os.pipe()
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of forks with threads
+            self.pid = os.fork()
+        if self.pid == 0:
+            _be_child(work, writing, parent)
+        os.close(writing)
+
+    def result(self) -> Any:
+        line = self.output.rsplit(b"\n", 2)[-2:-1]
+        try:
+            kind, value = json.loads(line[0])
+        except (IndexError, ValueError, TypeError):
+            raise ForkFailed("fetching samples in a forked process ended it") from None
+        if kind == "unfit":
+            raise Unfit(value)
+        return value
+
+    def end(self) -> None:
+        if not self.pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # it has reported, or never will
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        os.close(self.pipe)
+        self.pid = 0
+
+
+def _wait(children: list[_Child], on_tick: Tick | None, patience: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.pipe, selectors.EVENT_READ, child)
+        last = time.monotonic()
+        while selector.get_map():
+            for key, _ in selector.select(timeout=1.0):
+                child = key.data
+                data = os.read(child.pipe, 1 << 16)
+                last = time.monotonic()
+                if not data:
+                    selector.unregister(child.pipe)
+                    continue
+                child.output += data
+                *lines, child.output = child.output.split(b"\n")
+                ticks = [int(line) for line in lines if line.isdigit()]
+                child.output = b"".join(line + b"\n" for line in lines if not line.isdigit()) + child.output
+                if ticks and on_tick is not None:
+                    on_tick(sum(ticks))
+            if time.monotonic() - last > patience:
+                raise ForkFailed(f"fetching samples in a forked process stood still for {patience:.0f} s")
+
+
+def _be_child(work: Work, pipe: int, parent: int) -> None:
+    """Never returns, and runs none of the parent's cleaning up."""
+    try:
+        gc.disable()  # an iterator of the parent's that is collected here would stop the parent's workers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nowhere, standard)
+        import torch
+
+        torch.set_num_threads(1)  # as torch's workers do: OpenMP's threads did not survive the fork
+
+        def tick(count: int) -> None:
+            if os.getppid() != parent:
+                os._exit(1)
+            os.write(pipe, b"%d\n" % count)
+
+        try:
+            outcome: tuple[str, Any] = ("done", work(tick))
+        except Unfit as error:
+            outcome = ("unfit", str(error))
+        except BaseException as error:
+            first = str(error).strip().split("\n", 1)[0][:200]
+            outcome = ("unfit", f"a sample could not be fetched in a test ({type(error).__name__}: {first})")
+        data = json.dumps(outcome).encode() + b"\n"
+        while data:
+            data = data[os.write(pipe, data) :]
+    finally:
+        os._exit(0)

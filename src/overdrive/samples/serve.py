@@ -1,0 +1,194 @@
+"""Puts kept samples into torch's own iterators, which go on to consume all random numbers as before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from overdrive.samples.kept import Kept
+
+# Loaders with workers may be opened without them at no loss of sameness, only if indices are drawn as
+# early as the workers would have had them: `prefetch_factor` batches for each worker.
+
+
+def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
+    """Open the loader; `call` gives torch's iterator."""
+    if loader.num_workers == 0:
+        return _without_workers(kept, call)
+    if not kept.table.complete and 2 * kept.table.missing <= kept.table.count:
+        kept.fill(in_forks=True)  # what one epoch left over (drop_last, draws with replacement)
+    if kept.table.complete and kept.dropped is None:
+        return _instead_of_workers(kept, loader, call)
+    return _recording(kept, loader, call)
+
+
+class _Fetcher:
+    """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
+
+    def __init__(self, kept: Kept, real: Any, live: bool) -> None:
+        self._kept = kept
+        self._real = real
+        self._live = live  # whether the program sees changes to its data set at once, having no workers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def fetch(self, indices: Any) -> Any:
+        kept = self._kept
+        if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
+            return self._real.fetch(indices)
+        rows = kept.table.rows(indices)
+        if rows is None:
+            return self._real.fetch(indices)
+        absent = kept.table.absent(rows)
+        if len(absent):
+            return kept.fetch_rest(self._real, indices, rows, absent)
+        return kept.table.gather(rows)
+
+
+def _without_workers(kept: Kept, call: Callable[[], Any]) -> Any:
+    iterator = call()
+    real = getattr(iterator, "_dataset_fetcher", None)
+    if real is not None and not isinstance(real, _Fetcher):
+        iterator._dataset_fetcher = _Fetcher(kept, real, live=True)
+    return iterator
+
+
+def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
+    """An iterator of this process in the place of one with workers: reading from memory needs none."""
+    ahead = loader.prefetch_factor * loader.num_workers
+    current = loader._iterator if loader.persistent_workers else None
+    if current is not None and isinstance(getattr(current, "_dataset_fetcher", None), _Fetcher):
+        current._reset(loader)  # as torch does; it draws no seed again
+        current._sampler_iter = _Ahead(current._sampler_iter, ahead)
+        return current
+    with _no_workers(loader):
+        if current is None:
+            iterator = call()
+        else:  # persistent workers drew their seed in an earlier epoch
+            generator = _generator_of(loader)
+            state = generator.get_state()
+            iterator = call()
+            generator.set_state(state)
+    iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False)
+    iterator._sampler_iter = _Ahead(iterator._sampler_iter, ahead)
+    if loader.persistent_workers:
+        loader._iterator = iterator  # its workers, if there were some, end
+    return iterator
+
+
+def _generator_of(loader: Any) -> Any:
+    import torch
+
+    return loader.generator if loader.generator is not None else torch.default_generator
+
+
+@contextlib.contextmanager
+def _no_workers(loader: Any) -> Iterator[None]:
+    space = loader.__dict__  # the loader refuses that some of these are set the usual way
+    names = ("num_workers", "persistent_workers", "timeout")
+    before = {name: space[name] for name in names}
+    space.update(num_workers=0, persistent_workers=False, timeout=0)
+    try:
+        yield
+    finally:
+        space.update(before)
+
+
+class _Ahead:
+    """Draws indices so many batches early, like a loader that keeps its workers busy.
+
+    The sampler draws from random generators: how early it does so decides on what the program draws.
+    """
+
+    def __init__(self, indices: Iterator[Any], ahead: int) -> None:
+        self._indices = indices
+        self._drawn: deque[Any] = deque()
+        for _ in range(ahead):
+            self._draw()
+
+    def _draw(self) -> None:
+        with contextlib.suppress(StopIteration):
+            self._drawn.append(next(self._indices))
+
+    def __iter__(self) -> _Ahead:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._drawn:
+            raise StopIteration
+        indices = self._drawn.popleft()
+        self._draw()
+        return indices
+
+
+class _Tap:
+    """A batch sampler that notes which indices it hands out."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self.handed: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.handed = deque()
+        return self._noted(iter(self._sampler), self.handed)
+
+    @staticmethod
+    def _noted(indices: Iterator[Any], handed: deque[Any]) -> Iterator[Any]:
+        for each in indices:
+            handed.append(each)
+            yield each
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+
+@cache
+def _recording_iterator() -> Any:
+    """torch's iterator with workers, which hands each batch to us as well. A class, because a bound
+    function on the instance would be a cycle and keep workers alive until the garbage is collected."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    class Recording(_MultiProcessingDataLoaderIter):
+        overdrive_kept: Kept
+        overdrive_tap: _Tap
+
+        def _next_data(self) -> Any:
+            try:
+                batch = super()._next_data()
+            except StopIteration:
+                raise
+            except BaseException:
+                self.overdrive_tap.handed.clear()  # from here on, batches and indices may not match
+                raise
+            if self.overdrive_tap.handed:
+                self.overdrive_kept.record(self.overdrive_tap.handed.popleft(), batch)
+            return batch
+
+    return Recording
+
+
+def _recording(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
+    """torch's own workers, whose batches are kept as they come."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    if loader.persistent_workers and isinstance(loader._iterator, _recording_iterator()):
+        return call()
+    space = loader.__dict__
+    sampler = space["batch_sampler"]
+    tap = _Tap(sampler)
+    space["batch_sampler"] = tap
+    try:
+        iterator = call()
+    finally:
+        space["batch_sampler"] = sampler
+    if type(iterator) is _MultiProcessingDataLoaderIter:
+        iterator.overdrive_kept, iterator.overdrive_tap = kept, tap
+        iterator.__class__ = _recording_iterator()
+    return iterator
