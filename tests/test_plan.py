@@ -85,7 +85,8 @@ def test_the_comments_tell_a_person_what_the_file_is_and_what_each_technique_kee
     assert text.startswith("# Overdrive's plan for train.py")
     assert "overdrive run --plan" in text
     assert "may be edited" in text
-    assert "# Keeps the samples in memory. Evil = 1\n# 1.25 times as fast by itself; keeps exact" in text
+    assert "# Keeps the samples in memory. Evil = 1\n# 1.25 times as fast by itself.\n" in text
+    assert "# Contract: every bit stays the same." in text
     assert Plan.loads(text, CATALOGUE) == FULL
 
 
@@ -181,7 +182,7 @@ FAULTS = [
         "keeps statistical at best, not exact",
     ),
     (HEAD + "contract='exact'\n[[technique]]\nname='bf16_autocast'\n", 5, "keeps only statistical"),
-    (HEAD + "[[technique]]\nname='prefetch'\nspeedup={low=1,\nestimate=1}\n", 5, "high is missing"),
+    (HEAD + "[[technique]]\nname='prefetch'\nspeedup={low=1, estimate=1}\n", 5, "high is missing"),
     (HEAD + "[[technique]]\nname='prefetch'\nspeedup={low=2,estimate=1,high=3}\n", 5, "must rise from low"),
     (
         HEAD + "[[technique]]\nname='prefetch'\nspeedup={low=nan,estimate=1,high=3}\n",

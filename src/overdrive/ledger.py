@@ -43,9 +43,10 @@ _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph"
 
 
 class Ledger:
-    """Values by key (which tune), kind ("duel", "trial", "proof"), and name. Nothing here ever stops a tune:
+    """Values by key (which tune), kind ("duel", "trial", "proof") and name.
 
-    what cannot be kept in the file is kept in memory for as long as the process lives, and `notice` says so.
+    No trouble with the file ever stops a tune: what cannot be kept there is kept in memory for as long as
+    the process lives, and `notice` says so.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ class Ledger:
         with self._lock:
             if self._writable and self._file is not None:
                 try:
-                    self._file.execute(_UPSERT, (key, kind, name, text, _checksum(text)))
+                    self._file.execute(_UPSERT, (key, kind, name, text, _checksum(key, kind, name, text)))
                     return
                 except _FAULTS as error:
                     self._stop_writing(error)
@@ -134,7 +135,7 @@ class Ledger:
             self._say(f"The ledger cannot be read ({_reason(error)}), so what it held is measured again.")
             return
         for name, text, checksum in rows:
-            if isinstance(text, str) and _checksum(text) == checksum:
+            if _checksum(key, kind, str(name), str(text)) == checksum:
                 yield name, text
             else:
                 self._say("Part of the ledger is damaged; it was left out and is measured again.")
@@ -258,9 +259,9 @@ def _on_network(path: Path) -> bool:
     return kind.startswith(_SHARED_FILE_SYSTEMS)
 
 
-def _checksum(text: str) -> int:
+def _checksum(*texts: str) -> int:
     """SQLite would not notice a flipped bit inside a value, and a plan could come to rest on it."""
-    return zlib.crc32(text.encode())
+    return zlib.crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
 
 
 def _plain(value: Any) -> Any:

@@ -177,11 +177,9 @@ def _comments(technique: PlannedTechnique, summaries: Mapping[str, str]) -> list
     lines = []
     if summary := summaries.get(technique.name):
         lines.append(_one_line(summary))
-    kept = f"keeps {technique.contract}: {_MEANING[technique.contract]}"
     if technique.speedup is not None:
-        lines.append(f"{technique.speedup.estimate:.2f} times as fast by itself; {kept}")
-    else:
-        lines.append(kept)
+        lines.append(f"{technique.speedup.estimate:.2f} times as fast by itself.")
+    lines.append(f"Contract: {_MEANING[technique.contract]}.")
     return [f"# {line}" for line in lines]
 
 

@@ -48,7 +48,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "check": found.confirmed_check.sentence if found.confirmed_check else None,
         "tuning_seconds": round(found.seconds, 1),
         "break_even_steps": _break_even(found),
-        "machine": machine(),
+        "machine": _machine(),
         "versions": versions(),
         "duels": _duels(found),
         "losses": {
@@ -172,6 +172,18 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
         }
         for name, duel in fought
     ]
+
+
+def _machine() -> dict[str, Any]:
+    """The machine in the few words that a report needs."""
+    found = machine()
+    return {
+        "cpu": found["cpu"].get("model", "unknown"),
+        "cores": found["cpu"].get("granted_cores"),
+        "memory_bytes": found["memory_bytes"],
+        "gpus": [gpu.get("name", "GPU") for gpu in found["gpus"]],
+        "os": found["os"],
+    }
 
 
 def _interval(interval: Interval | None) -> dict[str, float] | None:

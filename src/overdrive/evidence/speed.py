@@ -57,7 +57,7 @@ def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> I
 
     Several processes: Student's t on the means of the processes, and never narrower than their blocks
     alone would make it. Two processes can prove next to nothing (t is 12.7): have one, or three and more.
-    One process: its blocks alone, so that the interval says nothing about another process.
+    One process: its blocks alone; the interval then says nothing about another process.
     One pair: no upper bound, and a lower one of 0.
     """
     if not pairs:

@@ -47,8 +47,8 @@ def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: fl
     return [child.result() for child in children]
 
 
-def in_child(work: Work, patience: float = PATIENCE) -> Any:
-    return in_children([work], None, patience)[0]
+def in_child(work: Work, on_tick: Tick | None = None) -> Any:
+    return in_children([work], on_tick)[0]
 
 
 class _Child:

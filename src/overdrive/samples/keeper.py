@@ -1,4 +1,4 @@
-"""Decides which loaders' samples are kept, and makes their tables: found on disk, filled now, or by and by."""
+"""Decides which loaders' samples are kept, and where their tables come from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 import weakref
 from typing import Any
 
-from overdrive.samples.fingerprint import Fingerprint, fingerprint
+from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
-from overdrive.samples.layout import Layout, Unfit
+from overdrive.samples.layout import Unfit
 from overdrive.samples.proof import Proof, prove, same_here, still_true
+from overdrive.samples.serve import release
 from overdrive.samples.source import Source
 from overdrive.samples.store import Draft, Store, StoreUnavailable, home
 from overdrive.samples.table import Table
@@ -40,15 +41,12 @@ class Keeper:
         self._verdicts: weakref.WeakKeyDictionary[Any, Kept | str] = weakref.WeakKeyDictionary()
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._tried = 0
+        self.fill_seconds = 0.0  # spent on filling tables at once
         try:
             self._store: Store | None = Store(home())
         except StoreUnavailable as error:
             _log.info("samples are kept for this run only: %s", error)
             self._store = None
-
-    @property
-    def fill_seconds(self) -> float:
-        return sum(kept.fill_seconds for kept in self._kept)
 
     @property
     def useful(self) -> bool:
@@ -76,13 +74,17 @@ class Keeper:
         from torch.utils.data import DataLoader
 
         for thing in gc.get_objects():
-            if issubclass(type(thing), DataLoader) and hasattr(thing, "_iterator"):
-                if thing not in self._verdicts:
-                    self.kept_for(thing)
+            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
+                self.kept_for(thing)
 
     def close(self) -> None:
+        """Let go of all samples; the reasons stay."""
         for kept in self._kept:
             kept.close()
+        self._kept.clear()
+        self._verdicts.clear()
+        for loader in self._frozen:
+            release(loader)
 
     def _refuse(self, reason: str) -> str:
         _log.info("a loader's samples are not kept: %s", reason)
@@ -114,7 +116,7 @@ class Keeper:
         for kept in self._kept:  # a program may make the same data set anew for each epoch
             if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
                 self._kept.remove(kept)
-                return self._add(Kept(source, seen, kept.table, None, besides))
+                return self._add(Kept(source, seen, kept.table, besides=besides))
         self._tried += 1
         if self._tried > _MOST_TRIED:
             raise Unfit("the program makes new data sets again and again")
@@ -123,20 +125,23 @@ class Keeper:
         key = key_of(seen, len(source.dataset)) if self._store and seen.hidden is None else None
         table = self._stored(source, key)
         if table is not None:
-            return self._add(Kept(source, seen, table, None, besides))
+            return self._add(Kept(source, seen, table, besides=besides))
 
         proof = prove(source, seen.digest)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
-        table, draft = self._new(source, seen, proof, key)
-        kept = Kept(source, seen, table, draft, besides)
+        draft = self._draft(source, proof, key)
+        table = draft.table if draft else Table.in_memory(proof.layout, len(source.dataset))
+        files_known = not seen.files.uncovered(set(proof.opened))
+        kept = Kept(source, seen, table, draft, besides, files_known)
         if self._at_once:
             try:
                 kept.fill(in_forks)
             except BaseException:
                 kept.close()
                 raise
+            self.fill_seconds += kept.fill_seconds
         return self._add(kept)
 
     def _add(self, kept: Kept) -> Kept:
@@ -154,22 +159,18 @@ class Keeper:
             return None
         return table
 
-    def _new(
-        self, source: Source, seen: Fingerprint, proof: Proof, key: str | None
-    ) -> tuple[Table, Draft | None]:
-        """An empty table: on disk if it may outlive this process and there is room, else in memory."""
+    def _draft(self, source: Source, proof: Proof, key: str | None) -> Draft | None:
+        """A table on disk if it may outlive this process and there is room.
+
+        Raises:
+            Unfit: the samples are too large, wherever they lie.
+        """
         count = len(source.dataset)
         size = proof.layout.bytes * count
         budget = self._memory_share * _available_memory()
         if size > budget:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budget / 1e9:.1f} GB")
-        # What the program's own workers open is not seen; the files of the tried samples speak for all.
-        unseen = source.workers and not self._at_once and seen.files.uncovered(set(proof.opened))
-        draft = self._draft(key, proof.layout, count) if key and not unseen else None
-        return (draft.table, draft) if draft else (Table.in_memory(proof.layout, count), None)
-
-    def _draft(self, key: str, layout: Layout, count: int) -> Draft | None:
-        return self._store.draft(key, layout, count) if self._store else None
+        return self._store.draft(key, proof.layout, count) if self._store and key else None
 
 
 def _available_memory() -> int:

@@ -10,7 +10,7 @@ from overdrive.samples.files import Opened
 from overdrive.samples.fill import fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.key import surroundings
-from overdrive.samples.layout import ForkFailed, Unfit
+from overdrive.samples.layout import ForkFailed
 from overdrive.samples.proof import still_true
 from overdrive.samples.randomness import States
 from overdrive.samples.source import Source
@@ -20,6 +20,8 @@ from overdrive.samples.table import Rows, Table
 _log = logging.getLogger("overdrive")
 # Fetched again at each opening where changes to the data set might not be seen.
 _LOOKED_AT_AGAIN = 4
+# Attributes set anew to what they were; each such alarm costs a fingerprint.
+_MOST_FALSE_ALARMS = 5
 
 
 class Kept:
@@ -31,7 +33,13 @@ class Kept:
     """
 
     def __init__(
-        self, source: Source, seen: Fingerprint, table: Table, draft: Draft | None, besides: str = ""
+        self,
+        source: Source,
+        seen: Fingerprint,
+        table: Table,
+        draft: Draft | None = None,
+        besides: str = "",
+        files_known: bool = True,
     ) -> None:
         self.source = source
         self.table = table
@@ -40,9 +48,12 @@ class Kept:
         self._seen = seen
         self._draft = draft
         self._besides = besides  # files here do not count as the data set's: our own
+        self._files_known = files_known  # the fingerprint covers what the tried samples were read from
         self._surroundings = surroundings()
         self._opened = Opened()
         self._opened_elsewhere: set[str] = set()
+        self._unseen = False  # samples came from the program's workers, whose files we could not see
+        self._false_alarms = 0
         self._began = time.perf_counter()
         seen.watch.seal()
 
@@ -61,7 +72,10 @@ class Kept:
             self.drop("torch's default dtype was changed")
         elif self._seen.watch.changed():
             seen = fingerprint(*self.source.roots, besides=self._besides)
-            if seen.digest == self._seen.digest:  # a false alarm
+            self._false_alarms += 1
+            if self._false_alarms > _MOST_FALSE_ALARMS:
+                self.drop("the data set is written to all the time")
+            elif seen.digest == self._seen.digest:
                 self._seen = seen
                 seen.watch.seal()
             else:
@@ -116,6 +130,8 @@ class Kept:
         """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
         if not self.table.complete or self._draft is None:
             return
+        if self._unseen and not self._files_known:
+            return self._abandon()
         draft, self._draft = self._draft, None
         now = fingerprint(*self.source.roots, besides=self._besides)
         if now.digest != self._seen.digest:
@@ -127,13 +143,21 @@ class Kept:
 
     def record(self, indices: Any, batch: Any) -> None:
         """Take in a batch that the program's own workers fetched."""
-        rows = self.table.rows(indices)
-        if rows is None or self.dropped is not None or self.table.complete:
+        if self.dropped is not None or self.table.complete:
             return
-        if self.table.write(rows, batch):
-            self.finish_if_complete()
-        else:
+        try:
+            rows = self.table.rows(indices)
+            self._unseen = True
+            if rows is not None and self._take(rows, batch):
+                self.finish_if_complete()
+        except Exception as error:  # the batch is good all the same
+            self.drop(f"{type(error).__name__}: {error}")
+
+    def _take(self, rows: Rows, batch: Any) -> bool:
+        taken = self.table.write(rows, batch)
+        if not taken:
             self.drop("its samples differ in shape or kind")
+        return taken
 
     def fetch_rest(self, fetcher: Any, indices: list[int], rows: Rows, absent: Rows) -> Any:
         """A batch of which some samples are not there yet: these are fetched for real, and kept."""
@@ -141,13 +165,14 @@ class Kept:
         before = States.now()
         with self._opened:
             batch = fetcher.fetch(indices if whole else absent.tolist())
-        if not before.same(States.now()):
-            self.drop("fetching a sample draws random numbers")
-            if not whole:
-                before.restore()
-        elif not self.table.write(absent, batch):
-            self.drop("its samples differ in shape or kind")
-        else:
-            self.finish_if_complete()
-            return batch if whole else self.table.gather(rows)
+        try:
+            if not before.same(States.now()):
+                self.drop("fetching a sample draws random numbers")
+                if not whole:
+                    before.restore()
+            elif self._take(absent, batch):
+                self.finish_if_complete()
+                return batch if whole else self.table.gather(rows)
+        except Exception as error:  # ours: the program must not meet it
+            self.drop(f"{type(error).__name__}: {error}")
         return batch if whole else fetcher.fetch(indices)

@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.files import Opened
 from overdrive.samples.fingerprint import fingerprint
@@ -41,7 +42,7 @@ def prove(source: Source, digest: str) -> Proof:
     Raises:
         Unfit: the samples change, or are more than stacked; with the reason.
     """
-    told = in_child(lambda tick: _examine(source, digest, tick))
+    told = in_child(lambda tick: _examine(source, digest, tick), lambda _: progress(0, len(source.dataset)))
     checks = {int(index): crc for index, crc in told["checks"].items()}
     layout = Layout.from_json(told["layout"])
     return Proof(layout, told["seconds"], told["opened"], told["settles"], checks)

@@ -9,9 +9,7 @@ from functools import cache
 from typing import Any
 
 from overdrive.samples.kept import Kept
-
-# Loaders with workers may be opened without them at no loss of sameness, only if indices are drawn as
-# early as the workers would have had them: `prefetch_factor` batches for each worker.
+from overdrive.samples.layout import Unfit
 
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
@@ -19,7 +17,11 @@ def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     if loader.num_workers == 0:
         return _without_workers(kept, call)
     if not kept.table.complete and 2 * kept.table.missing <= kept.table.count:
-        kept.fill(in_forks=True)  # what one epoch left over (drop_last, draws with replacement)
+        # What one epoch left over: drop_last, or draws with replacement.
+        try:
+            kept.fill(in_forks=True)
+        except Unfit as error:
+            kept.drop(str(error))
     if kept.table.complete and kept.dropped is None:
         return _instead_of_workers(kept, loader, call)
     return _recording(kept, loader, call)
@@ -38,15 +40,31 @@ class _Fetcher:
 
     def fetch(self, indices: Any) -> Any:
         kept = self._kept
-        if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
+        rows = absent = None
+        try:
+            if kept.dropped is None and not (self._live and kept.touched() and kept.changed()):
+                rows = kept.table.rows(indices)
+                if rows is None:
+                    kept.drop("its sampler gives other things than lists of whole numbers")
+                else:
+                    absent = kept.table.absent(rows)
+                    if not len(absent):
+                        return kept.table.gather(rows)
+        except Exception as error:  # ours: the program must not meet it
+            kept.drop(f"{type(error).__name__}: {error}")
+        if kept.dropped is not None or rows is None or absent is None:
             return self._real.fetch(indices)
-        rows = kept.table.rows(indices)
-        if rows is None:
-            return self._real.fetch(indices)
-        absent = kept.table.absent(rows)
-        if len(absent):
-            return kept.fetch_rest(self._real, indices, rows, absent)
-        return kept.table.gather(rows)
+        return kept.fetch_rest(self._real, indices, rows, absent)
+
+
+def release(loader: Any) -> None:
+    """Let the loader make its own iterator again, where it has kept one of ours."""
+    iterator = loader._iterator
+    if isinstance(getattr(iterator, "_dataset_fetcher", None), _Fetcher):
+        loader._iterator = None
+    elif isinstance(iterator, _recording_iterator()):
+        iterator.__class__ = _recording_iterator().__base__
+        iterator._index_sampler = iterator._index_sampler.sampler
 
 
 def _without_workers(kept: Kept, call: Callable[[], Any]) -> Any:
@@ -129,12 +147,12 @@ class _Tap:
     """A batch sampler that notes which indices it hands out."""
 
     def __init__(self, sampler: Any) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self.handed: deque[Any] = deque()
 
     def __iter__(self) -> Iterator[Any]:
         self.handed = deque()
-        return self._noted(iter(self._sampler), self.handed)
+        return self._noted(iter(self.sampler), self.handed)
 
     @staticmethod
     def _noted(indices: Iterator[Any], handed: deque[Any]) -> Iterator[Any]:
@@ -143,10 +161,10 @@ class _Tap:
             yield each
 
     def __len__(self) -> int:
-        return len(self._sampler)
+        return len(self.sampler)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._sampler, name)
+        return getattr(self.sampler, name)
 
 
 @cache
@@ -161,7 +179,7 @@ def _recording_iterator() -> Any:
 
         def _next_data(self) -> Any:
             try:
-                batch = super()._next_data()
+                batch = super()._next_data()  # type: ignore[no-untyped-call]
             except StopIteration:
                 raise
             except BaseException:
@@ -189,6 +207,6 @@ def _recording(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     finally:
         space["batch_sampler"] = sampler
     if type(iterator) is _MultiProcessingDataLoaderIter:
-        iterator.overdrive_kept, iterator.overdrive_tap = kept, tap
         iterator.__class__ = _recording_iterator()
+        vars(iterator).update(overdrive_kept=kept, overdrive_tap=tap)
     return iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from overdrive.evidence.speed import Pair, Verdict, decided, speedup, verdict
 from overdrive.facts import Facts
@@ -103,12 +103,12 @@ def fight(
                 break
             duel.ending = duel.old_ending = None
             continue
-        _judge(duel)
+        _judge(duel, rules)
         if time.monotonic() > deadline:
             break
         if process + 1 >= rules.processes and _is_over(duel, rules):
             break
-    _judge(duel)
+    _judge(duel, rules)
     return duel
 
 
@@ -129,9 +129,14 @@ def _precise(interval: Interval | None) -> bool:
     return half <= max(0.01, 0.25 * abs(interval.estimate - 1))
 
 
-def _judge(duel: Duel) -> None:
-    if len(duel.pairs) >= _HOPELESS_PAIRS:
-        duel.interval = speedup(duel.pairs)
+def _judge(duel: Duel, rules: Rules) -> None:
+    pairs = duel.pairs
+    if not rules.patient:
+        # One or two processes cannot know how much processes differ. A selection takes them as they are
+        # (its interval is of these processes); what is published comes from a confirmation with more.
+        pairs = [replace(pair, process=0) for pair in pairs]
+    if len(pairs) >= _HOPELESS_PAIRS:
+        duel.interval = speedup(pairs)
         duel.verdict = verdict(duel.interval)
     if len(duel.pairs) < _FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE

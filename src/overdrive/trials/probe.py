@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import zlib
 from typing import Any
 
 from overdrive.facts import Facts, LoaderFacts
+from overdrive.machine.cpu import cpu, granted_cores
+from overdrive.machine.memory import available_memory
 from overdrive.recording import Recorder, leading_size
 from overdrive.seams.hub import Seams
 
@@ -135,7 +136,7 @@ class Probe:
         device = parameters[0].device.type if parameters else "cpu"
         return Facts(
             device=device,
-            cores=len(os.sched_getaffinity(0)),
+            cores=granted_cores(),
             threads=torch.get_num_threads(),
             step_seconds=step,
             shares=shares,
@@ -152,7 +153,7 @@ class Probe:
             modules=bool(self._models),
             own_autocast=self._own_autocast,
             own_compile=any(type(module).__name__ == "OptimizedModule" for module in modules),
-            memory_available=_memory_available(),
+            memory_available=available_memory(),
             bf16_fast=_bf16_fast(device),
             gpu_name=torch.cuda.get_device_name() if device == "cuda" else "",
         )
@@ -193,20 +194,12 @@ def _loader_facts(known: dict[str, Any]) -> LoaderFacts:
     )
 
 
-def _memory_available() -> int:
-    from overdrive.machine.inventory import available_memory
-
-    return available_memory()
-
-
 def _bf16_fast(device: str) -> bool:
     import torch
 
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    from overdrive.machine.inventory import cpu_flags
-
-    return bool({"avx512_bf16", "amx_bf16", "bf16"} & cpu_flags())
+    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu().get("features", ())))
 
 
 def _synchronize() -> None:

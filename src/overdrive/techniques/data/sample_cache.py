@@ -73,29 +73,25 @@ class SampleCache(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> None:
         self.keeper = None
-        looked_at_others = False
-
-        def keeper() -> Keeper:
-            from overdrive.samples.keeper import Keeper, fills_at_once
-
-            if self.keeper is None:
-                self.keeper = Keeper(float(settings["memory_share"]), fills_at_once())
-                seams.on_undo(self.keeper.close)
-            return self.keeper
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.samples.keeper import fills_at_once
+            from overdrive.samples.keeper import Keeper, fills_at_once
             from overdrive.samples.serve import serve
 
-            nonlocal looked_at_others
-            kept = keeper().kept_for(loader)
-            if not looked_at_others and (kept is None or fills_at_once()):
-                looked_at_others = True
-                keeper().keep_others()
+            first = self.keeper is None
+            self.keeper = keeper = self.keeper or Keeper(float(settings["memory_share"]), fills_at_once())
+            kept = keeper.kept_for(loader)
+            if first and (kept is None or fills_at_once()):
+                keeper.keep_others()
             if kept is not None:
                 return serve(kept, loader, call)
-            if not keeper().useful:
-                seams.leave_out(self.name, keeper().reasons[0])
+            if not keeper.useful:
+                seams.leave_out(self.name, keeper.reasons[0])
             return call()
 
+        def close() -> None:
+            if self.keeper is not None:
+                self.keeper.close()
+
         seams.loader_opens.subscribe(opens)
+        seams.on_undo(close)

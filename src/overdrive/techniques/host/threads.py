@@ -31,7 +31,7 @@ class Threads(Technique):
     name = "threads"
     family = "host"
     contract = Contract.ROUNDING
-    relieves = ("forward", "backward", "optimizer", "other")
+    relieves = ("forward", "backward", "optimizer")
     order = 15
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 

@@ -1,0 +1,87 @@
+"""What a container or a batch system leaves of a machine: the limits of Linux control groups, v1 and v2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+# v1 says "no limit" with the largest multiple of a page below 2**63; no machine has an exbibyte.
+_NO_LIMIT = 2**60
+
+
+def cores(root: Path = ROOT) -> float | None:
+    """The CPU time that may be used, in cores; None where there is no limit."""
+    limits = []
+    for group in _groups("cpu", root):
+        words = _text(group / "cpu.max").split()  # v2: "QUOTA PERIOD" or "max PERIOD"
+        quota, period = _number(words[0] if words else ""), _number(words[-1] if words else "")
+        if not words:
+            quota, period = _number_in(group / "cpu.cfs_quota_us"), _number_in(group / "cpu.cfs_period_us")
+        if quota and period and quota > 0:  # v1 says -1 for no limit
+            limits.append(quota / period)
+    return min(limits, default=None)
+
+
+def memory(root: Path = ROOT) -> int | None:
+    """The memory that may be used, in bytes; None where there is no limit."""
+    return min((limit for limit, _ in _memory(root)), default=None)
+
+
+def memory_left(root: Path = ROOT) -> int | None:
+    """The memory that may still be used, in bytes; None where there is no limit."""
+    return min((max(0, limit - used) for limit, used in _memory(root)), default=None)
+
+
+def _memory(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use of every group that has a limit; each one above limits those below."""
+    for group in _groups("memory", root):
+        limit = _number_in(group / "memory.max") or _number_in(group / "memory.limit_in_bytes")
+        if limit is None or not 0 < limit < _NO_LIMIT:
+            continue
+        used = _number_in(group / "memory.current") or _number_in(group / "memory.usage_in_bytes") or 0
+        # What the kernel keeps of files that were read is given up as soon as memory is needed.
+        statistics = dict(
+            line.split()[:2] for line in _text(group / "memory.stat").splitlines() if len(line.split()) > 1
+        )
+        cached = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
+        yield limit, max(0, used - (_number(cached) or 0))
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The folders of this process's group and of those above it.
+
+    In a container the path is often the host's and not to be seen; the group's files are then at the top.
+    """
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            tops = ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        elif controller in controllers.split(","):
+            tops = [f"sys/fs/cgroup/{controllers}", f"sys/fs/cgroup/{controller}"]
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+        for top in dict.fromkeys(tops):
+            for depth in range(len(parts), -1, -1):
+                folder = root.joinpath(top, *parts[:depth])
+                if folder.is_dir():
+                    yield folder
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _number_in(path: Path) -> int | None:
+    return _number(_text(path).strip())
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:  # "max", or no such file
+        return None

@@ -1,0 +1,79 @@
+"""The processor: what it is, and how much of it this process may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from overdrive.machine import cgroup
+
+# Instructions that decide which number formats and kernels are fast; /proc/cpuinfo's names, x86 and Arm.
+_FEATURES = (
+    *(
+        "avx2",
+        "fma",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+    ),
+    *("asimd", "asimddp", "sve", "sve2", "bf16", "i8mm"),
+)
+
+
+def cpu(root: Path = cgroup.ROOT) -> dict[str, Any]:
+    """Model, cores and instructions; what cannot be found out is left out."""
+    found = {
+        "model": _model(root),
+        "architecture": platform.machine(),
+        "physical_cores": _count(logical=False),
+        "logical_cores": _count(logical=True),
+        "granted_cores": granted_cores(root),
+        "features": [
+            feature for feature in _FEATURES if feature in _entry("flags", "Features", root=root).split()
+        ],
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def granted_cores(root: Path = cgroup.ROOT) -> int:
+    """The cores that this process may use, by its affinity and by its container's or job's quota.
+
+    A part of a core counts for nothing, unless there is no more: a thread too many waits for its share.
+    """
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not on macOS
+        allowed = _count(logical=True) or 1
+    quota = cgroup.cores(root)
+    return max(1, allowed if quota is None else min(allowed, int(quota)))
+
+
+def _model(root: Path) -> str:
+    return _entry("model name", "Model", "cpu model", root=root) or platform.processor()
+
+
+def _entry(*names: str, root: Path) -> str:
+    """The first of these entries in /proc/cpuinfo."""
+    try:
+        lines = (root / "proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    entries = {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))
+    }
+    return next((entries[name] for name in names if name in entries), "")
+
+
+def _count(logical: bool) -> int | None:
+    try:
+        return psutil.cpu_count(logical=logical) or (os.cpu_count() if logical else None)
+    except (OSError, RuntimeError, psutil.Error):  # without /proc
+        return os.cpu_count() if logical else None

@@ -1,0 +1,53 @@
+"""What this machine is, and whether it is the one that evidence was found on. Names no host and no user."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from overdrive.machine import cgroup
+from overdrive.machine.cpu import cpu, granted_cores
+from overdrive.machine.gpu import gpus
+from overdrive.machine.memory import available_memory, total_memory
+from overdrive.machine.software import versions
+
+__all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "versions"]
+
+_GIB = 2**30
+
+
+def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
+    """Processor, memory in bytes, GPUs and operating system; what cannot be found out is left out."""
+    return {
+        "cpu": cpu(root),
+        "memory_bytes": total_memory(root),
+        "available_bytes": available_memory(root),
+        "gpus": [dict(gpu) for gpu in gpus()],
+        "os": _operating_system(),
+    }
+
+
+def fingerprint(root: Path = cgroup.ROOT) -> str:
+    """A hash of all that a speed depends on: two equal ones may share their evidence.
+
+    Not of what changes by itself or does not matter: free memory, the kernel's patches, the last gibibyte.
+    """
+    found = machine(root)
+    del found["available_bytes"], found["os"]
+    found["memory_gib"] = round(found.pop("memory_bytes") / _GIB)
+    found["visible_gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found["versions"] = versions()
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def _operating_system() -> str:
+    """Such as "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"."""
+    kernel = f"{platform.system()} {platform.release()}".strip()
+    try:
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
+    except (OSError, KeyError):  # not on macOS
+        return kernel

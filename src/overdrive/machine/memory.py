@@ -1,0 +1,35 @@
+"""The main memory, in bytes: what there is and what this process may still take."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+from overdrive.machine import cgroup
+
+
+def total_memory(root: Path = cgroup.ROOT) -> int:
+    """The machine's memory, or the container's where that is less; 0 where it cannot be found out."""
+    return _least(_of_machine("total", "SC_PHYS_PAGES"), cgroup.memory(root))
+
+
+def available_memory(root: Path = cgroup.ROOT) -> int:
+    """What can be taken without swapping and without being killed; 0 where it cannot be found out."""
+    return _least(_of_machine("available", "SC_AVPHYS_PAGES"), cgroup.memory_left(root))
+
+
+def _least(machine: int | None, limit: int | None) -> int:
+    return min((each for each in (machine, limit) if each is not None), default=0)
+
+
+def _of_machine(field: str, pages: str) -> int | None:
+    try:
+        return int(getattr(psutil.virtual_memory(), field))
+    except (OSError, RuntimeError, psutil.Error):  # without /proc
+        pass
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None

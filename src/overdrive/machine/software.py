@@ -1,0 +1,40 @@
+"""The versions of what a program runs on, read from the packages' records: nothing is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from overdrive.version import __version__
+
+_PACKAGES = (
+    *("torch", "torchvision", "torchaudio", "triton", "numpy"),
+    *("lightning", "pytorch-lightning", "accelerate", "transformers"),
+    *("keras", "tensorflow", "jax"),
+)
+
+
+def versions() -> dict[str, str]:
+    """By name; what is not installed is left out."""
+    found = {"python": platform.python_version(), "overdrive": __version__}
+    for package in _PACKAGES:
+        if version := _version(package):
+            found[package] = version
+    library, version = _libc()
+    if library:
+        found[library] = version
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except Exception:  # not there, or its record is damaged, which shows in many ways
+        return None
+
+
+def _libc() -> tuple[str, str]:
+    try:
+        return platform.libc_ver()
+    except OSError:  # it reads Python's own file
+        return "", ""

@@ -1,0 +1,176 @@
+"""`overdrive tune` from end to end on real programs in real processes. Budgets are small; no speed is asserted
+but that of a data set that sleeps, whose cache cannot fail to win."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+SLEEPY = """
+import time, sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(8, generator=generator), index % 2
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for epoch in range(EPOCHS):
+    for x, y in DataLoader(Slow(), batch_size=8, shuffle=True):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    open("log.txt", "a").write(f"{epoch} {loss.item()}\\n")
+    torch.save(model.state_dict(), "model.pt")
+print(f"final {loss.item():.9f}")
+"""
+
+Write = Callable[[str], Path]
+
+
+def tuned(overdrive: Run, path: Path, *options: str, timeout: float = 240) -> tuple[Any, dict[str, Any]]:
+    out = path.parent.parent / "result.json"
+    done = overdrive("tune", "--json", str(out), *options, path.name, cwd=path.parent, timeout=timeout)
+    return done, json.loads(out.read_text()) if out.exists() else {}
+
+
+def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive: Run, python: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000"))
+    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "150s")
+    assert done.returncode == 0, done.stderr
+    assert result["verdict"] == "FASTER"
+    assert [(each["name"], each["contract"]) for each in result["techniques"]][0] == ("sample_cache", "exact")
+    assert result["speedup"]["low"] > 1
+    assert len({pair["process"] for pair in result["duels"][-1]["pairs"]}) >= 3
+    assert {each["name"] for each in result["rejected"]} >= {"autocast", "compile", "channels_last"}
+    assert "\x1b" not in done.stdout  # no terminal, no control codes
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "train.overdrive.html",
+        "train.overdrive.toml",
+        "train.py",
+    ]
+
+    path.write_text(SLEEPY.replace("EPOCHS", "3"))
+    expected = python("train.py", cwd=path.parent)
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == expected.stdout
+    assert "sample_cache" in got.stderr and "left out" not in got.stderr
+
+
+def test_a_technique_that_breaks_the_program_is_left_out_with_the_reason(script: Write, overdrive: Run) -> None:
+    trap = "if torch.get_num_threads() == 1: raise RuntimeError('needs two threads')\n"
+    path = script(SLEEPY.replace("EPOCHS", "1000").replace("model = ", trap + "model = ").replace("2)", "0)", 1))
+    os.environ["OMP_NUM_THREADS"] = "2"
+    done, result = tuned(overdrive, path, "--budget", "60s")
+    assert done.returncode == 0, done.stderr
+    reasons = {each["name"]: each["reason"] for each in result["rejected"]}
+    assert "needs two threads" in reasons["threads"] or "not tried" in reasons["threads"]
+
+
+def test_a_technique_that_is_fast_but_wrong_is_not_adopted(script: Write, overdrive: Run) -> None:
+    # Where its items are not fetched anew each time, this program sees it and trains with another rate.
+    text = SLEEPY.replace("EPOCHS", "1000").replace(
+        "    for x, y in", "    began = time.time()\n    for x, y in"
+    )
+    cheat = "    if time.time() - began < 0.1: optimizer.param_groups[0]['lr'] = 0.01\n"
+    path = script(text.replace("    open(", cheat + "    open("))
+    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "60s")
+    assert done.returncode == 0, done.stderr
+    reasons = {each["name"]: each["reason"] for each in result["rejected"]}
+    assert "learning rate" in reasons["sample_cache"], result
+    assert all(each["name"] != "sample_cache" for each in result["techniques"])
+
+
+def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, overdrive: Run, python: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000"))
+    done, result = tuned(overdrive, path, "--budget", "1s")
+    assert done.returncode == 0, done.stderr
+    assert result["verdict"] == "INCONCLUSIVE" and result["techniques"] == []
+    assert "verdict = \"INCONCLUSIVE\"" in (path.parent / "train.overdrive.toml").read_text()
+
+
+def test_a_program_that_fails_shows_its_own_message(script: Write, overdrive: Run) -> None:
+    path = script("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n")
+    done, _ = tuned(overdrive, path)
+    assert done.returncode == 1
+    assert "the following arguments are required: --data" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_without_training_is_refused_in_one_sentence(script: Write, overdrive: Run) -> None:
+    done, _ = tuned(overdrive, script("print('hello')\n"))
+    assert done.returncode == 1
+    assert "no training step" in done.stderr
+
+
+def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, overdrive: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.002", "0"))
+    done, _ = tuned(overdrive, path, "--budget", "60s")
+    assert done.returncode == 1
+    assert "not finite in step" in done.stderr
+
+
+def test_a_killed_tune_goes_on_where_it_was(script: Write, overdrive: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000"))
+    command = [sys.executable, "-m", "overdrive", "tune", "--contract", "exact", "--budget", "150s", path.name]
+    first = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    for line in first.stdout:
+        if "allocator" in line or "confirmation" in line:  # the duel before this one is established
+            break
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    time.sleep(1)
+    assert not (path.parent / "train.overdrive.toml").exists()
+    second = overdrive("tune", "--contract", "exact", "--budget", "150s", path.name, cwd=path.parent)
+    assert second.returncode == 0, second.stderr
+    assert "Going on from a tune" in second.stdout
+    assert second.stdout.count("known from a tune that was broken off") >= 2
+
+
+def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000"))
+    command = [sys.executable, "-m", "overdrive", "tune", path.name]
+    tune = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert tune.stdout is not None
+    for line in tune.stdout:
+        if "control" in line:
+            break
+    time.sleep(3)
+    tune.send_signal(signal.SIGINT)
+    _, errors = tune.communicate(timeout=60)
+    assert tune.returncode == 130
+    assert "the same command goes on from there" in errors and "Traceback" not in errors
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(script: Write, overdrive: Run) -> None:
+    path = script("raise SystemExit('must not start')\n")
+    done = overdrive("tune", "-o", "/proc/plan.toml", path.name, cwd=path.parent)
+    assert done.returncode == 2
+    assert "Cannot write" in done.stderr and "must not start" not in done.stderr
+
+
+@pytest.mark.parametrize("budget", ["soon", "-5", "0", ""])
+def test_a_budget_that_is_no_duration_is_refused(budget: str, script: Write, overdrive: Run) -> None:
+    path = script("print('must not start')\n")
+    done = overdrive("tune", "--budget", budget, path.name, cwd=path.parent)
+    assert done.returncode == 2 and "must not start" not in done.stdout

@@ -1,0 +1,166 @@
+"""Trials end as values: whatever the program does, the tuner learns what it was and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from overdrive.program import Program
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Order, TrialOver
+
+TRAIN = """
+import os, signal, sys, time
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+print("training")
+for step in range(200):
+    FAULT
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+Make = Callable[[str], Trial]
+
+
+@pytest.fixture
+def trial(script: Callable[[str], Path]) -> Iterator[Make]:
+    """A trial of a script with a fault in its loop."""
+    with House() as house:
+        made: list[Trial] = []
+
+        def make(fault: str = "pass") -> Trial:
+            path = script(TRAIN.replace("FAULT", fault))
+            made.append(Trial(house, Order(Program(str(path)))))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.stop()
+
+
+def ending_of(trial: Trial) -> tuple[str, str]:
+    trial.first_step()
+    with pytest.raises(TrialOver) as over:
+        trial.run(500)
+    return over.value.ending.kind, over.value.ending.detail
+
+
+def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
+    one = trial()
+    assert one.first_step().step == 1
+    block = one.run(10)
+    assert (block.step, block.steps) == (11, 10) and block.seconds > 0
+    trace = one.trace()
+    assert trace.steps == 11 and len(trace.losses) == 11 and trace.rates == (0.1,) * 11
+
+
+def test_a_program_that_is_over_says_after_how_many_steps(trial: Make) -> None:
+    assert ending_of(trial()) == ("ended", "after 200 steps")
+
+
+def test_a_program_that_raises_ends_with_its_exception(trial: Make) -> None:
+    kind, detail = ending_of(trial("if step == 5: raise ValueError('bad batch')"))
+    assert (kind, detail) == ("exception", "ValueError: bad batch")
+
+
+def test_a_program_that_crashes_ends_with_its_signal(trial: Make) -> None:
+    kind, detail = ending_of(trial("if step == 5: os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert (kind, detail) == ("crash", "SIGSEGV")
+
+
+def test_a_program_that_exits_ends_with_its_code(trial: Make) -> None:
+    assert ending_of(trial("if step == 5: sys.exit(3)"))[0] == "exception"
+
+
+def test_a_program_out_of_memory_is_told_from_a_failing_one(trial: Make) -> None:
+    assert ending_of(trial("if step == 5: raise MemoryError()"))[0] == "oom"
+
+
+def test_a_program_that_hangs_is_ended_by_the_watchdog(
+    trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.trials.host._LEAST_PATIENCE", 2.0)
+    one = trial("if step == 5: time.sleep(1000)")
+    assert ending_of(one)[0] == "hang"
+    one.stop()
+    assert not psutil.pid_exists(one._process.pid)
+
+
+def test_a_program_that_ignores_signals_is_ended_all_the_same(trial: Make) -> None:
+    one = trial("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    one.first_step()
+    one.stop()
+    assert not psutil.pid_exists(one._process.pid)
+
+
+def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
+    child = "step or subprocess.Popen([sys.executable, '-c', 'while True: pass'])"
+    one = trial(f"import subprocess; {child}")
+    one.first_step()
+    time.sleep(0.2)
+    group = [each for each in psutil.process_iter(["pid"]) if _group(each.pid) == one._process.pid]
+    assert len(group) == 2
+    assert all(each.status() == psutil.STATUS_STOPPED for each in group)
+    one.stop()
+    time.sleep(0.2)
+    assert not any(_alive(each) for each in group)
+
+
+def test_the_programs_output_stays_out_of_the_tuners(trial: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    one = trial()
+    one.first_step()
+    assert "training" in one.output_tail() or one.output_tail() == ""
+    assert "training" not in capfd.readouterr().out
+
+
+def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tmp_path: Path) -> None:
+    path = script(TRAIN.replace("FAULT", "pass"))
+    tuner = (
+        "import sys, time\n"
+        "from overdrive.program import Program\n"
+        "from overdrive.trials.host import House, Trial\n"
+        "from overdrive.trials.order import Order\n"
+        "house = House()\n"
+        f"trial = Trial(house, Order(Program({str(path)!r})))\n"
+        "trial.first_step()\n"
+        "print(trial._process.pid, flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", tuner], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    for _ in range(50):
+        if not _alive_pid(child):
+            break
+        time.sleep(0.1)
+    assert not _alive_pid(child)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _alive_pid(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
