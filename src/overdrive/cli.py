@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -136,6 +137,16 @@ def tune(
         fail("stopped. What was established is kept: the same command goes on from there.", 130)
     except tune_command.CannotTune as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
+    except Exception as error:
+        if os.environ.get("OVERDRIVE_DEBUG"):
+            raise
+        fail(
+            f"stopped by a defect of its own ({type(error).__name__}: {error}); your script and files are untouched. "
+            "OVERDRIVE_DEBUG=1 shows where.",
+            70,
+        )
     sys.exit(code)
 
 

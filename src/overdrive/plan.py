@@ -94,8 +94,7 @@ class Plan:
         """The plan as TOML with comments for people; `summaries` says in a line what a technique does."""
         lines = [
             f"# Overdrive's plan for {_one_line(self.program)}: what makes it faster, and the evidence.",
-            "# To run under it:     overdrive run --plan THIS_FILE SCRIPT [ARGS...]",
-            "# To see the evidence: overdrive report THIS_FILE",
+            "# To run under it: overdrive run --plan THIS_FILE SCRIPT [ARGS...]",
             "# It may be edited: take out a [[technique]], add one, or change its settings. What was",
             "# measured is then no longer true of it; `overdrive tune` measures anew.",
             "",

@@ -16,7 +16,7 @@ from overdrive.program import Program
 from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
-from overdrive.trials.duel import Duel, Rules, fight
+from overdrive.trials.duel import Duel, Rules, fight, pair_seconds
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, Trace, TrialOver
 
@@ -296,7 +296,7 @@ class Search:
                     trial.run(min(50, steps - trial.step))
                 traces.append(trial.trace())
             except TrialOver as over:
-                if over.ending.kind == "ended" and over.report:
+                if over.ending.kind == "ended" and over.report.get("steps"):
                     traces.append(Trace.from_report(over.report))
             finally:
                 trial.stop()
@@ -309,13 +309,11 @@ class Search:
         if control is None or not control.pairs:
             return 0.0
         pairs = CONFIRMATION.looks[0] * CONFIRMATION.processes
-        block = max(pair.seconds_a for pair in control.pairs)
-        start = control.old_side.setup_seconds + control.new_side.setup_seconds
-        # Both start at once on shared cores; the plain side's blocks last as long as the gain is large.
+        start = control.old_side.setup_seconds + control.new_side.setup_seconds  # they start at once, on shared cores
         gain = 1.0
         for adopted in self.found.adopted:
             gain *= adopted.duel.interval.estimate if adopted.duel.interval else 1.0
-        return CONFIRMATION.processes * (start + 4.0) + pairs * block * (1.0 + gain)
+        return CONFIRMATION.processes * (start + 4.0) + pairs * pair_seconds(control.old_side.seconds_per_step, gain)
 
     def _selection_deadline(self) -> float:
         return self._deadline - self._confirmation_seconds()

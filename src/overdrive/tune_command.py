@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.search import Search
+from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.host import House
 from overdrive.tuning import plan_of, result_of
 
@@ -33,8 +34,12 @@ def tune(program: Program, contract: Contract, budget: float, output: Path, json
         CannotTune: there is no place to write the plan.
     """
     for path in filter(None, (output, json_path)):
-        if not os.access(path.parent, os.W_OK):
-            raise CannotTune(f"Cannot write into the folder {path.parent}: choose another place with -o PLAN.")
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise CannotTune(
+                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o PLAN."
+            ) from None
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
     memory = Memory(ledger, program, contract)
@@ -55,7 +60,7 @@ def tune(program: Program, contract: Contract, budget: float, output: Path, json
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
         return 1
-    write_atomically(output, plan_of(found, result).dumps())
+    write_atomically(output, plan_of(found, result).dumps({name: each.summary() for name, each in catalogue().items()}))
     report = output.with_suffix(".html")
     write_atomically(report, page(result))
     if json_path:

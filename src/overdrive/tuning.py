@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from overdrive.contract import Contract
 from overdrive.evidence.equivalence import step_losses
 from overdrive.evidence.speed import break_even_steps
 from overdrive.facts import Facts
@@ -13,7 +14,8 @@ from overdrive.interval import Interval
 from overdrive.machine.inventory import machine, versions
 from overdrive.plan import Plan, PlannedTechnique
 from overdrive.plan import Rejected as PlanRejected
-from overdrive.search import Findings, Rejected, leftovers
+from overdrive.search import Adopted, Findings, Rejected, leftovers
+from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, Side
 
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
@@ -37,7 +39,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             {
                 "name": each.name,
                 "settings": dict(each.settings),
-                "contract": str(each.check.level),
+                "contract": str(_kept(each)),
                 "verdict": each.duel.verdict.value,
                 "speedup": _interval(each.duel.interval),
                 "check": each.check.sentence,
@@ -58,7 +60,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             "tuned": _curve(confirmation.new_trace) if confirmation and found.chosen else [],
             "seeds": [step_losses(trace)[:_MOST_LOSSES] for trace in found.seeds],
         },
-        "proxy": any(str(each.check.level) != "exact" for each in found.chosen),
+        "proxy": any(each.check.level is not Contract.EXACT for each in found.chosen),
         "plan": plan_path,
         "date": datetime.date.today().isoformat(),
         "isolation": found.isolation,
@@ -73,7 +75,7 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         contract=found.contract,
         techniques=tuple(
             PlannedTechnique(
-                each.name, dict(each.settings), each.check.level or found.contract, "FASTER", each.duel.interval
+                each.name, dict(each.settings), _kept(each), each.duel.verdict.value, each.duel.interval
             )
             for each in found.chosen
         ),
@@ -91,6 +93,13 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         versions=result["versions"],
         created=result["date"],
     )
+
+
+def _kept(adopted: Adopted) -> Contract:
+    """The level a plan may promise: what was seen here, but no stricter than the technique promises anywhere."""
+    declared = catalogue()[adopted.name].contract
+    seen = adopted.check.level or declared
+    return seen if declared.allows(seen) is False else declared
 
 
 def _all_rejected(found: Findings) -> list[Rejected]:

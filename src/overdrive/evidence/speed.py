@@ -43,10 +43,10 @@ class Pair:
 class Verdict(str, Enum):
     """What an interval of a speedup allows to be said. Only `FASTER` is ever adopted."""
 
-    FASTER = "faster"
-    SAME = "same"
-    SLOWER = "slower"
-    INCONCLUSIVE = "inconclusive"
+    FASTER = "FASTER"
+    SAME = "SAME"
+    SLOWER = "SLOWER"
+    INCONCLUSIVE = "INCONCLUSIVE"
 
     def __str__(self) -> str:
         return self.value

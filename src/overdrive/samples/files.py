@@ -146,8 +146,9 @@ class Opened:
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and Opened._listening is not None:
-        Opened._listening.hear(arguments[0], arguments[2])
+    listening = Opened._listening
+    if event == "open" and listening is not None:
+        listening.hear(arguments[0], arguments[2])
 
 
 def is_library(path: str) -> bool:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 import sys
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from overdrive.samples.fingerprint import Fingerprint
 from overdrive.samples.store import FORMAT
 
-# Libraries that decode or compute; a data set may use them behind our back.
-_PICTURES = {"PIL", "cv2", "imageio", "skimage", "torchvision", "av"}
-_LIBRARIES = sorted(_PICTURES | {"h5py", "librosa", "numpy", "pandas", "scipy", "soundfile", "torchaudio"})
+# Packages that decode or compute; a data set may use them behind our back. Counted where they are
+# installed, loaded or not: what else a run imports must not decide on the key.
+_PICTURES = {"pillow", "pillow-simd", "opencv-python", "opencv-python-headless", "opencv-contrib-python"}
+_OTHERS = {"numpy", "scipy", "pandas", "h5py", "librosa", "soundfile", "av", "scikit-image", "imageio"}
+_PACKAGES = sorted(_PICTURES | _OTHERS | {"torchvision", "torchaudio", "albumentations"})
 
 
 def key_of(fingerprint: Fingerprint, count: int) -> str:
     import torch
 
-    versions = [
-        (name, str(getattr(sys.modules[name], "__version__", None)))
-        for name in _LIBRARIES
-        if name in sys.modules
-    ]
     parts = (
         FORMAT,
         fingerprint.digest,
         count,
         sys.version,
         torch.__version__,
-        versions,
+        _versions(),
         surroundings(),
         # Another processor may take other paths through the same library, with other roundings.
         platform.machine(),
@@ -45,6 +44,15 @@ def surroundings() -> str:
     import torch
 
     return str(torch.get_default_dtype())
+
+
+@cache
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append((name, metadata.version(name)))
+    return found
 
 
 @cache

@@ -100,10 +100,10 @@ def layout_of(batch: Any) -> Layout:
     structure = _structure(batch, tensors)
     if not tensors:
         raise Unfit("its batches hold no tensor")
-    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-    if len(set(places)) < len(places):
+    leaves = tuple(map(_leaf, tensors))
+    if len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors):
         raise Unfit("parts of its batches share memory")
-    return Layout(structure, tuple(map(_leaf, tensors)))
+    return Layout(structure, leaves)
 
 
 def tensors_of(batch: Any, structure: Shape) -> list[torch.Tensor] | None:

@@ -77,7 +77,7 @@ def _without_workers(kept: Kept, call: Callable[[], Any]) -> Any:
 
 def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """An iterator of this process in the place of one with workers: reading from memory needs none."""
-    ahead = loader.prefetch_factor * loader.num_workers
+    ahead = (loader.prefetch_factor or 2) * loader.num_workers
     current = loader._iterator if loader.persistent_workers else None
     if current is not None and isinstance(getattr(current, "_dataset_fetcher", None), _Fetcher):
         current._reset(loader)  # as torch does; it draws no seed again

@@ -25,7 +25,7 @@ class Source:
         Raises:
             Unfit: its samples cannot be kept, as can be told without fetching any.
         """
-        from torch.utils.data import IterableDataset
+        from torch.utils.data import DataLoader, IterableDataset
 
         dataset = loader.dataset
         if isinstance(dataset, IterableDataset):
@@ -34,6 +34,8 @@ class Source:
             raise Unfit("it makes no batches (batch_size is None)")
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise Unfit("its data set has no length or no samples by number")
+        if type(loader)._get_iterator is not DataLoader._get_iterator:
+            raise Unfit("it makes an iterator of its own")
         if loader.num_workers > 0:
             if not getattr(loader, "in_order", True):
                 raise Unfit("its workers hand over batches in no fixed order")

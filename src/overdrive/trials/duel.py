@@ -13,8 +13,11 @@ from overdrive.interval import Interval
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
 
-# A block lasts at least this long on the faster side, so that timer and hand-over (about 50 us) vanish.
+# A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ...
 BLOCK_SECONDS = 0.15
+# ... unless the slower side then needed more than this: a gain that large is seen in shorter blocks too.
+_LONGEST_BLOCK_SECONDS = 1.0
+_SHORTEST_BLOCK_SECONDS = 0.02
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
 _PROFILE_STEPS = 8
@@ -25,6 +28,19 @@ _HOPELESS = -0.1
 # A gain below this is fought for again by fresh processes: the place of code and data in memory alone
 # has been seen to make a process a few per cent faster or slower for all its life.
 CLEAR_GAIN = 1.10
+
+
+def block_steps(fast: float, slow: float) -> int:
+    """Training steps in a block, from the seconds of a step on the faster and on the slower side."""
+    fast, slow = max(fast, 1e-6), max(slow, 1e-6)
+    seconds = min(BLOCK_SECONDS, max(_SHORTEST_BLOCK_SECONDS, _LONGEST_BLOCK_SECONDS * fast / slow))
+    return max(1, round(seconds / fast))
+
+
+def pair_seconds(slow: float, gain: float) -> float:
+    """How long one pair of blocks will take where the slower side needs `slow` seconds a step."""
+    fast = slow / max(gain, 1.0)
+    return block_steps(fast, slow) * (fast + slow)
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ def fight(
                 break
             # A short program: fresh processes with shorter blocks, as long as those can still be timed.
             block_steps = max(1, (total - pace.warm_steps) // (_FEWEST_PAIRS + 2))
-            if block_steps * pace.step_seconds < 0.02:
+            if block_steps * pace.step_seconds < _SHORTEST_BLOCK_SECONDS:
                 duel.ending = Ending("ended", f"the program is over after {total} steps, too few to measure")
                 break
             duel.ending = duel.old_ending = None
@@ -145,8 +161,13 @@ def _judge(duel: Duel, rules: Rules) -> None:
 @dataclass(frozen=True)
 class _Pace:
     warm_steps: int
-    step_seconds: float
-    total_steps: int | None
+    step_seconds: float  # of the faster side
+    slower_step_seconds: float
+    total_steps: int | None = None
+
+    @property
+    def block_steps(self) -> int:
+        return block_steps(self.step_seconds, self.slower_step_seconds)
 
 
 def _one_process_pair(
@@ -167,7 +188,7 @@ def _one_process_pair(
         with _blame(duel, new=True):
             duel.new_side = _with_setup(duel.new_side, new.first_step())
         pace = _warm_up(duel, old, new, process)
-        size = block_steps or max(1, round(BLOCK_SECONDS / max(pace.step_seconds, 1e-6)))
+        size = block_steps or pace.block_steps
         mine: list[Pair] = []
         while True:
             first = chance.random() < 0.5
@@ -194,7 +215,7 @@ def _one_process_pair(
         with _blame(duel, new=False):
             duel.old_trace = old.trace()
     except TrialOver as over:
-        if over.ending.kind == "ended" and over.report:
+        if over.ending.kind == "ended" and over.report.get("steps"):
             pace = _both_to_the_end(duel, old, new, over, pace)
     finally:
         old.stop()
@@ -223,7 +244,7 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int) -> _Pace:
         with _blame(duel, new=False):
             duel.old_facts = old.facts()
         steps += _PROFILE_STEPS
-    return _Pace(steps + 1, min(last), None)
+    return _Pace(steps + 1, min(last), max(last))
 
 
 def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: _Pace | None) -> _Pace | None:
@@ -234,13 +255,13 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: 
         with _blame(duel, new=missing is new):
             missing.run(1_000_000_000)
     except TrialOver as other:
-        if other.ending.kind == "ended" and other.report:
+        if other.ending.kind == "ended" and other.report.get("steps"):
             reports[missing is new] = other.report
     duel.new_trace = Trace.from_report(reports[True]) if True in reports else None
     duel.old_trace = Trace.from_report(reports[False]) if False in reports else None
     if pace is None or duel.old_trace is None:
         return pace
-    return _Pace(pace.warm_steps, pace.step_seconds, duel.old_trace.steps)
+    return replace(pace, total_steps=duel.old_trace.steps)
 
 
 def _hopeless(pairs: list[Pair]) -> bool:

@@ -1,0 +1,211 @@
+"""Stored tables: whole or not there, checked when opened, and within their share of the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overdrive.samples import store as store_module  # noqa: E402
+from overdrive.samples.layout import Layout, Unfit, layout_of  # noqa: E402
+from overdrive.samples.store import Draft, Store, StoreUnavailable, home  # noqa: E402
+from overdrive.samples.table import Table, same_bits  # noqa: E402
+
+COUNT = 10
+DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
+
+
+def batch_of(count: int) -> Any:
+    torch.manual_seed(0)
+    images = (torch.rand(count, 4, 5, 3) * 100).permute(0, 3, 1, 2)  # channels last
+    return {
+        "image": images,
+        "all": [(torch.rand(count, 2) * 9).to(dtype) for dtype in DTYPES],
+        "label": (torch.arange(count), torch.tensor([float("nan")] * count)),
+    }
+
+
+def draft_of(store: Store, key: str = "key") -> Draft:
+    draft = store.draft(key, layout_of(batch_of(COUNT)), COUNT)
+    assert draft is not None
+    assert draft.table.write(np.arange(COUNT), batch_of(COUNT))
+    return draft
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "samples")
+
+
+def test_what_is_stored_comes_back_in_every_bit(store: Store) -> None:
+    assert draft_of(store).finish([], 1.0)
+    table = store.open("key")
+    assert table is not None and table.complete
+    assert same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), table.layout)
+    picked = table.gather(np.array([7, 7, 2]))
+    assert torch.equal(picked["image"], batch_of(COUNT)["image"][[7, 7, 2]])
+    assert picked["image"].is_contiguous(memory_format=torch.channels_last)
+    assert type(picked["label"]) is tuple and type(picked["all"]) is list
+
+
+def test_it_is_the_users_own(store: Store) -> None:
+    assert draft_of(store).finish([], 1.0)
+    assert store.folder.stat().st_mode & 0o777 == 0o700
+    assert (store.folder / "key").stat().st_mode & 0o777 == 0o700
+
+
+def test_refuses_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(StoreUnavailable, match="others may write"):
+        Store(shared)
+
+
+def test_refuses_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(StoreUnavailable, match="belongs to another user"):
+        Store(tmp_path / "samples")
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.delenv("OVERDRIVE_CACHE", raising=False)
+    assert home() == Path("/x/overdrive/samples")
+    monkeypatch.setenv("OVERDRIVE_CACHE", "/y")
+    assert home() == Path("/y")
+
+
+def test_every_flipped_bit_and_missing_byte_is_noticed(store: Store) -> None:
+    draft_of(store).finish([], 1.0)
+    whole = {file.name: file.read_bytes() for file in (store.folder / "key").iterdir()}
+    for name, data in whole.items():
+        for damaged in (data[:-1], data[:5] + bytes([data[5] ^ 1]) + data[6:], b""):
+            (store.folder / "key" / name).write_bytes(damaged)
+            assert store.open("key") is None, name
+            assert not (store.folder / "key").exists()
+            (store.folder / "key").mkdir()
+            for each, content in whole.items():
+                (store.folder / "key" / each).write_bytes(content)
+    assert store.open("key") is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"count": -1},
+        {"count": 10**15},
+        {"layout": {"structure": 5, "leaves": []}},
+        {"layout": {"structure": 0, "leaves": [{"dtype": "load", "sizes": [2], "order": [0, 1]}]}},
+        {"layout": []},
+        {"files": []},
+        {"depends": 3},
+    ],
+)
+def test_a_strange_manifest_is_refused(store: Store, change: dict[str, Any]) -> None:
+    draft_of(store).finish([], 1.0)
+    manifest = store.folder / "key" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    assert store.open("key") is None
+
+
+def test_files_that_samples_were_read_from_must_be_as_they_were(store: Store, tmp_path: Path) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"1")
+    os.utime(data, (1e9, 1e9))
+    assert draft_of(store).finish([str(data)], 1.0)
+    assert store.open("key") is not None
+    os.utime(data, (1e9, 1e9 + 1))
+    assert store.open("key") is None
+
+
+def test_a_file_that_changed_meanwhile_is_not_trusted(store: Store, tmp_path: Path) -> None:
+    draft = draft_of(store)
+    (tmp_path / "data.bin").write_bytes(b"1")
+    assert not draft.finish([str(tmp_path / "data.bin")], 1.0)
+    assert list(store.folder.iterdir()) == []
+
+
+def test_the_first_of_two_wins_and_both_go_on(store: Store) -> None:
+    one, other = draft_of(store), draft_of(store)
+    assert one.finish([], 1.0) and not other.finish([], 1.0)
+    assert [each.name for each in store.folder.iterdir()] == ["key"]
+    assert same_bits(other.table.gather(np.arange(COUNT)), batch_of(COUNT), other.table.layout)
+
+
+def test_only_drafts_of_the_dead_are_removed(store: Store) -> None:
+    alive = draft_of(store)
+    code = (
+        "import os, sys; from pathlib import Path; from overdrive.samples.store import Store;"
+        "from overdrive.samples.layout import Leaf, Layout;"
+        "Store(Path(sys.argv[1])).draft('k', Layout(0, (Leaf('uint8', (5,), (0, 1)),)), 3); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(store.folder)], check=False)
+    assert len(list(store.folder.iterdir())) == 2
+    Store(store.folder)
+    assert list(store.folder.iterdir()) == [alive.place]
+    assert alive.finish([], 1.0)
+
+
+def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, key in enumerate(("a", "b", "c")):
+        draft_of(store, key).finish([], 1.0)
+        os.utime(store.folder / key, (number, number))
+    assert store.open("a") is not None  # used now
+    size = store_module._size_of(store.folder / "a")
+    monkeypatch.setattr(Store, "_allowed", lambda self: 3.5 * size)
+    assert draft_of(store, "d").finish([], 1.0)
+    assert sorted(each.name for each in store.folder.iterdir()) == ["a", "c", "d"]
+    monkeypatch.setattr(Store, "_allowed", lambda self: 10.0)
+    assert store.draft("e", layout_of(batch_of(COUNT)), COUNT) is None
+    assert len(list(store.folder.iterdir())) == 3
+
+
+def test_a_table_takes_in_what_fits_only() -> None:
+    layout = layout_of(batch_of(COUNT))
+    table = Table.in_memory(layout, COUNT)
+    assert not table.write(np.arange(2), batch_of(3))
+    other = batch_of(2)
+    other["all"][0] = other["all"][0].int()
+    assert not table.write(np.arange(2), other)
+    assert table.missing == COUNT
+    assert table.write(np.array([3, 4]), batch_of(2)) and table.missing == COUNT - 2
+    assert table.absent(np.array([5, 3, 1, 5])).tolist() == [5, 1]
+    assert table.rows([0, 9]) is not None
+    for indices in ([10], [-1], [True], (1, 2), [1.0], [np.int64(1)], []):
+        assert table.rows(indices) is None
+
+
+def test_layouts_survive_json() -> None:
+    layout = layout_of(batch_of(COUNT))
+    assert Layout.from_json(json.loads(json.dumps(layout.to_json()))) == layout
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "text",
+        [1],
+        [],
+        torch.tensor(1),
+        torch.zeros(2, 3).t(),
+        torch.zeros(2, 2).to_sparse(),
+        torch.zeros(2, 2, requires_grad=True),
+        torch.nn.Parameter(torch.zeros(2)),
+        {3.5: torch.zeros(2)},
+        [torch.zeros(2, 2)] * 2,
+        torch.zeros(0, 2),
+    ],
+)
+def test_batches_that_cannot_be_stacked_are_refused(batch: Any) -> None:
+    with pytest.raises(Unfit):
+        layout_of(batch)
