@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+
+# A program that sends its own log to the screen must not find ours in it.
+log = logging.getLogger("overdrive")
+log.propagate = False
+log.addHandler(logging.NullHandler())
 
 # Set by a trial, whose watchdog would take a long fill for a hang: (samples done, samples in all).
 on_progress: Callable[[int, int], None] | None = None

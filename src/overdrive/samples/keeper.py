@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import weakref
 from typing import Any
 
+from overdrive.samples import log
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
@@ -18,7 +18,6 @@ from overdrive.samples.source import Source
 from overdrive.samples.store import Draft, Store, StoreUnavailable, home
 from overdrive.samples.table import Table
 
-_log = logging.getLogger("overdrive")
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
 # Samples of a stored table that are fetched and compared when it is opened.
@@ -45,7 +44,7 @@ class Keeper:
         try:
             self._store: Store | None = Store(home())
         except StoreUnavailable as error:
-            _log.info("samples are kept for this run only: %s", error)
+            log.info("samples are kept for this run only: %s", error)
             self._store = None
 
     @property
@@ -87,7 +86,7 @@ class Keeper:
             release(loader)
 
     def _refuse(self, reason: str) -> str:
-        _log.info("a loader's samples are not kept: %s", reason)
+        log.info("a loader's samples are not kept: %s", reason)
         self.reasons.append(reason)
         return reason
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
+from overdrive.samples import log
 from overdrive.samples.files import Opened
 from overdrive.samples.fill import fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
@@ -17,7 +17,6 @@ from overdrive.samples.source import Source
 from overdrive.samples.store import Draft
 from overdrive.samples.table import Rows, Table
 
-_log = logging.getLogger("overdrive")
 # Fetched again at each opening where changes to the data set might not be seen.
 _LOOKED_AT_AGAIN = 4
 # Attributes set anew to what they were; each such alarm costs a fingerprint.
@@ -94,7 +93,7 @@ class Kept:
         """Serve no more from it, and keep nothing of what is half written."""
         if self.dropped is None:
             self.dropped = reason
-            _log.info("samples are fetched anew: %s", reason)
+            log.info("samples are fetched anew: %s", reason)
             self._abandon()
 
     def close(self) -> None:
@@ -123,7 +122,7 @@ class Kept:
             if not self.source.workers:
                 fill_here(self.table, self.source, self._opened)
         self.fill_seconds = time.perf_counter() - began
-        _log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self.fill_seconds)
+        log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self.fill_seconds)
         self.finish_if_complete()
 
     def finish_if_complete(self) -> None:
