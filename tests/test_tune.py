@@ -58,7 +58,7 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
     done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "150s")
     assert done.returncode == 0, done.stderr
     assert result["verdict"] == "FASTER"
-    assert [(each["name"], each["contract"]) for each in result["techniques"]][0] == ("sample_cache", "exact")
+    assert [each["name"] for each in result["techniques"]].index("sample_cache") == 0
     assert result["speedup"]["low"] > 1
     assert len({pair["process"] for pair in result["duels"][-1]["pairs"]}) >= 3
     assert {each["name"] for each in result["rejected"]} >= {"autocast", "compile", "channels_last"}
@@ -109,7 +109,9 @@ def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, overdrive
 
 
 def test_a_program_that_fails_shows_its_own_message(script: Write, overdrive: Run) -> None:
-    path = script("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n")
+    path = script(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
+    )
     done, _ = tuned(overdrive, path)
     assert done.returncode == 1
     assert "the following arguments are required: --data" in done.stderr

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,13 +40,14 @@ class ProgramCommand(click.Command):
         return super().parse_args(context, args)
 
 
-def program_command(group: click.Group) -> Any:
-    return group.command(
+def program_command(group: click.Group) -> Callable[[Callable[..., Any]], click.Command]:
+    made: Callable[[Callable[..., Any]], click.Command] = group.command(
         cls=ProgramCommand, context_settings={"allow_interspersed_args": False, "max_content_width": 100}
     )
+    return made
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:

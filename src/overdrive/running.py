@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from overdrive.launch import end_as_python_would, execute
 from overdrive.atomic_file import write_atomically
+from overdrive.launch import end_as_python_would, execute
 from overdrive.plan import Plan
 from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
@@ -99,10 +99,8 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
     speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} steps/s" if pace else ""
-    if plan_name is None:
-        under = "no plan"
-    else:
-        under = f"{plan_name} ({', '.join(session.active) or 'nothing to apply'})"
+    applied = ", ".join(session.active) or "nothing to apply"
+    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
     return f"{steps:,} steps{speed}, {under}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from overdrive.contract import Contract
 from overdrive.evidence.equivalence import Check, check, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.facts import Facts
+from overdrive.machine.cpu import busy_share
 from overdrive.memory import Memory
 from overdrive.program import Program
 from overdrive.session import Chosen
@@ -26,6 +27,8 @@ CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True
 _SEEDS = (1, 2, 3)
 # Starting two processes and warming them up, where no duel has shown yet how long it takes.
 _USUAL_DUEL_SECONDS = 15.0
+# One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
+_BUSY = 0.2
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,11 @@ class Search:
     def _control(self) -> bool:
         """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
         found = self.found
+        busy = busy_share()
+        if busy > _BUSY:
+            found.notes.append(
+                f"Other programs were using {busy:.0%} of the cores when the tune began: its intervals are wide for that."
+            )
         self._progress.stage("control: the program against itself")
         plain = Order(found.program)
         duel = found.control = self._fight(plain, plain, CONTROL, self._deadline)
@@ -356,9 +364,8 @@ def _why_not(duel: Duel, name: str) -> str | None:
 
 
 def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:
-    if failure.kind == "ended" and not (duel.old_trace and duel.old_trace.steps) and not duel.pairs:
-        if "after 0 steps" in failure.detail or not failure.detail:
-            return "The program made no training step that Overdrive could see.", False
+    if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
+        return "The program made no training step that Overdrive could see.", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
     return f"The program fails by itself ({failure}).", True

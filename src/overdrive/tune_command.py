@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.ledger import Ledger, default_path
 from overdrive.memory import Memory
-from overdrive.atomic_file import write_atomically
 from overdrive.program import Program
 from overdrive.report.html import page
 from overdrive.report.live import Live

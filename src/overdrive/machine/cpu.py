@@ -56,6 +56,11 @@ def granted_cores(root: Path = cgroup.ROOT) -> int:
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 
+def busy_share(seconds: float = 0.5) -> float:
+    """The share of all cores that other programs use now; takes `seconds`."""
+    return float(psutil.cpu_percent(interval=seconds)) / 100
+
+
 def _model(root: Path) -> str:
     return _entry("model name", "Model", "cpu model", root=root) or platform.processor()
 

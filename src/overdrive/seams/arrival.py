@@ -57,7 +57,7 @@ def _call_after_execution(loader: Loader, arrival: Arrival) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module  # type: ignore[method-assign]  # the class's own method shows again
+        del loader.exec_module  # the class's own method shows again
         execute(module)
         arrival.finished()
 

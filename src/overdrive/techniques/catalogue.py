@@ -19,8 +19,8 @@ def catalogue() -> Mapping[str, Technique]:
         if module.ispkg:
             continue
         for thing in vars(importlib.import_module(module.name)).values():
-            if isinstance(thing, type) and issubclass(thing, Technique) and thing.__module__ == module.name:
-                if thing is not Technique:
-                    found.append(thing())
+            is_technique = isinstance(thing, type) and issubclass(thing, Technique) and thing is not Technique
+            if is_technique and thing.__module__ == module.name:
+                found.append(thing())
     found.sort(key=lambda technique: (technique.order, technique.name))
     return {technique.name: technique for technique in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Union
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
@@ -13,8 +13,8 @@ from overdrive.facts import Facts
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
-Value = Union[bool, int, float, str]
-Settings = Mapping[str, Value]
+Value: TypeAlias = bool | int | float | str
+Settings: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True)

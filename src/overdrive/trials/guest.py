@@ -89,7 +89,7 @@ class Guest:
                 self.probe.start_profile()
             else:
                 self.probe.end_profile()
-            self._due = self._block_steps + order["steps"]
+            self._due = self._block_steps + int(order["steps"])
             self._block_began = time.perf_counter()
             return False
         if order["do"] == "facts":

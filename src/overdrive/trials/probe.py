@@ -198,7 +198,7 @@ def _bf16_fast(device: str) -> bool:
     import torch
 
     if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu().get("features", ())))
 
 

@@ -55,7 +55,8 @@ def _rehearse(
     hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
     random_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda_state = torch.cuda.get_rng_state_all() if in_use else []
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:
         return hub.model_called.run(module, call, *args, **kwargs)
