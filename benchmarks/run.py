@@ -173,12 +173,10 @@ def overhead(folder: Path, rounds: int) -> Result:
 
 # Programs of tests/programs, made long enough to be measured.
 LONGER = {
-    "cnn_argparse": ("--epochs", "200"), "gan": ("--steps", "20000"), "vae": ("--epochs", "400"),
-    "lstm_stateful": ("--steps", "20000"), "chargpt_memmap": ("--steps", "5000"),
-    "dict_collate": ("--epochs", "400"), "random_augment": ("--epochs", "400"),
-    "view_after_conv": ("--epochs", "400"), "tensor_dataset": ("--epochs", "400"),
-    "frozen_backbone": ("--epochs", "400"), "workers_fork": ("--epochs", "200"),
-    "reinforce": ("--steps", "3000"),
+    "cnn_argparse": ("--epochs", "2000"), "gan": ("--steps", "50000"), "lstm_stateful": ("--epochs", "4000"),
+    "chargpt_memmap": ("--steps", "50000"), "dict_collate": ("--epochs", "4000"),
+    "random_augment": ("--epochs", "4000"), "view_after_conv": ("--epochs", "4000"),
+    "tensor_dataset": ("--epochs", "4000"), "workers_fork": ("--epochs", "4000"),
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from overdrive.trials.duel import Duel, Rules, fight, pair_seconds
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, Trace, TrialOver
 
-CONTROL = Rules(looks=(10,), processes=1, most_processes=1, patient=True)
+CONTROL = Rules(looks=(20,), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40), processes=1, most_processes=2)
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 _SEEDS = (1, 2, 3)

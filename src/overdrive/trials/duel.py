@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
 
 # A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ...
-BLOCK_SECONDS = 0.15
+BLOCK_SECONDS = 0.2
 # ... unless the slower side then needed more than this: a gain that large is seen in shorter blocks too.
 _LONGEST_BLOCK_SECONDS = 1.0
 _SHORTEST_BLOCK_SECONDS = 0.02
@@ -138,11 +139,11 @@ def _is_over(duel: Duel, rules: Rules) -> bool:
 
 
 def _precise(interval: Interval | None) -> bool:
-    """Half-width within 1 %, or within a quarter of the gain."""
+    """Half-width within 1 %, or within a tenth of the gain, both in log-speedup."""
     if interval is None:
         return False
-    half = (interval.high - interval.low) / 2 / interval.estimate
-    return half <= max(0.01, 0.25 * abs(interval.estimate - 1))
+    half = math.log(interval.high / interval.low) / 2
+    return half <= max(0.01, 0.1 * abs(math.log(interval.estimate)))
 
 
 def _judge(duel: Duel, rules: Rules) -> None:
@@ -265,8 +266,6 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: 
 
 
 def _hopeless(pairs: list[Pair]) -> bool:
-    import math
-
     return len(pairs) >= _HOPELESS_PAIRS and all(
         math.log(pair.seconds_a / pair.seconds_b) < _HOPELESS for pair in pairs
     )
