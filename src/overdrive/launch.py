@@ -34,7 +34,7 @@ def _script(program: Program) -> tuple[CodeType, ModuleType]:
     except OSError as error:
         raise ProgramError(f"Cannot read {program.target}: {error.strerror}.") from None
     sys.argv = [program.target, *program.arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _first_on_path(os.path.dirname(os.path.realpath(path)))
     main = ModuleType("__main__")
     main.__dict__.update(
         __file__=path,
@@ -49,7 +49,7 @@ def _script(program: Program) -> tuple[CodeType, ModuleType]:
 
 def _module(program: Program) -> tuple[CodeType, ModuleType]:
     sys.argv = ["-m", *program.arguments]  # as Python has it while it looks for the module
-    sys.path[0] = os.getcwd()
+    _first_on_path(os.getcwd())
     try:
         spec = importlib.util.find_spec(program.target)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -70,6 +70,11 @@ def _module(program: Program) -> tuple[CodeType, ModuleType]:
         __spec__=spec,
     )
     return code, main
+
+
+def _first_on_path(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # under -P, Python puts neither our folder nor theirs there
+        sys.path[0] = folder
 
 
 def show_error(error: BaseException) -> None:

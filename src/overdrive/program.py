@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+
+_MOST_SOURCES = 5000  # enough for any project, and over in 0.1 s where a script lies in a folder of everything
 
 
 class ProgramError(Exception):
@@ -60,10 +65,24 @@ class Program:
         return " ".join(words)
 
     def identity(self) -> str:
-        """A hash of the script's text, its arguments and the folder it runs in."""
+        """A hash of the program: its words, the folder it runs in, its script's text, its neighbours' sizes and times.
+
+        What was measured of a program is no longer true once a module beside it was edited.
+        """
         digest = hashlib.sha256()
         text = b"" if self.module else Path(self.target).read_bytes()
-        for part in (self.target.encode(), text, *(word.encode() for word in self.arguments)):
+        folder = Path() if self.module else Path(self.target).parent
+        neighbours = repr(list(itertools.islice(_sources(folder), _MOST_SOURCES)))
+        words = (str(Path.cwd()), self.target, neighbours, *self.arguments)
+        for part in (text, *(word.encode() for word in words)):
             digest.update(len(part).to_bytes(8, "big") + part)
-        digest.update(str(Path.cwd()).encode())
         return digest.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name != "site-packages")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                status = os.stat(os.path.join(parent, name))
+                yield os.path.join(parent, name), status.st_size, status.st_mtime_ns

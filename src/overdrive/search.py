@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,7 +234,8 @@ class Search:
         self._progress.stage("confirmation: the whole plan against the untouched program")
         plain, best = Order(found.program), Order(found.program, self._best)
         duel = found.confirmation = self._fight(plain, best, CONFIRMATION, self._deadline)
-        processes = len({pair.process for pair in duel.pairs})
+        counts = Counter(pair.process for pair in duel.pairs)
+        processes = sum(count >= CONFIRMATION.looks[0] for count in counts.values())
         if processes < CONFIRMATION.processes:
             duel.verdict = Verdict.INCONCLUSIVE
             found.notes.append(

@@ -68,5 +68,5 @@ def tune(program: Program, contract: Contract, budget: float, output: Path, json
     memory.finished(result)
     ledger.close()
     table(result, console)
-    console.print(f"\nplan    {output}\nreport  {report}\nrun it  overdrive run {program.command()}", markup=False)
+    console.print(f"\nplan    {output}\nreport  {report}", markup=False)
     return 0

@@ -42,12 +42,15 @@ class Event(Point):
     """Something happened; subscribers are told, and what they return is ignored."""
 
     def publish(self, *subject: Any) -> None:
+        hub = self.hub
         for subscriber in tuple(self.subscribers):
+            before, hub.owner = hub.owner, subscriber.owner  # by hand: `owned_by` costs 1 us, many times a step
             try:
-                with self.hub.owned_by(subscriber.owner):
-                    subscriber.act(*subject)
+                subscriber.act(*subject)
             except Exception as error:
-                self.hub.leave_out(subscriber.owner, reason_of(error))
+                hub.leave_out(subscriber.owner, reason_of(error))
+            finally:
+                hub.owner = before
 
 
 class Transform(Point):

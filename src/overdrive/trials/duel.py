@@ -22,6 +22,7 @@ _SHORTEST_BLOCK_SECONDS = 0.02
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
 _PROFILE_STEPS = 8
+_FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
 _FEWEST_PAIRS = 10
 # After this many pairs that all lose by more than a tenth, nobody needs to see the rest.
 _HOPELESS_PAIRS = 5
@@ -105,25 +106,26 @@ def fight(
 ) -> Duel:
     """Duel until the outcome is clear, the rules say stop, or `deadline` (time.monotonic()) has come."""
     duel = Duel(old, new)
-    block_steps: int | None = None
-    for process in range(rules.most_processes):
-        pace = _one_process_pair(house, duel, process, rules, deadline, block_steps, on_pair)
+    size: int | None = None  # steps in a block, where the program's length dictates it
+    process, most = 0, rules.most_processes
+    while process < most:
+        pace = _one_process_pair(house, duel, process, rules, deadline, size, on_pair)
+        process += 1
         if duel.ending or duel.old_ending:
-            total = pace.total_steps if pace else None
-            short = {each.kind for each in (duel.ending, duel.old_ending) if each} == {"ended"}
-            if not (short and total and pace) or len(duel.pairs) >= _FEWEST_PAIRS or time.monotonic() > deadline:
+            if pace is None or pace.total_steps is None:
                 break
-            # A short program: fresh processes with shorter blocks, as long as those can still be timed.
-            block_steps = max(1, (total - pace.warm_steps) // (_FEWEST_PAIRS + 2))
-            if block_steps * pace.step_seconds < _SHORTEST_BLOCK_SECONDS:
-                duel.ending = Ending("ended", f"the program is over after {total} steps, too few to measure")
+            # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
+            if size is None:
+                most += 1
+            size = max(1, (pace.total_steps - pace.warm_steps) // (_FEWEST_PAIRS + 2))
+            if len(duel.pairs) < _FEWEST_PAIRS and size * pace.step_seconds < _SHORTEST_BLOCK_SECONDS:
+                duel.ending = Ending("ended", f"it is over after {pace.total_steps} steps, too few to measure")
                 break
             duel.ending = duel.old_ending = None
-            continue
         _judge(duel, rules)
         if time.monotonic() > deadline:
             break
-        if process + 1 >= rules.processes and _is_over(duel, rules):
+        if process >= rules.processes and len(duel.pairs) >= _FEWEST_PAIRS and _is_over(duel, rules):
             break
     _judge(duel, rules)
     return duel
@@ -177,19 +179,20 @@ def _one_process_pair(
     process: int,
     rules: Rules,
     deadline: float,
-    block_steps: int | None,
+    short_block: int | None,
     on_pair: Callable[[Duel], None],
 ) -> _Pace | None:
     chance = random.Random(1000 * process + len(duel.new.techniques))
     old, new = Trial(house, duel.old), Trial(house, duel.new)
     pace: _Pace | None = None
+    until = max(deadline, time.monotonic() + _FEWEST_SECONDS)
     try:
         with _blame(duel, new=False):
-            duel.old_side = _with_setup(duel.old_side, old.first_step())
+            duel.old_side = _with_setup(duel.old_side, old.first_step(until))
         with _blame(duel, new=True):
-            duel.new_side = _with_setup(duel.new_side, new.first_step())
+            duel.new_side = _with_setup(duel.new_side, new.first_step(until))
         pace = _warm_up(duel, old, new, process)
-        size = block_steps or pace.block_steps
+        size = short_block or pace.block_steps
         mine: list[Pair] = []
         while True:
             first = chance.random() < 0.5
@@ -228,16 +231,15 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int) -> _Pace:
     """Step both until they are at their usual pace; the same number of steps on both sides."""
     seconds = [0.0, 0.0]
     last = [0.0, 0.0]
-    steps = 0
-    while steps < 2 * _WARM_UP_STEPS or min(seconds) < _WARM_UP_SECONDS:
+    steps, chunk = 0, _WARM_UP_STEPS
+    while steps < 2 * _WARM_UP_STEPS or max(seconds) < _WARM_UP_SECONDS:
         for index, trial in enumerate((old, new)):
             with _blame(duel, new=trial is new):
-                block = trial.run(_WARM_UP_STEPS)
+                block = trial.run(chunk)
             seconds[index] += block.seconds
             last[index] = block.seconds / block.steps
-        steps += _WARM_UP_STEPS
-        if max(seconds) > 10 * _WARM_UP_SECONDS and steps >= 2 * _WARM_UP_STEPS:
-            break
+        steps += chunk
+        chunk = min(steps, 64)
     if process == 0:
         for trial in (old, new):
             with _blame(duel, new=trial is new):

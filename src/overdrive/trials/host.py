@@ -6,6 +6,7 @@ Never imports a framework. Whatever the child does, what comes back is a value o
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -115,9 +116,12 @@ class Trial:
 
     # -- orders ---------------------------------------------------------------------------------
 
-    def first_step(self) -> Block:
-        """Wait until the program has made its first training step. Its seconds include all set-up."""
-        report = self._await("block", self.house.first_patience)
+    def first_step(self, until: float = math.inf) -> Block:
+        """Wait for the program's first training step, but not past `until` (time.monotonic()).
+
+        Its seconds include all set-up: start, imports, filling caches, compiling.
+        """
+        report = self._await("block", self.house.first_patience, until)
         self.step = report["step"]
         self._pause()
         return Block(report["step"], report["steps"], time.monotonic() - self._started, report["samples"])
@@ -192,7 +196,7 @@ class Trial:
     def _resume(self) -> None:
         _signal_group(self._process.pid, signal.SIGCONT)
 
-    def _await(self, event: str, patience: float) -> Mapping[str, Any]:
+    def _await(self, event: str, patience: float, until: float = math.inf) -> Mapping[str, Any]:
         deadline = time.monotonic() + patience
         while True:
             for report in self._read(min(1.0, max(0.0, deadline - time.monotonic()))):
@@ -209,6 +213,8 @@ class Trial:
             if self._process.poll() is not None and not self._read(0.0, peek=True):
                 self.house.last_output = self.output_tail()
                 raise TrialOver(self._failure or self._post_mortem())
+            if time.monotonic() > until:
+                raise TrialOver(Ending("late", "its first step did not come within the budget"))
             if time.monotonic() > deadline:
                 raise TrialOver(Ending("hang", f"no training step for {patience:.0f} s"))
 

@@ -29,7 +29,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Ending:
-    """Why a trial is over. `kind` is one of: ended, exception, oom, crash, hang, stopped."""
+    """Why a trial is over. `kind` is one of: ended, exception, oom, crash, hang, late."""
 
     kind: str
     detail: str = ""

@@ -1,0 +1,182 @@
+"""Every technique: its card is whole, it does what the card says, and it leaves no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts, LoaderFacts
+from overdrive.session import Chosen, Session
+from overdrive.techniques.catalogue import catalogue
+
+CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
+FACTS = Facts(
+    cores=4,
+    threads=4,
+    shares={"data": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1},
+    loaders=(LoaderFacts(32, 0, True, 1000, 0.01),),
+    optimizers=("SGD",),
+    parameter_dtypes=("torch.float32",),
+    convolutions=2,
+)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+def train(techniques: list[Chosen], optimizer_class: Any = torch.optim.SGD, steps: int = 12) -> dict[str, Any]:
+    torch.manual_seed(0)
+    seen: dict[str, Any] = {"losses": [], "workers": []}
+    data = TensorDataset(torch.randn(8 * steps, 3, 8, 8), torch.randint(4, (8 * steps,)))
+    with Session(techniques) as session:
+        model = Net()
+        optimizer = optimizer_class(model.parameters(), lr=0.05)
+        loader = DataLoader(data, batch_size=8, shuffle=True)
+        for x, y in loader:
+            logits = model(x)
+            loss = nn.functional.cross_entropy(logits, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen["losses"].append(loss.item())
+        seen.update(
+            channels_last=model.conv.weight.is_contiguous(memory_format=torch.channels_last),
+            threads=torch.get_num_threads(),
+            dtype=logits.dtype,
+            rounded=bool((logits == logits.bfloat16().float()).all()),
+            compiled=model._compiled_call_impl is not None,
+            fused=optimizer.state_dict()["param_groups"][0]["fused"],
+            during=loader.num_workers,
+        )
+    seen.update(left_out=session.seams.left_out, model=model, loader=loader)
+    return seen
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_card_has_all_its_parts(name: str) -> None:
+    technique = catalogue()[name]
+    assert all(part in technique.card() for part in CARD)
+    assert technique.summary().endswith(".") and len(technique.summary()) < 110
+    assert isinstance(technique.contract, Contract) and technique.relieves
+    for knob in technique.knobs:
+        assert knob.fault(knob.default) is None and knob.fault(object()) is not None
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_candidates_are_valid_settings(name: str) -> None:
+    technique = catalogue()[name]
+    knobs = {knob.name: knob for knob in technique.knobs}
+    for settings in technique.candidates(FACTS):
+        assert all(knobs[key].fault(value) is None for key, value in settings.items())
+
+
+def test_reasons_are_given_where_a_technique_cannot_help() -> None:
+    still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True, parameter_dtypes=("torch.float64",))
+    for name in set(catalogue()) - {"allocator"}:
+        assert catalogue()[name].applies(still), name
+
+
+def test_channels_last_changes_the_weights_format_and_puts_it_back() -> None:
+    seen = train([("channels_last", {})])
+    assert seen["channels_last"] and not seen["left_out"]
+    assert seen["model"].conv.weight.is_contiguous()
+    assert seen["losses"] == pytest.approx(train([])["losses"], rel=1e-5)
+
+
+def test_autocast_computes_in_16_bits_and_hands_back_32() -> None:
+    seen = train([("autocast", {})])
+    assert seen["dtype"] is torch.float32 and seen["rounded"]
+    assert seen["losses"] == pytest.approx(train([])["losses"], rel=0.05)
+
+
+def test_autocast_leaves_evaluation_alone() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 8)
+    with Session([("autocast", {})]):
+        model = Net()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.no_grad():
+            inside = model(x)
+    with torch.no_grad():
+        assert torch.equal(inside, model(x))
+
+
+def test_fp16_gradients_are_scaled_and_handed_on_unscaled() -> None:
+    plain = train([])
+    seen = train([("autocast", {"dtype": "float16"})])
+    assert seen["losses"] == pytest.approx(plain["losses"], rel=0.02)
+
+
+def test_fp16_skips_a_step_whose_gradients_are_not_finite() -> None:
+    with Session([("autocast", {"dtype": "float16"})]):
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model.weight.detach().clone()
+        for scale in (1e30, 1.0):
+            optimizer.zero_grad()
+            (model(torch.ones(2, 4)).sum() * scale).backward()
+            if scale > 1:
+                model.weight.grad.fill_(float("inf"))  # type: ignore[union-attr]
+            optimizer.step()
+            moved = not torch.equal(model.weight, before)
+            assert moved == (scale == 1.0)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_a_fused_optimizer_steps_alike_and_checkpoints_do_not_show_it(optimizer: Any) -> None:
+    seen = train([("fused_optimizer", {})], optimizer)
+    assert not seen["fused"] and not seen["left_out"]
+    assert seen["losses"] == pytest.approx(train([], optimizer)["losses"], rel=1e-4)
+
+
+def test_a_fused_optimizer_leaves_other_classes_alone() -> None:
+    class Own(torch.optim.SGD):
+        pass
+
+    assert train([("fused_optimizer", {})], Own)["losses"] == train([], Own)["losses"]
+
+
+def test_threads_are_set_and_put_back() -> None:
+    before = torch.get_num_threads()
+    assert train([("threads", {"count": 3})])["threads"] == 3
+    assert torch.get_num_threads() == before
+
+
+def test_workers_fetch_the_very_same_batches_and_are_gone_afterwards() -> None:
+    seen = train([("loader_workers", {"workers": 2})])
+    assert seen["during"] == 2 and seen["losses"] == train([])["losses"]
+    assert seen["loader"].num_workers == 0 and seen["loader"]._iterator is None
+
+
+def test_workers_leave_iterable_data_sets_alone() -> None:
+    class Stream(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(64))
+
+    with Session([("loader_workers", {"workers": 2})]):
+        loader = DataLoader(Stream(), batch_size=4)
+        assert sum(len(batch) for batch in loader) == 64 and loader.num_workers == 0
+
+
+def test_compile_is_in_force_and_taken_away() -> None:
+    seen = train([("compile", {})], steps=3)
+    assert seen["compiled"] and not seen["left_out"]
+    assert seen["model"]._compiled_call_impl is None
+    assert seen["losses"] == pytest.approx(train([], steps=3)["losses"], rel=1e-4)
+
+
+def test_the_allocator_is_there_before_the_process_or_not_at_all() -> None:
+    assert "MALLOC_TOP_PAD_" in catalogue()["allocator"].environment({"library": "glibc"})
+    assert "before the process starts" in train([("allocator", {})])["left_out"]["allocator"]
