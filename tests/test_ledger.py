@@ -301,18 +301,14 @@ def test_a_folder_or_file_that_must_not_be_written_means_memory() -> None:
         folder.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    "where", ["/proc/overdrive/ledger.sqlite", "/dev/null/ledger.sqlite", "/dev/full", "/"]
-)
+@pytest.mark.parametrize("where", ["/proc/overdrive/ledger.sqlite", "/dev/null/ledger.sqlite", "/dev/full", "/"])
 def test_a_place_that_is_no_place_for_a_file_means_memory(where: str) -> None:
     with Ledger.open(Path(where)) as ledger:
         assert ledger.notice is not None and "nothing is kept" in ledger.notice
         still_works(ledger)
 
 
-def test_a_ledger_that_another_program_has_locked_means_memory(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_another_program_has_locked_means_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path, 1)
     monkeypatch.setattr("overdrive.ledger._WAIT_SECONDS", 0.05)
     hog = sqlite3.connect(path, isolation_level=None)

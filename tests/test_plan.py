@@ -103,9 +103,7 @@ def test_a_plan_written_by_hand_needs_only_names() -> None:
 
 
 def test_a_plan_without_a_contract_takes_the_loosest_that_its_techniques_need() -> None:
-    plan = Plan.loads(
-        HEAD + '[[technique]]\nname = "prefetch"\n[[technique]]\nname = "bf16_autocast"', CATALOGUE
-    )
+    plan = Plan.loads(HEAD + '[[technique]]\nname = "prefetch"\n[[technique]]\nname = "bf16_autocast"', CATALOGUE)
     assert plan.contract is Contract.STATISTICAL
 
 
@@ -116,9 +114,7 @@ def test_settings_may_be_a_table_of_their_own_and_a_whole_number_may_stand_for_a
 
 
 def test_techniques_may_be_parted_by_other_tables() -> None:
-    text = (
-        HEAD + '[[technique]]\nname = "prefetch"\n[machine]\na = 1\n[[technique]]\nname = "cache_samples"\n'
-    )
+    text = HEAD + '[[technique]]\nname = "prefetch"\n[machine]\na = 1\n[[technique]]\nname = "cache_samples"\n'
     assert [each.name for each in Plan.loads(text, CATALOGUE).techniques] == ["prefetch", "cache_samples"]
 
 
@@ -343,9 +339,7 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new.toml").stat().st_mode) == 0o640
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("old")
 

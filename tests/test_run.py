@@ -101,9 +101,7 @@ def test_ctrl_c_ends_it_as_it_ends_python(script: Write) -> None:
     path = script("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
     outcomes = []
     for command in ([sys.executable, "train.py"], [sys.executable, "-m", "overdrive", "run", "train.py"]):
-        process = subprocess.Popen(
-            command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
@@ -120,7 +118,10 @@ def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run
 
 
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
-    code = "import sys, overdrive.tune_command, overdrive.techniques.catalogue as c; c.catalogue(); print('torch' in sys.modules)"
+    code = (
+        "import sys, overdrive.tune_command, overdrive.techniques.catalogue as c\n"
+        "c.catalogue()\nprint('torch' in sys.modules)"
+    )
     assert python("-c", code, cwd=tmp_path).stdout == "False\n"
 
 

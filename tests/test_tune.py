@@ -88,9 +88,7 @@ def test_a_technique_that_breaks_the_program_is_left_out_with_the_reason(script:
 
 def test_a_technique_that_is_fast_but_wrong_is_not_adopted(script: Write, overdrive: Run) -> None:
     # Where its items are not fetched anew each time, this program sees it and trains with another rate.
-    text = SLEEPY.replace("EPOCHS", "1000").replace(
-        "    for x, y in", "    began = time.time()\n    for x, y in"
-    )
+    text = SLEEPY.replace("EPOCHS", "1000").replace("    for x, y in", "    began = time.time()\n    for x, y in")
     cheat = "    if time.time() - began < 0.1: optimizer.param_groups[0]['lr'] = 0.01\n"
     path = script(text.replace("    open(", cheat + "    open("))
     done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "60s")
@@ -105,7 +103,7 @@ def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, overdrive
     done, result = tuned(overdrive, path, "--budget", "1s")
     assert done.returncode == 0, done.stderr
     assert result["verdict"] == "INCONCLUSIVE" and result["techniques"] == []
-    assert "verdict = \"INCONCLUSIVE\"" in (path.parent / "train.overdrive.toml").read_text()
+    assert 'verdict = "INCONCLUSIVE"' in (path.parent / "train.overdrive.toml").read_text()
 
 
 def test_a_program_that_fails_shows_its_own_message(script: Write, overdrive: Run) -> None:

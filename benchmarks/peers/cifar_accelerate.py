@@ -29,9 +29,7 @@ def main():
 
     root = prepare_data(args.data)
     train_set, test_set = ImageFolder(root / "train"), ImageFolder(root / "test")
-    loader = DataLoader(
-        train_set, batch_size=args.batch_size, shuffle=True, num_workers=2, persistent_workers=True
-    )
+    loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True, num_workers=2, persistent_workers=True)
 
     model = SimpleCNN()
     criterion = nn.CrossEntropyLoss()

@@ -120,9 +120,7 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def tune(
-    contract: str, budget: float, output: Path | None, json_path: Path | None, words: tuple[str, ...]
-) -> None:
+def tune(contract: str, budget: float, output: Path | None, json_path: Path | None, words: tuple[str, ...]) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
 
     Writes the plan and a report beside the script. The script and its files are never touched.
@@ -132,9 +130,7 @@ def tune(
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        code = tune_command.tune(
-            program, Contract(contract), budget, output or program.plan_path(), json_path
-        )
+        code = tune_command.tune(program, Contract(contract), budget, output or program.plan_path(), json_path)
     except KeyboardInterrupt:
         fail("stopped. What was established is kept: the same command goes on from there.", 130)
     except tune_command.CannotTune as error:

@@ -75,9 +75,7 @@ class Ledger:
         except _Foreign as error:
             ledger._say(f"The ledger {path} {error}, so nothing is kept of this run.")
         except (_Damaged, *_FAULTS) as error:
-            ledger._say(
-                f"The ledger {path} cannot be used ({_reason(error)}), so nothing is kept of this run."
-            )
+            ledger._say(f"The ledger {path} cannot be used ({_reason(error)}), so nothing is kept of this run.")
         return ledger
 
     def remember(self, key: str, kind: str, name: str, value: Mapping[str, Any]) -> None:

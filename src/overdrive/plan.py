@@ -296,8 +296,7 @@ def _read_technique(table: Table, catalogue: Mapping[str, TechniqueLike]) -> Pla
     name = table.text("name")
     if name not in catalogue:
         raise table.fault(
-            f"there is no technique {name!r}{closest(name, list(catalogue))}: "
-            f"`overdrive techniques` lists them",
+            f"there is no technique {name!r}{closest(name, list(catalogue))}: `overdrive techniques` lists them",
             "name",
         )
     table.only(("name", "settings", "contract", "verdict", "speedup"), "a technique")

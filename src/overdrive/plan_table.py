@@ -175,13 +175,7 @@ class Table:
         """TOML's whole numbers have 64 bits; of longer ones, Python refuses to print even an error."""
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise self.fault(f"{keys[-1]} has more digits than a number in TOML can have", *keys)
-        entries = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value)
-            if isinstance(value, list)
-            else ()
-        )
+        entries = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
         for key, each in entries:
             self._check_sizes(each, *keys, key)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-
 _MOST_SOURCES = 5000  # enough for any project, and over in 0.1 s where a script lies in a folder of everything
 
 

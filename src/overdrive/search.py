@@ -145,7 +145,9 @@ class Search:
         if duel.old_trace and duel.new_trace:
             bad = first_non_finite(duel.old_trace)
             if bad:
-                found.refusal = f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
+                found.refusal = (
+                    f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
+                )
                 found.refusal_is_failure = True
                 return False
             found.deterministic = same_bits(duel.old_trace, duel.new_trace)
@@ -178,7 +180,9 @@ class Search:
             if technique.name in chosen or technique.contract is Contract.OPEN:
                 continue
             if not self.found.contract.allows(technique.contract):
-                self._leave_aside(technique, f"its contract is {technique.contract}, you asked for {self.found.contract}")
+                self._leave_aside(
+                    technique, f"its contract is {technique.contract}, you asked for {self.found.contract}"
+                )
                 continue
             reason = technique.applies(self._facts)
             if reason:

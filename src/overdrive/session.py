@@ -38,7 +38,9 @@ class Session:
             with self.seams.owned_by(name):
                 settings = {**technique.defaults(), **chosen[name]}
                 if not _environment_is_there(technique.environment(settings)):
-                    self.seams.leave_out(name, "it must be there before the process starts (`overdrive run` sees to it)")
+                    self.seams.leave_out(
+                        name, "it must be there before the process starts (`overdrive run` sees to it)"
+                    )
                     continue
                 try:
                     technique.install(self.seams, settings)

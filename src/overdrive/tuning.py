@@ -74,9 +74,7 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         program=found.program.name,
         contract=found.contract,
         techniques=tuple(
-            PlannedTechnique(
-                each.name, dict(each.settings), _kept(each), each.duel.verdict.value, each.duel.interval
-            )
+            PlannedTechnique(each.name, dict(each.settings), _kept(each), each.duel.verdict.value, each.duel.interval)
             for each in found.chosen
         ),
         verdict=found.verdict.value,
@@ -87,9 +85,7 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         rejected=tuple(PlanRejected(each.name, dict(each.settings), each.reason) for each in _all_rejected(found)),
         tuning_seconds=result["tuning_seconds"],
         break_even_steps=result["break_even_steps"],
-        machine={
-            key: value for key, value in result["machine"].items() if isinstance(value, (str, int, float, bool))
-        },
+        machine={key: value for key, value in result["machine"].items() if isinstance(value, (str, int, float, bool))},
         versions=result["versions"],
         created=result["date"],
     )
@@ -104,10 +100,14 @@ def _kept(adopted: Adopted) -> Contract:
 
 def _all_rejected(found: Findings) -> list[Rejected]:
     facts = _last_facts(found)
-    lost = [] if found.chosen else [
-        Rejected(each.name, each.settings, "won its duel, but the whole plan was not confirmed", each.duel)
-        for each in found.adopted
-    ]
+    lost = (
+        []
+        if found.chosen
+        else [
+            Rejected(each.name, each.settings, "won its duel, but the whole plan was not confirmed", each.duel)
+            for each in found.adopted
+        ]
+    )
     return [*found.rejected, *lost, *(leftovers(found, facts) if not found.refusal else [])]
 
 
@@ -201,5 +201,3 @@ def _interval(interval: Interval | None) -> dict[str, float] | None:
 
 def _curve(trace: Any) -> list[float]:
     return step_losses(trace)[:_MOST_LOSSES] if trace else []
-
-

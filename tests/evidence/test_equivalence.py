@@ -58,8 +58,8 @@ def test_one_other_bit_is_not_exact() -> None:
         ({"steps": 119}, "119 steps instead of 120"),
         ({"samples": 64.0 * 119}, "samples"),
         ({"rates": (0.1,) * 60 + (0.101,) * 60}, "learning rate in step 61"),
-        ({"losses": ORIGINAL.losses[:-1] + ((0.5, 0.5),)}, "another number of losses"),
-        ({"losses": ORIGINAL.losses[:70] + ((math.nan,),) + ORIGINAL.losses[71:]}, "not finite in step 71"),
+        ({"losses": (*ORIGINAL.losses[:-1], (0.5, 0.5))}, "another number of losses"),
+        ({"losses": (*ORIGINAL.losses[:70], (math.nan,), *ORIGINAL.losses[71:])}, "not finite in step 71"),
     ],
 )
 @pytest.mark.parametrize("declared", [EXACT, ROUNDING, STATISTICAL])

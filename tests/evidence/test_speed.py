@@ -38,9 +38,7 @@ def duel(
         if freedom is not None:
             noise = rng.standard_t(freedom, blocks) / math.sqrt(freedom / (freedom - 2))
         for index in range(1, blocks):
-            noise[index] = (
-                autocorrelation * noise[index - 1] + math.sqrt(1 - autocorrelation**2) * noise[index]
-            )
+            noise[index] = autocorrelation * noise[index - 1] + math.sqrt(1 - autocorrelation**2) * noise[index]
         ratios = math.log(truth) + process_sd * rng.standard_normal() + block_sd * noise
         pairs += [Pair(process, 10, 0.2 * math.exp(r), 0.2, bool(i % 2)) for i, r in enumerate(ratios)]
     return pairs
@@ -130,9 +128,7 @@ def test_little_data_is_inconclusive_and_never_an_error() -> None:
     one = speedup([Pair(0, 10, 0.4, 0.2, True)])
     assert (one.low, one.estimate, one.high) == (0.0, pytest.approx(2.0), math.inf)
     assert verdict(one) is Verdict.INCONCLUSIVE
-    assert (
-        verdict(speedup([Pair(0, 10, 0.4, 0.2, True), Pair(1, 10, 0.5, 0.2, True)])) is Verdict.INCONCLUSIVE
-    )
+    assert verdict(speedup([Pair(0, 10, 0.4, 0.2, True), Pair(1, 10, 0.5, 0.2, True)])) is Verdict.INCONCLUSIVE
     uneven = [*duel(np.random.default_rng(1), 2.0, 3, 10, 0.01, 0.01), Pair(9, 10, 0.4, 0.2, True)]
     assert verdict(speedup(uneven)) is Verdict.FASTER
 
@@ -202,9 +198,7 @@ def test_tuning_pays_for_itself_only_where_steps_became_shorter() -> None:
     ("confidence", "freedom", "expected"),
     [(0.95, 1, 12.7062), (0.95, 2, 4.3027), (0.95, 9, 2.2622), (0.9875, 3, 5.3919), (0.99, 100, 2.6259)],
 )
-def test_the_quantiles_of_student_agree_with_the_tables(
-    confidence: float, freedom: int, expected: float
-) -> None:
+def test_the_quantiles_of_student_agree_with_the_tables(confidence: float, freedom: int, expected: float) -> None:
     assert student.quantile(confidence, freedom) == pytest.approx(expected, abs=1e-3)
 
 

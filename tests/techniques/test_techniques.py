@@ -83,7 +83,7 @@ def test_candidates_are_valid_settings(name: str) -> None:
 
 
 def test_reasons_are_given_where_a_technique_cannot_help() -> None:
-    still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True, parameter_dtypes=("torch.float64",))
+    still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True)
     for name in set(catalogue()) - {"allocator"}:
         assert catalogue()[name].applies(still), name
 

@@ -89,9 +89,7 @@ def test_a_program_out_of_memory_is_told_from_a_failing_one(trial: Make) -> None
     assert ending_of(trial("if step == 5: raise MemoryError()"))[0] == "oom"
 
 
-def test_a_program_that_hangs_is_ended_by_the_watchdog(
-    trial: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.host._LEAST_PATIENCE", 2.0)
     one = trial("if step == 5: time.sleep(1000)")
     assert ending_of(one)[0] == "hang"

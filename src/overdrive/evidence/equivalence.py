@@ -118,9 +118,7 @@ def _far_at_first(original: Trace, candidate: Trace) -> str | None:
     return None
 
 
-def _within_seeds(
-    level: Contract | None, original: Trace, candidate: Trace, seeds: Sequence[Trace]
-) -> Check:
+def _within_seeds(level: Contract | None, original: Trace, candidate: Trace, seeds: Sequence[Trace]) -> Check:
     steps = original.steps
     if steps < _FEWEST_STEPS:
         return Check(None, f"{steps} steps are too few to tell its result from chance")

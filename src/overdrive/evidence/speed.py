@@ -67,9 +67,7 @@ def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> I
     means = np.array([float(_trimmed_mean(ratios)) for ratios in processes])
     centre = float(means.mean())
     half_widths = [
-        half
-        for half in (_between(means, confidence), _within(processes, confidence, rng))
-        if half is not None
+        half for half in (_between(means, confidence), _within(processes, confidence, rng)) if half is not None
     ]
     if not half_widths:
         return Interval(0.0, math.exp(centre), math.inf)
@@ -109,9 +107,7 @@ def noise_floor(control_pairs: Sequence[Pair]) -> float:
     return max(half, abs(interval.estimate - 1))
 
 
-def break_even_steps(
-    setup_seconds: float, seconds_per_step_before: float, seconds_per_step_after: float
-) -> int | None:
+def break_even_steps(setup_seconds: float, seconds_per_step_before: float, seconds_per_step_after: float) -> int | None:
     """After how many steps tuning and compiling have paid for themselves; None where they never do."""
     gain = seconds_per_step_before - seconds_per_step_after
     steps = setup_seconds / gain if gain > 0 else math.nan

@@ -22,9 +22,7 @@ def within(t: float, freedom: int) -> float:
 def quantile(confidence: float, freedom: int) -> float:
     """The t that |T| stays below with probability `confidence`: 4.303 for 0.95 and 2 degrees of freedom."""
     if not 0 < confidence < 1 or freedom < 1:
-        raise ValueError(
-            f"confidence {confidence} must lie between 0 and 1, and freedom {freedom} be 1 or more"
-        )
+        raise ValueError(f"confidence {confidence} must lie between 0 and 1, and freedom {freedom} be 1 or more")
     low, high = 0.0, math.pi / 2  # bisect on atan(t / sqrt(freedom)): the range is bounded
     for _ in range(100):
         middle = (low + high) / 2

@@ -36,9 +36,7 @@ def cpu(root: Path = cgroup.ROOT) -> dict[str, Any]:
         "physical_cores": _count(logical=False),
         "logical_cores": _count(logical=True),
         "granted_cores": granted_cores(root),
-        "features": [
-            feature for feature in _FEATURES if feature in _entry("flags", "Features", root=root).split()
-        ],
+        "features": [feature for feature in _FEATURES if feature in _entry("flags", "Features", root=root).split()],
     }
     return {name: value for name, value in found.items() if value}
 
@@ -71,9 +69,7 @@ def _entry(*names: str, root: Path) -> str:
         lines = (root / "proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    entries = {
-        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))
-    }
+    entries = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
     return next((entries[name] for name in names if name in entries), "")
 
 

@@ -30,9 +30,7 @@ def gpus() -> tuple[dict[str, Any], ...]:
     for names in (list(_FIELDS), ["name", "memory_bytes", "driver"]):  # older drivers know fewer fields
         answer = _ask(command, [_FIELDS[name][0] for name in names])
         if answer is not None:
-            return tuple(
-                _gpu(line, names) for line in answer.splitlines() if line.count(",") == len(names) - 1
-            )
+            return tuple(_gpu(line, names) for line in answer.splitlines() if line.count(",") == len(names) - 1)
     return ()
 
 

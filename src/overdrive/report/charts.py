@@ -128,8 +128,7 @@ def step_time(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], width: in
             x += across
         y += 78
     said = "; ".join(
-        f"{name}: " + ", ".join(f"{part} {_milliseconds(seconds)}" for part, seconds in parts)
-        for name, parts in bars
+        f"{name}: " + ", ".join(f"{part} {_milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
     )
     return _svg(width, y - 22, "Where the time of a step goes", said, drawn)
 
@@ -168,11 +167,7 @@ def losses(
         for run in _runs(line):
             points = _points((across.clipped(i * size + centre), up.at(value)) for i, value in run)
             drawn.append(f'<polyline class="curve {kind}" points="{points}"/>')
-    ends = [
-        f"{name} ends at {line[-1][1]:.4g}"
-        for name, line in zip(("before", "after"), lines, strict=True)
-        if line
-    ]
+    ends = [f"{name} ends at {line[-1][1]:.4g}" for name, line in zip(("before", "after"), lines, strict=True) if line]
     return _svg(width, height, f"Loss over {longest:,} steps", "; ".join(ends), drawn)
 
 

@@ -98,8 +98,10 @@ def _waterfall(result: Mapping[str, Any]) -> _Plot | None:
         return None
     total = interval(result.get("speedup"))
     rows = [charts.Row(name, i.low, i.estimate, i.high, _times(i)) for name, i in parts]
-    whole = total and charts.Row(
-        "Confirmed together", total.low, total.estimate, total.high, _times(total), kind="total"
+    whole = (
+        charts.Row("Confirmed together", total.low, total.estimate, total.high, _times(total), kind="total")
+        if total
+        else None
     )
     table = [(name, _times(i), f"{math.log(i.estimate):+.3f}") for name, i in parts]
     notes = []

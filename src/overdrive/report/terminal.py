@@ -42,9 +42,7 @@ def word(value: object, limit: int = 400) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = _ESCAPES.sub("", str(value))
-    text = "".join(
-        " " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _INERT
-    )
+    text = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _INERT)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -95,9 +93,7 @@ class Interval:
             places = 3
         ways = (ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_CEILING)
         step = Decimal(1).scaleb(-places)
-        low, estimate, high = (
-            f"{Decimal(repr(v)).quantize(step, w):,}" for v, w in zip(values, ways, strict=True)
-        )
+        low, estimate, high = (f"{Decimal(repr(v)).quantize(step, w):,}" for v, w in zip(values, ways, strict=True))
         return low, estimate, high
 
     def __str__(self) -> str:
@@ -247,9 +243,7 @@ def checked_steps(result: Mapping[str, Any]) -> int:
 
 def contributions(result: Mapping[str, Any]) -> list[tuple[str, Interval]]:
     """The adopted techniques whose contribution was measured, in the order in which they were adopted."""
-    measured = [
-        (word(t.get("name"), 80), interval(t.get("speedup"))) for t in mappings(result.get("techniques"))
-    ]
+    measured = [(word(t.get("name"), 80), interval(t.get("speedup"))) for t in mappings(result.get("techniques"))]
     return [(name or "(no name)", found) for name, found in measured if found]
 
 

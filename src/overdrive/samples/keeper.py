@@ -151,9 +151,7 @@ class Keeper:
         if self._store is None or key is None:
             return None
         table = self._store.open(key)
-        if table is not None and (
-            table.count != len(source.dataset) or not still_true(source, table, _LOOKED_AT)
-        ):
+        if table is not None and (table.count != len(source.dataset) or not still_true(source, table, _LOOKED_AT)):
             self._store.remove(key)
             return None
         return table

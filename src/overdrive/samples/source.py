@@ -71,9 +71,7 @@ class Source:
         from torch.utils.data._utils import worker
 
         number %= self.workers
-        worker._worker_info = worker.WorkerInfo(
-            id=number, num_workers=self.workers, seed=number, dataset=self.dataset
-        )
+        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=number, dataset=self.dataset)
         if self.prepare_worker is not None:
             self.prepare_worker(number)
 

@@ -21,9 +21,7 @@ Bytes = NDArray[np.uint8]
 class Table:
     """`count` samples of one layout. `leaves[k]` is count × bytes, in memory or mapped from a file."""
 
-    def __init__(
-        self, layout: Layout, count: int, leaves: Sequence[Bytes], present: NDArray[np.bool_]
-    ) -> None:
+    def __init__(self, layout: Layout, count: int, leaves: Sequence[Bytes], present: NDArray[np.bool_]) -> None:
         self.layout = layout
         self.count = count
         self.leaves = list(leaves)

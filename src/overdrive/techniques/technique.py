@@ -31,9 +31,7 @@ class Knob:
     def fault(self, value: object) -> str | None:
         """What is wrong with `value`, as the end of a sentence, or None."""
         kind = type(self.default)
-        if isinstance(value, bool) != (kind is bool) or not isinstance(
-            value, (int, float) if kind is float else kind
-        ):
+        if isinstance(value, bool) != (kind is bool) or not isinstance(value, (int, float) if kind is float else kind):
             return f"must be {_article(kind.__name__)}, not {value!r}"
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(map(repr, self.choices))}, not {value!r}"

@@ -78,9 +78,7 @@ def refuse_foreign_files(folder: str) -> None:
                 status = os.lstat(path)
                 is_file = stat.S_ISREG(status.st_mode)
                 if is_file and _is_foreign(status) and os.access(path, os.W_OK):
-                    raise OverlayUnavailable(
-                        f"{path} belongs to another user or group, so an overlay can't copy it"
-                    )
+                    raise OverlayUnavailable(f"{path} belongs to another user or group, so an overlay can't copy it")
         seen += len(names)
         if seen > MOST_FILES:
             return

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from overdrive.launch import execute, hide_own_frames
 from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
-from overdrive.seams.hub import Seams
+from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.session import Session
 from overdrive.trials.isolation import isolate, redirect_torch
 from overdrive.trials.probe import Probe
@@ -53,6 +53,12 @@ class Guest:
         self.recorder(seams)
         self.probe(seams)
         seams.step_ends.subscribe(self._stepped)
+
+    def left_out(self, name: str, reason: str) -> None:
+        """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
+        if name == OBSERVER:
+            self.report("failed", kind="exception", detail=f"Overdrive could not watch this program: {reason}")
+            os._exit(1)
 
     def beat(self, *_: object) -> None:
         """Tell the watchdog that there is progress, at most twice a second."""
@@ -165,7 +171,7 @@ def main() -> None:
 
     samples.on_progress = guest.beat
     techniques = [(each["name"], each["settings"]) for each in job["techniques"]]
-    guest.session = Session(techniques, [seeds, guest.observe])
+    guest.session = Session(techniques, [seeds, guest.observe], guest.left_out)
     code = 0
     try:
         with guest.session:

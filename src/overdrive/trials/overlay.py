@@ -108,9 +108,7 @@ def _enter(layers: Path, scratch: Path, keep: Sequence[Path]) -> str:
 class _View:
     """The mounts of this process, while they are being rearranged."""
 
-    def __init__(
-        self, layers: Path, kept: Sequence[str], locked: bool, cleanup: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, layers: Path, kept: Sequence[str], locked: bool, cleanup: contextlib.ExitStack) -> None:
         os.mkdir(layers, 0o700)
         self._locked = locked  # a user namespace may not look underneath the mounts it found
         self._folder = str(layers)

@@ -61,9 +61,7 @@ def redirect_torch() -> None:
     _active.patches.set(torch, "load", _on_path(torch.load, 0, _active.path_to_read))
 
 
-def _on_path(
-    function: Callable[..., Any], position: int, convert: Callable[[str], str]
-) -> Callable[..., Any]:
+def _on_path(function: Callable[..., Any], position: int, convert: Callable[[str], str]) -> Callable[..., Any]:
     """`function` with the path at `position`, also known as `f`, replaced by the real one."""
 
     @functools.wraps(function)

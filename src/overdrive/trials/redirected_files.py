@@ -183,9 +183,7 @@ class Redirection:
             refusal.filename = path
             raise
 
-    def rename(
-        self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
-    ) -> None:
+    def rename(self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
         """os.rename."""
         source = self._place(src, src_dir_fd, follow=False)
         self.mirror.move(source, self._place(dst, dst_dir_fd, follow=False))
@@ -203,9 +201,7 @@ class Redirection:
         target = self._to_make_new(self._place(dst, dst_dir_fd, follow=False))
         posix.link(source, target, follow_symlinks=follow_symlinks)
 
-    def symlink(
-        self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
-    ) -> None:
+    def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
         """os.symlink."""
         posix.symlink(src, self._to_make_new(self._place(dst, dir_fd, follow=False)))
         self.mirror.forget()

@@ -123,9 +123,7 @@ class Run:
     def __init__(self, **settings: float) -> None:
         self.left_out: list[tuple[str, str]] = []
         self.kept: list[Any] = []
-        self.session = Session(
-            [("sample_cache", settings)], on_left_out=lambda *why: self.left_out.append(why)
-        )
+        self.session = Session([("sample_cache", settings)], on_left_out=lambda *why: self.left_out.append(why))
 
     def __enter__(self) -> Run:
         gc.collect()  # loaders of earlier tests are other loaders of this program
@@ -182,9 +180,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
     "dicts": lambda workers: DataLoader(Images(), 8, collate_fn=as_dict, num_workers=workers),
     "float labels": lambda workers: DataLoader(Images(float), 8, shuffle=True, num_workers=workers),
     "getitems": lambda workers: DataLoader(Getting(), 8, shuffle=True, num_workers=workers),
-    "subset": lambda workers: DataLoader(
-        Subset(Images(), range(3, 40)), 8, shuffle=True, num_workers=workers
-    ),
+    "subset": lambda workers: DataLoader(Subset(Images(), range(3, 40)), 8, shuffle=True, num_workers=workers),
 }
 
 
@@ -464,9 +460,7 @@ def change_pixels(data: Any, step: int) -> None:
 
 @pytest.mark.parametrize("change", [change_epoch, change_transform, change_pixels])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(
-    change: Any, workers: int, filling: str
-) -> None:
+def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(change: Any, workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
         data = WithEpoch()
@@ -485,9 +479,7 @@ def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_change_in_the_midst_of_an_epoch_is_seen_as_without_us(
-    workers: int, persistent: bool, filling: str
-) -> None:
+def test_a_change_in_the_midst_of_an_epoch_is_seen_as_without_us(workers: int, persistent: bool, filling: str) -> None:
     if persistent and not workers:
         pytest.skip("there are no workers to persist")
 

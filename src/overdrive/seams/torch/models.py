@@ -51,9 +51,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     return []
 
 
-def _rehearse(
-    hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-) -> Any:
+def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
     random_state = torch.get_rng_state()
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     cuda_state = torch.cuda.get_rng_state_all() if in_use else []

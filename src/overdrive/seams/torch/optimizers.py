@@ -50,9 +50,7 @@ def models_of(optimizer: Any) -> list[torch.nn.Module]:
     """
     wanted = {id(parameter) for parameter in parameters_of(optimizer)}
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
-    owners = [
-        module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))
-    ]
+    owners = [module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))]
     inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
     return [owner for owner in owners if id(owner) not in inner]
 

@@ -74,8 +74,7 @@ def _can_be_fused(optimizer: Any) -> bool:
         and not group.get("differentiable")
         and not isinstance(group["lr"], torch.Tensor)
         and all(
-            parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda")
-            for parameter in group["params"]
+            parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda") for parameter in group["params"]
         )
         for group in optimizer.param_groups
     )

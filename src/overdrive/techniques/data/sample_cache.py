@@ -47,9 +47,7 @@ class SampleCache(Technique):
     contract = Contract.EXACT
     relieves = ("data",)
     order = 10
-    knobs = (
-        Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),
-    )
+    knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
 
     def __init__(self) -> None:
         self.keeper: Keeper | None = None  # of the session that came last

@@ -43,9 +43,7 @@ class Allocator(Technique):
     contract = Contract.EXACT
     relieves = ("forward", "backward", "optimizer")
     order = 5
-    knobs = (
-        Knob("library", "glibc", "which malloc serves the process", choices=("glibc", "jemalloc", "tcmalloc")),
-    )
+    knobs = (Knob("library", "glibc", "which malloc serves the process", choices=("glibc", "jemalloc", "tcmalloc")),)
 
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cpu":
