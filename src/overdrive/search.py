@@ -131,7 +131,7 @@ class Search:
         busy = busy_share()
         if busy > _BUSY:
             found.notes.append(
-                f"Other programs were using {busy:.0%} of the cores when the tune began: its intervals are wide for that."
+                f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
             )
         self._progress.stage("control: the program against itself")
         plain = Order(found.program)
