@@ -30,6 +30,7 @@ _SEEDS = (1, 2, 3)
 _USUAL_DUEL_SECONDS = 15.0
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
+_NARROW_LOSS = 0.8  # a candidate whose interval reaches this is tried once more when the plan has grown
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ class Search:
         self._exact_best: tuple[Chosen, ...] = ()  # the part of the best that was proved exact
         self._facts = Facts()
         self._tried: set[str] = set()
+        # Candidates that lost narrowly, with the plan they lost against: techniques help each other, so that
+        # channels_last may lose in 32 bits and win in 16.
+        self._second_chances: dict[str, tuple[Chosen, ...]] = {}
 
     def run(self) -> Findings:
         found = self.found
@@ -169,7 +173,8 @@ class Search:
             return None
         if not self._time_for_another():
             for technique, settings, _ in waiting:
-                self._reject(technique, settings, "not tried: the budget was used up")
+                if _label(technique.name, settings) not in self._tried:
+                    self._reject(technique, settings, "not tried: the budget was used up")
             return None
         technique, settings, _ = max(waiting, key=lambda each: each[2])
         return technique, settings
@@ -189,9 +194,13 @@ class Search:
                 continue  # may change as the plan grows; noted at the end where it stays so
             promise = self._facts.share(*technique.relieves)
             for rank, settings in enumerate(technique.candidates(self._facts)):
-                if _label(technique.name, settings) not in self._tried:
-                    # Cheap techniques first where the promise is alike: compiling takes a minute.
-                    yield technique, settings, promise - 0.001 * technique.order - 0.2 * rank
+                label = _label(technique.name, settings)
+                # Cheap techniques first where the promise is alike: compiling takes a minute.
+                rating = promise - 0.001 * technique.order - 0.2 * rank
+                if label not in self._tried:
+                    yield technique, settings, rating
+                elif self._second_chances.get(label, self._best) != self._best:
+                    yield technique, settings, rating - 1.0  # after all that were never tried
 
     def _leave_aside(self, technique: Technique, reason: str) -> None:
         label = _label(technique.name, {})
@@ -200,10 +209,15 @@ class Search:
             self.found.rejected.append(Rejected(technique.name, {}, reason))
 
     def _try(self, technique: Technique, settings: Settings) -> None:
-        self._tried.add(_label(technique.name, settings))
+        label = _label(technique.name, settings)
+        again = label in self._tried
+        self._tried.add(label)
+        if again:
+            del self._second_chances[label]
+            self.found.rejected = [each for each in self.found.rejected if _label(each.name, each.settings) != label]
         old = Order(self.found.program, self._best)
         new = Order(self.found.program, (*self._best, (technique.name, settings)))
-        self._progress.stage(f"{_label(technique.name, settings)} against {_short(self._best)}")
+        self._progress.stage(f"{label} against {_short(self._best)}")
         duel = self._fight(old, new, CANDIDATE, self._selection_deadline())
         reason = _why_not(duel, technique.name)
         if reason is None:
@@ -215,6 +229,8 @@ class Search:
             else:
                 self._adopt(technique, settings, duel, judged)
                 return
+        if not again and _lost_narrowly(duel):
+            self._second_chances[label] = self._best
         self._reject(technique, settings, reason, duel)
 
     def _adopt(self, technique: Technique, settings: Settings, duel: Duel, judged: Check) -> None:
@@ -367,6 +383,12 @@ def _why_not(duel: Duel, name: str) -> str | None:
         Verdict.INCONCLUSIVE: "inconclusive",
     }[duel.verdict]
     return f"{told}: {_times(duel)}" if duel.interval else f"{told}: too few blocks"
+
+
+def _lost_narrowly(duel: Duel) -> bool:
+    if duel.interval is None or duel.ending or duel.verdict is Verdict.FASTER:
+        return False
+    return duel.interval.high > _NARROW_LOSS
 
 
 def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:

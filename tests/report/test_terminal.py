@@ -1,0 +1,50 @@
+"""The table in the terminal: plain where there is no terminal, and nothing in it is taken for markup."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from overdrive.report.terminal import table
+from tests.report.sample import hostile, result
+
+
+def printed(found: dict[str, Any], terminal: bool = False, width: int | None = None) -> str:
+    out = io.StringIO()
+    table(found, Console(file=out, force_terminal=terminal, width=width, highlight=False))
+    return out.getvalue()
+
+
+def test_says_what_was_tried_and_what_came_of_it() -> None:
+    found = result()
+    text = printed(found)
+    for each in (*found["techniques"], *found["rejected"]):
+        assert each["name"] in text
+    assert "95 % interval" in " ".join(text.split()) and "Noise floor" in text
+
+
+def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> None:
+    text = printed(result())
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_hostile_names_are_inert(terminal: bool) -> None:
+    text = printed(hostile(), terminal)
+    assert "\x1b]0;" not in text and "\x1b[31m" not in text and "\x00" not in text
+    assert "[bold red]markup[/]" in "".join(text.split()).replace("[boldred]", "[bold red]")
+
+
+@pytest.mark.parametrize("name", result())
+def test_makes_sense_with_any_part_missing(name: str) -> None:
+    for gone in (None, {}, [], "", 0):
+        assert printed(result(**{name: gone}))
+
+
+@pytest.mark.parametrize("verdict", ["SAME", "SLOWER", "INCONCLUSIVE"])
+def test_claims_no_gain_that_was_not_established(verdict: str) -> None:
+    assert "Trains" not in printed(result(verdict=verdict, techniques=[], tuned=None))
