@@ -75,6 +75,7 @@ class Guest:
             return
         synchronize()
         now = time.perf_counter()
+        self.probe.end_profile()  # here: until the next order this process stands still
         self.report(
             "block",
             step=steps,
@@ -93,8 +94,6 @@ class Guest:
         if order["do"] == "run":
             if order.get("profile"):
                 self.probe.start_profile()
-            else:
-                self.probe.end_profile()
             self._due = self._block_steps + int(order["steps"])
             self._block_began = time.perf_counter()
             return False

@@ -119,7 +119,6 @@ class Probe:
     def facts(self, recorder: Recorder) -> Facts:
         import torch
 
-        self.end_profile()
         step = self._profile_seconds / max(1, self._profile_steps)
         shares = {
             part: min(1.0, seconds / self._profile_seconds) if self._profile_seconds else 0.0
