@@ -74,6 +74,7 @@ def test_a_module_sees_what_python_would_show_it(script: Write, python: Run, ove
         "def f(): 1/0\nf()",
         "this is no python",
         "import no_such_module_anywhere",
+        "import os\npid = os.fork()\nif pid == 0: sys.exit(7)\nprint(os.waitpid(pid, 0)[1])",
         "import atexit; atexit.register(print, 'bye'); raise SystemExit(5)",
     ],
 )

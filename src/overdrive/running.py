@@ -61,7 +61,6 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
     """Run it, and return the exit code that Python would have given."""
     recorder = Recorder(losses=record is not None)
     process = os.getpid()
-    code = 0
     session = Session(techniques, [recorder], announce)
     failure: BaseException | None = None
     try:
@@ -72,24 +71,11 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
         return 2
     except BaseException as error:
         failure = error
-    if os.getpid() != process:  # a fork of the program that came back up here
-        os._exit(0 if failure is None else 1)
-    if record is not None:
-        _write_record(record, program, recorder, session, failure)
-    if not isinstance(failure, (SystemExit, type(None))):
-        code = end_as_python_would_after(failure, recorder, session, plan_name)
-    else:
-        code = end_as_python_would(failure) if failure else 0
+    if os.getpid() == process:  # else a fork of the program that came back up here
+        if record is not None:
+            _write_record(record, program, recorder, session, failure)
         say(summary(recorder, session, plan_name))
-    return code
-
-
-def end_as_python_would_after(
-    failure: BaseException, recorder: Recorder, session: Session, plan_name: str | None
-) -> int:
-    """The program's own traceback stands last, as under Python; our line comes before it."""
-    say(summary(recorder, session, plan_name))
-    return end_as_python_would(failure)
+    return end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
 
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
