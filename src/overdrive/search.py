@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.evidence.equivalence import Check, check, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict, noise_floor
+from overdrive.evidence.speed import Verdict
 from overdrive.facts import Facts
+from overdrive.findings import Adopted, Findings, Rejected
 from overdrive.machine.cpu import busy_share
-from overdrive.memory import Memory
 from overdrive.program import Program
+from overdrive.resume import Memory
 from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
@@ -31,60 +31,6 @@ _USUAL_DUEL_SECONDS = 15.0
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
 _NARROW_LOSS = 0.8  # a candidate whose interval reaches this is tried once more when the plan has grown
-
-
-@dataclass(frozen=True)
-class Rejected:
-    name: str
-    settings: Settings
-    reason: str
-    duel: Duel | None = None
-
-
-@dataclass(frozen=True)
-class Adopted:
-    name: str
-    settings: Settings
-    duel: Duel
-    check: Check
-
-
-@dataclass
-class Findings:
-    """What a tune established, as data. `refusal` says in one sentence why there is nothing, if so."""
-
-    program: Program
-    contract: Contract
-    control: Duel | None = None
-    confirmation: Duel | None = None
-    confirmed_check: Check | None = None
-    adopted: list[Adopted] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    seeds: list[Trace] = field(default_factory=list)
-    deterministic: bool = True
-    notes: list[str] = field(default_factory=list)
-    refusal: str | None = None
-    refusal_is_failure: bool = False  # the program itself failed
-    started: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
-    isolation: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """FASTER only where a confirmed plan is both faster and the same."""
-        if self.confirmation is None or self.confirmed_check is None:
-            return Verdict.INCONCLUSIVE
-        if self.confirmation.verdict is Verdict.FASTER and self.confirmed_check.level is None:
-            return Verdict.INCONCLUSIVE
-        return self.confirmation.verdict
-
-    @property
-    def chosen(self) -> list[Adopted]:
-        """The techniques of the plan: none, unless the whole was confirmed."""
-        return self.adopted if self.verdict is Verdict.FASTER else []
-
-    def noise(self) -> float | None:
-        return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
 
 
 class Progress:
@@ -354,17 +300,6 @@ class Search:
         if control is not None:
             usual = max(5.0, control.old_side.setup_seconds + control.new_side.setup_seconds)
         return time.monotonic() + usual < self._selection_deadline()
-
-
-def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
-    """The techniques that never came to a duel, with the reason that holds for the final plan."""
-    named = {each.name for each in found.adopted} | {each.name for each in found.rejected}
-    rest = []
-    for name, technique in catalogue().items():
-        if name not in named and technique.contract is not Contract.OPEN:
-            reason = technique.applies(facts) if facts else None
-            rest.append(Rejected(name, {}, reason or "not tried"))
-    return rest
 
 
 def _why_not(duel: Duel, name: str) -> str | None:

@@ -12,15 +12,15 @@ from rich.console import Console
 from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.ledger import Ledger, default_path
-from overdrive.memory import Memory
 from overdrive.program import Program
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
+from overdrive.result import plan_of, result_of
+from overdrive.resume import Memory
 from overdrive.search import Search
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.host import House
-from overdrive.tuning import plan_of, result_of
 
 
 class CannotTune(Exception):

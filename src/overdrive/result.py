@@ -10,11 +10,11 @@ from overdrive.contract import Contract
 from overdrive.evidence.equivalence import step_losses
 from overdrive.evidence.speed import break_even_steps
 from overdrive.facts import Facts
+from overdrive.findings import Adopted, Findings, Rejected, leftovers
 from overdrive.interval import Interval
 from overdrive.machine.inventory import machine, versions
 from overdrive.plan import Plan, PlannedTechnique
 from overdrive.plan import Rejected as PlanRejected
-from overdrive.search import Adopted, Findings, Rejected, leftovers
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, Side
 
