@@ -26,6 +26,7 @@ CONTROL = Rules(looks=(20,), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40), processes=1, most_processes=2)
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 _SEEDS = (1, 2, 3)
+_ENOUGH_STEPS = 300  # to compare late losses over; longer duels are compared over their first steps
 # Starting two processes and warming them up, where no duel has shown yet how long it takes.
 _USUAL_DUEL_SECONDS = 15.0
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
@@ -255,13 +256,14 @@ class Search:
         )
 
     def _seed_traces(self, steps: int) -> list[Trace]:
-        """The program under other seeds, over the first `steps` steps; run once, as far as was needed so far.
+        """The program under other seeds: over `steps` steps, or over enough of them. Run once where possible.
 
         It runs under the techniques that were proved exact: the same program, only sooner done.
         """
         known = self.found.seeds
-        if known and known[0].steps >= steps:
-            return [_first_steps(trace, steps) for trace in known]
+        if known and known[0].steps >= min(steps, _ENOUGH_STEPS):
+            return known
+        steps = max(steps, _ENOUGH_STEPS)
         self._progress.stage(f"the spread of the program's own seeds over {steps} steps")
         traces: list[Trace] = []
         for seed in _SEEDS:
@@ -332,10 +334,6 @@ def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
     return f"The program fails by itself ({failure}).", True
-
-
-def _first_steps(trace: Trace, steps: int) -> Trace:
-    return Trace(steps, trace.losses[:steps], trace.rates[:steps], trace.samples, trace.batches, "")
 
 
 def _times(duel: Duel) -> str:

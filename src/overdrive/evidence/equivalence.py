@@ -31,9 +31,9 @@ class Check:
     sentence: str
 
 
-def late_loss(trace: Trace) -> float:
-    """Mean training loss over the last third of the steps."""
-    means = step_losses(trace)
+def late_loss(trace: Trace, horizon: int) -> float:
+    """Mean training loss over the last third of the first `horizon` steps."""
+    means = step_losses(trace)[:horizon]
     tail = means[-max(1, len(means) // 3) :]
     return statistics.fmean(tail) if tail else math.nan
 
@@ -119,16 +119,17 @@ def _far_at_first(original: Trace, candidate: Trace) -> str | None:
 
 
 def _within_seeds(level: Contract | None, original: Trace, candidate: Trace, seeds: Sequence[Trace]) -> Check:
-    steps = original.steps
-    if steps < _FEWEST_STEPS:
-        return Check(None, f"{steps} steps are too few to tell its result from chance")
     if not seeds:
         return Check(None, "no other seeds of the program could be run to compare with")
-    late = [late_loss(original), *map(late_loss, seeds)]
+    steps = min(original.steps, *(seed.steps for seed in seeds))
+    if steps < _FEWEST_STEPS:
+        return Check(None, f"{steps} steps are too few to tell its result from chance")
+    late = [late_loss(trace, steps) for trace in (original, *seeds)]
     spread = statistics.stdev(late)
     bound = max(_SPREADS * spread, _RELATIVE * abs(late[0]))
-    difference = late_loss(candidate) - late[0]
-    told = f"late loss {late_loss(candidate):.4g} against {late[0]:.4g} over {steps} steps"
+    reached = late_loss(candidate, steps)
+    difference = reached - late[0]
+    told = f"late loss {reached:.4g} against {late[0]:.4g} over {steps} steps"
     if not abs(difference) <= bound:
         return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})")
     return Check(level, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a proxy, not a proof")
