@@ -20,10 +20,12 @@ from typing import Any
 from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 
 from overdrive.machine.inventory import machine, versions
+from overdrive.result import whole_run
 
 DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "benchmarks" / "results"
 Result = dict[str, Any]
+WHOLE_STEPS = 3 * 782  # three epochs of 50,000 samples, 64 at a time
 
 
 def tune(folder: Path, contract: str, words: tuple[str, ...], budget: str = "8m") -> Result:
@@ -109,9 +111,10 @@ def whole(folder: Path, rounds: int) -> Result:
     ]
     seconds = alternate(arms, rounds, folder)
     measured = ratio(seconds, "python", "overdrive")
-    stated = found["speedup"]["estimate"]
+    stated = whole_run(found["baseline"], found["tuned"], WHOLE_STEPS)
     return {
-        "stated": found["speedup"],
+        "step": found["speedup"],
+        "stated": stated,  # for a run of this many steps, start-up included
         "seconds": seconds,
         "whole_runs": vars(measured),
         "whole_over_stated": measured.estimate / stated,

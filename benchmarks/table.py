@@ -24,7 +24,9 @@ def main() -> None:
             print(f"| {name} | {part['samples_per_s'][name]:,.0f} | {times(interval)} |")
         for contract, found in part["tunes"].items():
             names = ", ".join(each["name"] for each in found["techniques"])
-            print(f"\n`tune --contract {contract}`: {times(found['speedup'])} in {found['wall_seconds']:.0f} s: {names}")
+            print(
+                f"\n`tune --contract {contract}`: {times(found['speedup'])} in {found['wall_seconds']:.0f} s: {names}"
+            )
     if part := results.get("mnist"):
         print("\nMNIST")
         for name, interval in part["speedup"].items():
@@ -33,7 +35,9 @@ def main() -> None:
             names = ", ".join(each["name"] for each in found["techniques"])
             print(f"`tune --contract {contract}`: {times(found['speedup'])} in {found['wall_seconds']:.0f} s: {names}")
     if part := results.get("whole"):
-        print(f"\nwhole runs {times(part['whole_runs'])}, stated {times(part['stated'])}: {part['whole_over_stated']:.3f}")
+        print(
+            f"\nwhole runs {times(part['whole_runs'])}, stated {part['stated']:.2f}x: {part['whole_over_stated']:.3f}"
+        )
     if part := results.get("overhead"):
         print(f"\noverhead of a step {times(part['step_cost'])}, at the start {part['start_seconds']}")
     if part := results.get("programs"):

@@ -50,6 +50,11 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "check": found.confirmed_check.sentence if found.confirmed_check else None,
         "tuning_seconds": round(found.seconds, 1),
         "break_even_steps": _break_even(found),
+        "whole_run": [
+            {"steps": steps, "speedup": round(whole_run(before, after, steps), 3)} for steps in (1_000, 10_000, 100_000)
+        ]
+        if before and after
+        else [],
         "machine": _machine(),
         "versions": versions(),
         "duels": _duels(found),
@@ -64,7 +69,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "plan": plan_path,
         "date": datetime.date.today().isoformat(),
         "isolation": found.isolation,
-        "notes": [*([found.refusal] if found.refusal else []), *found.notes],
+        "notes": [*([found.refusal] if found.refusal else []), *_whole_run_note(before, after), *found.notes],
     }
 
 
@@ -96,6 +101,21 @@ def _kept(adopted: Adopted) -> Contract:
     declared = catalogue()[adopted.name].contract
     seen = adopted.check.level or declared
     return seen if declared.allows(seen) is False else declared
+
+
+def whole_run(before: Mapping[str, Any], after: Mapping[str, Any], steps: int) -> float:
+    """The speedup of a run of so many steps, start-up included; evaluation counts as far as blocks held it."""
+    old, new = (side["setup_seconds"] + (steps - 1) * side["seconds_per_step"] for side in (before, after))
+    return float(old / new)
+
+
+def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[str]:
+    if not before or not after:
+        return []
+    gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in (1_000, 10_000, 100_000))
+    return [
+        f"The speed-up is that of a training step. With start-up, a whole run gains by its length in steps: {gains}."
+    ]
 
 
 def _all_rejected(found: Findings) -> list[Rejected]:
