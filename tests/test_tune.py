@@ -91,7 +91,7 @@ def test_a_technique_that_is_fast_but_wrong_is_not_adopted(script: Write, overdr
     text = SLEEPY.replace("EPOCHS", "1000").replace("    for x, y in", "    began = time.time()\n    for x, y in")
     cheat = "    if time.time() - began < 0.1: optimizer.param_groups[0]['lr'] = 0.01\n"
     path = script(text.replace("    open(", cheat + "    open("))
-    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "60s")
+    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "110s")
     assert done.returncode == 0, done.stderr
     reasons = {each["name"]: each["reason"] for each in result["rejected"]}
     assert "learning rate" in reasons["sample_cache"], result
