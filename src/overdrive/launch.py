@@ -28,7 +28,7 @@ def execute(program: Program) -> None:
 
 
 def _script(program: Program) -> tuple[CodeType, ModuleType]:
-    path = os.path.abspath(program.target)
+    path = os.path.join(os.getcwd(), program.target)  # as Python does: not normalised
     try:
         source = Path(path).read_bytes()
     except OSError as error:
@@ -65,6 +65,7 @@ def _module(program: Program) -> tuple[CodeType, ModuleType]:
         __file__=spec.origin,
         __loader__=spec.loader,
         __builtins__=builtins,
+        __annotations__={},
         __cached__=spec.cached,
         __package__=spec.parent,
         __spec__=spec,
@@ -123,6 +124,8 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     starts = [i for i, each in enumerate(frames) if each.tb_frame.f_code is execute.__code__]
     frames = frames[starts[-1] + 1 :] if starts else frames
     kept = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith(_OURS)]
-    for frame, following in zip(kept, [*kept[1:], None], strict=True):
+    following: TracebackType | None = None
+    for frame in reversed(kept):
         frame.tb_next = following
-    return kept[0] if kept else None
+        following = frame
+    return following
