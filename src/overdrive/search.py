@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from overdrive.resume import Memory
 from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
-from overdrive.trials.duel import Duel, Rules, fight, pair_seconds
+from overdrive.trials.duel import Duel, Rules, fight, full_processes, pair_seconds
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, Trace, TrialOver
 
@@ -31,7 +30,7 @@ _ENOUGH_STEPS = 300  # to compare late losses over; longer duels are compared ov
 _USUAL_DUEL_SECONDS = 15.0
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
-_NARROW_LOSS = 0.8  # a candidate whose interval reaches this is tried once more when the plan has grown
+_NARROW_LOSS = 0.95  # a candidate whose interval reaches this is tried once more when the plan has grown
 
 
 class Progress:
@@ -201,8 +200,7 @@ class Search:
         self._progress.stage("confirmation: the whole plan against the untouched program")
         plain, best = Order(found.program), Order(found.program, self._best)
         duel = found.confirmation = self._fight(plain, best, CONFIRMATION, self._deadline)
-        counts = Counter(pair.process for pair in duel.pairs)
-        processes = sum(count >= CONFIRMATION.looks[0] for count in counts.values())
+        processes = full_processes(duel)
         if processes < CONFIRMATION.processes:
             duel.verdict = Verdict.INCONCLUSIVE
             found.notes.append(

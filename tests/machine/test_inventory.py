@@ -119,9 +119,7 @@ def test_affinity_limits_the_cores() -> None:
         "none",
     ],
 )
-def test_a_containers_share_of_the_cores_is_found(
-    tmp_path: Path, files: dict[str, str], cores: float | None
-) -> None:
+def test_a_containers_share_of_the_cores_is_found(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
     root = tree(tmp_path, files)
     assert cgroup.cores(root) == cores
     assert inventory.granted_cores(root) >= 1
@@ -165,9 +163,7 @@ def test_a_group_over_its_limit_has_nothing_left(tmp_path: Path) -> None:
     assert inventory.available_memory(tree(tmp_path, files)) == 0
 
 
-def test_without_proc_and_sys_there_is_still_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_proc_and_sys_there_is_still_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "missing"))
     root = tmp_path / "missing"
     assert inventory.granted_cores(root) >= 1

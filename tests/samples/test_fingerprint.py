@@ -116,9 +116,7 @@ def test_environment_variables_that_code_names_count(monkeypatch: pytest.MonkeyP
     assert digest(size) != before
 
 
-@pytest.mark.parametrize(
-    "thing", [threading.Lock(), (number for number in ()), memoryview(b""), iter([1]).__next__]
-)
+@pytest.mark.parametrize("thing", [threading.Lock(), (number for number in ()), memoryview(b""), iter([1]).__next__])
 def test_state_that_cannot_be_seen_is_said(thing: Any) -> None:
     if isinstance(thing, type(iter([]).__next__)):
         thing = open  # a function of C's is what its name says

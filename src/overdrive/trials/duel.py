@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ _WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
 _PROFILE_STEPS = 8
 _FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
 _FEWEST_PAIRS = 10
+_SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last
 # After this many pairs that all lose by more than a tenth, nobody needs to see the rest.
 _HOPELESS_PAIRS = 5
 _HOPELESS = -0.1
@@ -117,7 +119,7 @@ def fight(
             # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
             if size is None:
                 most += 1
-            size = max(1, (pace.total_steps - pace.warm_steps) // (_FEWEST_PAIRS + 2))
+            size = max(1, (pace.total_steps - pace.warm_steps) // (_FEWEST_PAIRS + _SPARE_PAIRS))
             if len(duel.pairs) < _FEWEST_PAIRS and size * pace.step_seconds < _SHORTEST_BLOCK_SECONDS:
                 duel.ending = Ending("ended", f"it is over after {pace.total_steps} steps, too few to measure")
                 break
@@ -125,10 +127,17 @@ def fight(
         _judge(duel, rules)
         if time.monotonic() > deadline:
             break
-        if process >= rules.processes and len(duel.pairs) >= _FEWEST_PAIRS and _is_over(duel, rules):
+        if not rules.patient and duel.verdict is Verdict.SLOWER:
+            break
+        if full_processes(duel) >= rules.processes and _is_over(duel, rules):
             break
     _judge(duel, rules)
     return duel
+
+
+def full_processes(duel: Duel) -> int:
+    """How many fresh process pairs gave enough pairs of blocks to count."""
+    return sum(count >= _FEWEST_PAIRS for count in Counter(pair.process for pair in duel.pairs).values())
 
 
 def _is_over(duel: Duel, rules: Rules) -> bool:
