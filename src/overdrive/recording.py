@@ -88,6 +88,14 @@ class Recorder:
                     update(digest, parameter)
         return digest.hexdigest()
 
+    def trained(self) -> str:
+        """How much is trained, as text: optimizers that stepped, their tensors and scalars with a gradient."""
+        counts = [
+            [parameter.numel() for group in optimizer.param_groups for parameter in group["params"]]
+            for optimizer in self.optimizers
+        ]
+        return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
+
     def state_hash(self) -> str:
         """sha256 of parameters, optimizer states and random states: equal only where the runs are equal."""
         import random

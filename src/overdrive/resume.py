@@ -20,15 +20,18 @@ from overdrive.trials.order import Ending, Order, Trace
 class Memory:
     """One tune's place in the ledger: the same program, arguments, contract, machine and versions."""
 
-    def __init__(self, ledger: Ledger, program: Program, contract: Contract) -> None:
+    def __init__(self, ledger: Ledger, program: Program, purpose: Contract | str) -> None:
+        """`purpose`: the contract of a tune, or what else is done with the program."""
         self._ledger = ledger
-        parts = (program.identity(), str(contract), fingerprint())
+        parts = (program.identity(), str(purpose), fingerprint())
         self.key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         self._known = ledger.recall(self.key, "duel")
+        self._runs = ledger.recall(self.key, "run")
+        self._registrations = ledger.recall(self.key, "registration")
 
     @property
     def resumes(self) -> bool:
-        return bool(self._known)
+        return bool(self._known or self._runs)
 
     def duel(self, name: str, old: Order, new: Order) -> Duel | None:
         data = self._known.get(name)
@@ -36,6 +39,22 @@ class Memory:
 
     def remember_duel(self, name: str, duel: Duel) -> None:
         self._ledger.remember(self.key, "duel", name, store_duel(duel))
+
+    def run(self, name: str) -> dict[str, Any] | None:
+        """A run of one arm of a proof, under one seed."""
+        return self._runs.get(name)
+
+    def remember_run(self, name: str, run: dict[str, Any]) -> None:
+        self._runs[name] = run
+        self._ledger.remember(self.key, "run", name, run)
+
+    def registration(self, name: str) -> dict[str, Any] | None:
+        """What was written down before a statistical proof began."""
+        return self._registrations.get(name)
+
+    def register(self, name: str, registration: dict[str, Any]) -> None:
+        self._registrations[name] = registration
+        self._ledger.remember(self.key, "registration", name, registration)
 
     def finished(self, result: dict[str, Any]) -> None:
         """The tune is complete: keep its result on record, and let the next tune start afresh."""

@@ -1,15 +1,17 @@
-"""Whether two trials did the same: the first proof, from the traces that every duel leaves behind.
+"""Whether two trials did the same, from what they left behind.
 
-`exact` is established here. For the other levels this is a proxy over the duel's own steps (the full
-proof, with fp64 and many seeds, has its place beside this file).
+`check` judges the traces of a duel: a screening, over the duel's own steps. `compared` and `judged_exact` judge
+the diaries of two trials that were made for the proof: what went into every step, which no level may change,
+and all that came out of it. The levels `rounding` and `statistical` have files of their own.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.trials.order import Trace
@@ -29,6 +31,18 @@ class Check:
 
     level: Contract | None
     sentence: str
+    proxy: bool = False  # over a shorter stretch than the program makes
+    invariants: tuple[Invariant, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # by level: what was compared, as plain data
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """Something that no level may change."""
+
+    what: str
+    told: str
+    same: bool
 
 
 def late_loss(trace: Trace, horizon: int) -> float:
@@ -133,3 +147,107 @@ def _within_seeds(level: Contract | None, original: Trace, candidate: Trace, see
     if not abs(difference) <= bound:
         return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})")
     return Check(level, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a proxy, not a proof")
+
+
+# What a diary's entry holds of a step's outcome, in the order in which two runs part.
+_OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states")
+# Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7.
+_SKETCHES = 0.02
+
+
+def compared(original: Trace, candidate: Trace, level: Contract) -> tuple[Invariant, ...]:
+    """What no level may change, from two diaries: samples, steps, learning rates, evaluation data, parameters."""
+    steps = min(len(original.diary), len(candidate.diary))
+    pairs = list(zip(original.diary[:steps], candidate.diary[:steps], strict=True))
+
+    def entries(what: str, key: str, told: str) -> Invariant:
+        for number, (one, other) in enumerate(pairs, start=1):
+            if one[key] != other[key]:
+                return Invariant(what, f"other {what} in step {number}", False)
+        return Invariant(what, told, True)
+
+    evaluated = sum(not str(entry["evaluation"]).startswith("0 ") for entry in original.diary)
+    found = [
+        _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
+        _same("samples", f"{original.samples:g}", f"{candidate.samples:g}"),
+        entries("batches", "batches", f"the batches of {steps} steps, by checksum"),
+        _same_inputs(pairs, level),
+        entries("evaluation data", "evaluation", _told_evaluation(evaluated)),
+        entries("learning rates and weight decay", "settings", f"in {steps} steps, for each group of parameters"),
+        _same("trained parameters", original.trained, candidate.trained),
+        _losses_sent(original, candidate),
+    ]
+    return tuple(found)
+
+
+def _told_evaluation(evaluated: int) -> str:
+    return f"seen after {evaluated} steps, by checksum" if evaluated else "no evaluation within these steps"
+
+
+def _same(what: str, one: str, other: str) -> Invariant:
+    return Invariant(what, one if one == other else f"{other} {what} instead of {one}", one == other)
+
+
+def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
+    same = [len(step) for step in original.losses] == [len(step) for step in candidate.losses]
+    return Invariant("backward passes", "as many in every step" if same else "another number of backward passes", same)
+
+
+def _same_inputs(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], level: Contract) -> Invariant:
+    """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
+    what = "inputs of the model"
+    for number, (one, other) in enumerate(pairs, start=1):
+        if one["inputs"] == other["inputs"]:
+            continue
+        alike = len(one["sketch"]) == len(other["sketch"]) and all(
+            abs(a - b) < _SKETCHES for a, b in zip(one["sketch"], other["sketch"], strict=True)
+        )
+        same_calls = str(one["inputs"]).split()[0] == str(other["inputs"]).split()[0]
+        if level is not Contract.STATISTICAL or not (alike and same_calls and any(one["sketch"])):
+            return Invariant(what, f"other {what} in step {number}", False)
+    how = "by checksum" if level is not Contract.STATISTICAL else "by checksum or up to rounding"
+    return Invariant(what, f"in {len(pairs)} steps, {how}", True)
+
+
+def first_difference(original: Trace, candidate: Trace) -> str | None:
+    """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
+    for number, (one, other) in enumerate(zip(original.diary, candidate.diary, strict=False), start=1):
+        for part in ("batches", "inputs", "settings", *_OUTCOMES):
+            if part == "losses":
+                same = original.losses[number - 1] == candidate.losses[number - 1]
+            else:
+                same = one.get(part) == other.get(part)
+            if not same:
+                return f"the {part} of step {number} are not the same"
+    if original.steps != candidate.steps:
+        return f"one makes {original.steps} steps, the other {candidate.steps}"
+    return None if original.state == candidate.state else "they end in different states"
+
+
+def judged_exact(original: Trace, candidate: Trace) -> Check:
+    """Level `exact`, from two diaries with bits."""
+    told = compared(original, candidate, Contract.EXACT)
+    wrong = next((each for each in told if not each.same), None)
+    difference = wrong.told if wrong else first_difference(original, candidate)
+    evidence = {
+        "exact": {
+            "steps": original.steps,
+            "parts": [*_OUTCOMES, "batches"],
+            "first_difference": difference,
+        }
+    }
+    if difference:
+        return Check(None, difference, invariants=told, evidence=evidence)
+    sentence = f"{original.steps} steps identical bit for bit: losses, parameters, buffers, optimizer and random states"
+    return Check(Contract.EXACT, sentence, invariants=told, evidence=evidence)
+
+
+def proof_data(check: Check) -> dict[str, Any]:
+    """A check as plain data, for the report."""
+    return {
+        "level": str(check.level) if check.level else None,
+        "sentence": check.sentence,
+        "proxy": check.proxy,
+        "invariants": [asdict(each) for each in check.invariants],
+        **{level: check.evidence.get(level) for level in ("exact", "rounding", "statistical")},
+    }

@@ -1,9 +1,15 @@
-"""Student's t distribution for whole degrees of freedom, so that nobody needs SciPy for a quantile."""
+"""Student's t for whole degrees of freedom, and Welch's interval, so that nobody needs SciPy for a quantile."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overdrive.interval import Interval
 
 
 def within(t: float, freedom: int) -> float:
@@ -31,3 +37,27 @@ def quantile(confidence: float, freedom: int) -> float:
         else:
             high = middle
     return math.tan(low) * math.sqrt(freedom)
+
+
+def difference(original: NDArray[np.floating[Any]], candidate: NDArray[np.floating[Any]], alpha: float) -> Interval:
+    """The candidate's mean less the original's; Welch's interval errs on either side with probability `alpha`.
+
+    The arms' variances may differ. Welch's degrees of freedom are rounded down to whole ones, which makes
+    the interval up to 2 % wider at 10 runs an arm and never narrower. It is endless where an arm has fewer
+    than two runs or its variance is beyond all numbers; the estimate is NaN where an arm has no run.
+    """
+    counts = len(original), len(candidate)
+    centre = float(candidate.mean() - original.mean()) if min(counts) else math.nan
+    if min(counts) < 2:
+        return Interval(-math.inf, centre, math.inf)
+    with np.errstate(over="ignore"):
+        parts = [float(arm.var(ddof=1)) / len(arm) for arm in (original, candidate)]
+    variance = sum(parts)
+    if not math.isfinite(variance):
+        return Interval(-math.inf, centre, math.inf)
+    if variance == 0:
+        return Interval(centre, centre, centre)
+    shares = sum((part / variance) ** 2 / (count - 1) for part, count in zip(parts, counts, strict=True))
+    freedom = math.floor(1 / shares + 1e-9)  # equal variances: 2 (n - 1), and not one less by a rounding
+    half = quantile(1 - 2 * alpha, max(1, freedom)) * math.sqrt(variance)
+    return Interval(centre - half, centre, centre + half)

@@ -30,6 +30,10 @@ class Point:
     def subscribe(self, act: Callable[..., Any]) -> None:
         self.subscribers.append(Subscriber(self.hub.owner, act))
 
+    def subscribe_innermost(self, act: Callable[..., Any]) -> None:
+        """As `subscribe`; but in a call it acts closest to the program, and sees what all others made of it."""
+        self.subscribers.insert(0, Subscriber(self.hub.owner, act))
+
     def unsubscribe(self, act: Callable[..., Any]) -> None:
         self.subscribers = [each for each in self.subscribers if each.act != act]
 

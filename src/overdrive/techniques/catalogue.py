@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from overdrive import techniques
 from overdrive.techniques.technique import Technique
 
 
+_also: list[str] = []  # modules outside the catalogue's folders, in this process only
+
+
+def also_in(modules: Iterable[str]) -> None:
+    """Take in the techniques of these modules too, in this process: for who writes one, and for tests."""
+    _also.extend(module for module in modules if module not in _also)
+    catalogue.cache_clear()
+
+
 @cache
 def catalogue() -> Mapping[str, Technique]:
     """All techniques by name, in the order in which they are installed."""
     found: list[Technique] = []
-    for module in pkgutil.walk_packages(techniques.__path__, techniques.__name__ + "."):
-        if module.ispkg:
-            continue
-        for thing in vars(importlib.import_module(module.name)).values():
+    modules = [each.name for each in pkgutil.walk_packages(techniques.__path__, techniques.__name__ + ".")]
+    for module in (*modules, *_also):
+        for thing in vars(importlib.import_module(module)).values():
             is_technique = isinstance(thing, type) and issubclass(thing, Technique) and thing is not Technique
-            if is_technique and thing.__module__ == module.name:
+            if is_technique and thing.__module__ == module and "name" in vars(thing):
                 found.append(thing())
     found.sort(key=lambda technique: (technique.order, technique.name))
     return {technique.name: technique for technique in found}

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,8 +22,10 @@ from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
 from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.session import Session
+from overdrive.techniques.catalogue import also_in
 from overdrive.trials.isolation import isolate, redirect_torch
 from overdrive.trials.probe import Probe
+from overdrive.trials.returned import Returned
 
 _BEAT_SECONDS = 0.5
 # Batches are hashed for the first steps, before anything is timed.
@@ -30,7 +33,7 @@ _HASHED_STEPS = 8
 
 
 class Guest:
-    def __init__(self, orders: BinaryIO, reports: BinaryIO) -> None:
+    def __init__(self, orders: BinaryIO, reports: BinaryIO, job: Mapping[str, Any]) -> None:
         self._orders = orders
         self._reports = reports
         self._due = 1  # steps until the next report; the first step is reported alone, with its set-up cost
@@ -42,6 +45,10 @@ class Guest:
         self.recorder = Recorder(losses=True)
         self.probe = Probe(_HASHED_STEPS)
         self.session: Session | None = None
+        self._job = job
+        self._diary: Any = None
+        self._lesson: Any = None
+        self.returned: Returned | None = Returned(job["returned"]) if job["returned"] else None
 
     def report(self, event: str, **fields: Any) -> None:
         self._last_beat = time.monotonic()
@@ -51,8 +58,32 @@ class Guest:
 
     def observe(self, seams: Seams) -> None:
         self.recorder(seams)
-        self.probe(seams)
-        seams.step_ends.subscribe(self._stepped)
+        if not self._job["diary"] and not self._job["part"]:
+            self.probe(seams)
+        seams.framework_arrived.subscribe(lambda: self._take_part(seams))
+
+    def _take_part(self, seams: Seams) -> None:
+        """Subscribe what needs the framework, which is here now."""
+        part = self._job["part"]
+        if self._job["deterministic"]:
+            import torch
+
+            torch.use_deterministic_algorithms(True)
+        if self._job["diary"]:
+            from overdrive.trials.diary import Diary
+
+            self._diary = Diary(self._job["diary"] == "bits")
+            self._diary(seams)
+        if part:
+            from overdrive.trials import lesson
+
+            folder = Path(part["folder"])
+            if part["role"] == "pupil":
+                self._lesson = lesson.Pupil(part["steps"], folder)
+            else:
+                self._lesson = lesson.Teacher(part["steps"], folder, in_double=part["role"] == "teacher")
+            self._lesson(seams)
+        seams.step_ends.subscribe(self._stepped)  # last: it is here that the trial stands still
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
@@ -70,6 +101,8 @@ class Guest:
         if steps == self._block_steps:
             return  # another optimizer of the same training step
         self.probe.stepped(steps)
+        if self._diary:
+            self._diary.stepped()
         if steps < self._due:
             self.beat()
             return
@@ -115,6 +148,10 @@ class Guest:
             "samples": self.recorder.samples,
             "batches": self.probe.batch_hashes,
             "state": self.recorder.state_hash(),
+            "diary": self._diary.entries if self._diary else [],
+            "lesson": self._lesson.report() if self._lesson else {},
+            "trained": self.recorder.trained(),
+            "returned": self.returned.value if self.returned else None,
             "active": self.session.active,
             "left_out": self.session.seams.left_out,
         }
@@ -152,7 +189,8 @@ def kind_of(error: BaseException) -> str:
 def main() -> None:
     orders, reports = os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb")
     job = json.loads(orders.readline())
-    guest = Guest(orders, reports)
+    also_in(job["also"])
+    guest = Guest(orders, reports, job)
     program = Program(job["target"], tuple(job["arguments"]), job["module"])
     seed = job["seed"]
 
@@ -173,7 +211,7 @@ def main() -> None:
     guest.session = Session(techniques, [seeds, guest.observe], guest.left_out)
     code = 0
     try:
-        with guest.session:
+        with guest.session, guest.returned or contextlib.nullcontext():
             execute(program)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

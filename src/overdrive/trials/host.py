@@ -5,6 +5,7 @@ Never imports a framework. Whatever the child does, what comes back is a value o
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -14,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 from overdrive.facts import Facts
 from overdrive.samples.store import home as samples_home
 from overdrive.session import environment_for
+from overdrive.techniques.catalogue import also_in
 from overdrive.trials.isolation import discard_scratch
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
 from overdrive.trials.warden import Warden
@@ -35,14 +38,17 @@ _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
 class House:
     """What all trials of one tune share: the warden, a scratch folder, caches, the watchdog's patience."""
 
-    def __init__(self, isolate: bool = True, first_patience: float = 180.0) -> None:
+    def __init__(self, isolate: bool = True, first_patience: float = 180.0, also: Sequence[str] = ()) -> None:
+        """`also`: modules with techniques that are not in the catalogue (yet): for those who write one."""
+        also_in(also)
         self.scratch = Path(tempfile.mkdtemp(prefix="overdrive-"))
         self.warden = Warden()
         self.isolate = isolate
+        self.also = tuple(also)
         self.isolation = ""
         self.last_output = ""  # the end of what the last failed trial printed
         self.first_patience = first_patience  # start-up, imports, filling caches, compiling
-        self._trials = 0
+        self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
 
     def __enter__(self) -> House:
         return self
@@ -54,8 +60,7 @@ class House:
         discard_scratch(self.scratch)
 
     def folder(self) -> Path:
-        self._trials += 1
-        folder = self.scratch / f"{self._trials:03d}"
+        folder = self.scratch / f"{next(self._trials):03d}"
         folder.mkdir()
         return folder
 
@@ -87,6 +92,8 @@ class Trial:
             "TORCHINDUCTOR_CACHE_DIR": str(house.scratch / "inductor"),
             "WANDB_MODE": "offline",
         }
+        if order.threads:
+            environment |= {name: str(order.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         (house.scratch / "inductor").mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "overdrive.trials.guest", str(their_in), str(their_out)],
@@ -111,7 +118,12 @@ class Trial:
             techniques=[{"name": name, "settings": dict(settings)} for name, settings in order.techniques],
             isolate=house.isolate,
             scratch=str(self._folder),
-            keep=[str(cache), str(house.scratch / "inductor")],
+            keep=[str(cache), str(house.scratch / "inductor"), *([order.part.folder] if order.part else [])],
+            diary=order.diary,
+            part=asdict(order.part) if order.part else None,
+            returned=order.returned,
+            deterministic=order.deterministic,
+            also=list(house.also),
         )
 
     # -- orders ---------------------------------------------------------------------------------

@@ -11,12 +11,26 @@ from overdrive.session import Chosen
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part in a teacher-forced comparison (see `trials.lesson`)."""
+
+    role: str  # "teacher", "careful teacher" (in the program's own precision) or "pupil"
+    folder: str  # of the saved states and references
+    steps: tuple[int, ...]  # the chosen ones, from 1
+
+
+@dataclass(frozen=True)
 class Order:
     """One program under one choice of techniques and one seed (0: the program's own)."""
 
     program: Program
     techniques: tuple[Chosen, ...] = ()
     seed: int = 0
+    diary: str = ""  # "inputs": what goes into every step; "bits": and a hash of all that comes out
+    part: Part | None = None
+    returned: str = ""  # a function of the program whose last returned number is wanted
+    deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
+    threads: int = 0  # that parallel operations may use; 0: as the program has it
 
     def name(self) -> str:
         """`plain`, or its techniques with the settings: the same text for the same trial."""
@@ -67,6 +81,10 @@ class Trace:
     samples: float = 0
     batches: tuple[str, ...] = ()  # checksums of the first steps' batches
     state: str = ""  # hash of parameters, optimizer and random state at the last step
+    diary: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `trials.diary`)
+    lesson: Mapping[str, Any] = field(default_factory=dict)  # what a part in a comparison came to
+    trained: str = ""  # how many tensors and scalars are trained
+    returned: float | None = None
     active: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,6 +97,10 @@ class Trace:
             samples=report["samples"],
             batches=tuple(report["batches"]),
             state=report["state"],
+            diary=tuple(report.get("diary", ())),
+            lesson=dict(report.get("lesson", {})),
+            trained=report.get("trained", ""),
+            returned=report.get("returned"),
             active=tuple(report["active"]),
             left_out=dict(report["left_out"]),
         )

@@ -1,0 +1,44 @@
+"""The charts of sameness: errors against a better arithmetic, and the results of both arms of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overdrive.report import svg
+
+
+def errors(rows: Sequence[svg.Row], allowed: Sequence[float | None], width: int = svg.WIDE) -> str:
+    """Errors of the tuned program as multiples of the original's own, with a line at what each is allowed."""
+    if not rows:
+        return ""
+    values = [1.0, *(limit for limit in allowed if limit)]
+    for row in rows:
+        values += [row.low, row.high, *(value for _, value in row.dots)]
+    frame = svg.Frame(width, len(rows), values)
+    drawn = frame.axis()
+    for index, (row, limit) in enumerate(zip(rows, allowed, strict=True)):
+        if limit:
+            x, y = frame.scale.at(limit), frame.middle(index)
+            drawn.append(svg.line(x, y - 11, x, y + 11, "limit"))
+        drawn += frame.marks(index, row)
+    said = "; ".join(f"{row.name} {row.under} {row.label}" for row in rows)
+    return svg.drawing(width, frame.height, "Rounding errors as multiples of the original's own", said, drawn)
+
+
+def arms(rows: Sequence[svg.Row], within: tuple[float, float] | None, width: int = svg.WIDE) -> str:
+    """Results of both arms of seeds as dots, and their difference, over the band that the margin allows."""
+    if not rows:
+        return ""
+    values = list(within or ())
+    for row in rows:
+        values += [row.low, row.high, *(value for _, value in row.dots)]
+    frame = svg.Frame(width, len(rows), values, factors=False)
+    drawn = frame.axis()
+    if within:
+        left, right = frame.scale.at(within[0]), frame.scale.at(within[1])
+        drawn.insert(0, svg.rect(left, 0, right - left, frame.bottom, "margin"))
+        drawn += [svg.line(x, 0, x, frame.bottom, "limit") for x in (left, right)]
+    for index, row in enumerate(rows):
+        drawn += frame.marks(index, row)
+    said = "; ".join(f"{row.name} {row.label}" for row in rows)
+    return svg.drawing(width, frame.height, "Results of both arms, and the margin", said, drawn)

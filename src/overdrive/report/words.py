@@ -1,0 +1,201 @@
+"""Says what a tune found in words: plain strings that every report uses."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from overdrive.contract import Contract
+from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
+
+VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE")
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """The verdict that the numbers carry: a claim whose interval is missing or holds 1 is INCONCLUSIVE."""
+    said = word(result.get("verdict")).upper()
+    measured = interval(result.get("speedup"))
+    if said == "FASTER" and (measured is None or measured.low <= 1):
+        return "INCONCLUSIVE"
+    if said == "SLOWER" and (measured is None or measured.high >= 1):
+        return "INCONCLUSIVE"
+    return said if said in VERDICTS else "INCONCLUSIVE"
+
+
+def contract(result: Mapping[str, Any]) -> Contract | None:
+    """The loosest contract among what was adopted, or the one asked for; None where that is not known."""
+    techniques = mappings(result.get("techniques"))
+    said = [item.get("contract") for item in techniques] or [result.get("contract")]
+    try:
+        return max((Contract(word(name)) for name in said), key=lambda level: level.rank)
+    except ValueError:
+        return None
+
+
+def count(value: float) -> str:
+    """A number for people: 12,740 or 24.5 or 0.0262."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the units that people use."""
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def settings(value: object) -> str:
+    return ", ".join(f"{word(key, 60)}={word(item, 120)}" for key, item in mapping(value).items())
+
+
+def command(result: Mapping[str, Any]) -> list[str]:
+    """The command that runs the program under its plan, as quoted words; empty where no plan is named."""
+    plan, program = word(result.get("plan"), 10_000), word(result.get("program"), 100_000)
+    if not plan or not program:
+        return []
+    try:
+        words = shlex.split(program)
+    except ValueError:  # an unclosed quote
+        words = program.split()
+    return [shlex.quote(part) for part in ("overdrive", "run", "--plan", plan, *words)]
+
+
+def headline(result: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict as one sentence, in two parts: the claim, and what limits it."""
+    measured = interval(result.get("speedup"))
+    low, estimate, high = measured.words() if measured else ("", "", "")
+    within = f"(between {low} and {high}, 95 % interval)"
+    found = verdict(result)
+    if found == "FASTER":
+        return f"Trains {estimate} times as fast", f"{within}, {_kept(result)}."
+    if found == "SLOWER":
+        return (
+            f"Runs only {estimate} times as fast",
+            f"{within}: the plan is not used and nothing is changed.",
+        )
+    if found == "SAME":
+        between = f" {within}" if measured else ""
+        return (
+            "Trains as fast as before",
+            f"{between}: nothing faster was found and nothing is changed.".strip(),
+        )
+    possible = f": the speed-up may lie anywhere between {low} and {high} (95 % interval)" if measured else ""
+    return "Nothing was established", f"{possible}, and nothing is changed.".strip()
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """The verdict as one sentence."""
+    return join(*headline(result))
+
+
+def join(claim: str, rest: str) -> str:
+    return claim + rest if rest[:1] in ",:" else f"{claim} {rest}"
+
+
+def _kept(result: Mapping[str, Any]) -> str:
+    """What stayed the same, as far as it was checked."""
+    level = contract(result)
+    if level is Contract.OPEN:
+        return "but by changing the training itself, as was asked for: what it learns may differ"
+    if level is None:
+        return "but what stayed the same is not recorded"
+    same = "with the same samples, steps and learning rates"
+    techniques = mappings(result.get("techniques"))
+    if not techniques or not all(word(item.get("check")) for item in techniques):
+        return f"{same}; no check of the result is recorded for all that was adopted"
+    steps = checked_steps(result)
+    over = f" over {steps:,} steps" if steps else ""
+    proxy = " (a proxy, not a proof)" if result.get("proxy") is not False else ""
+    if level is Contract.EXACT:
+        return f"{same}; {_identical(result)}"
+    if level is Contract.ROUNDING:
+        return f"{same}; the rounding errors stay within the program's own{over}{proxy}"
+    return f"{same}; the result stays within the noise of the seed{over}{proxy}"
+
+
+def _identical(result: Mapping[str, Any]) -> str:
+    """What the recorded losses say about a plan that must keep every bit."""
+    curves = mapping(result.get("losses"))
+    before, after = list(sequence(curves.get("baseline"))), list(sequence(curves.get("tuned")))
+    if not before or not after:
+        return "each technique passed its check of being identical bit for bit"
+    if before != after:
+        return "but the recorded losses differ, which the contract does not allow"
+    return f"the losses of all {len(before):,} steps compared are identical bit for bit"
+
+
+def checked_steps(result: Mapping[str, Any]) -> int:
+    """Steps over which both were compared: `steps_checked`, or the losses that both have; 0 if not known."""
+    said = positive(result.get("steps_checked"))
+    if said is not None:
+        return int(said)
+    curves = mapping(result.get("losses"))
+    return min(len(sequence(curves.get("baseline"))), len(sequence(curves.get("tuned"))))
+
+
+def contributions(result: Mapping[str, Any]) -> list[tuple[str, Interval]]:
+    """The adopted techniques whose contribution was measured, in the order in which they were adopted."""
+    measured = [(word(t.get("name"), 80), interval(t.get("speedup"))) for t in mappings(result.get("techniques"))]
+    return [(name or "(no name)", found) for name, found in measured if found]
+
+
+def interaction(result: Mapping[str, Any]) -> tuple[float, str] | None:
+    """What the confirmed total has beyond the product of the parts, as a ratio and a sentence."""
+    total, parts = interval(result.get("speedup")), contributions(result)
+    if total is None or not parts:
+        return None
+    product = math.exp(sum(math.log(part.estimate) for _, part in parts))
+    ratio = total.estimate / product
+    said = f"The parts multiply to {product:.3g}x; the confirmation on fresh runs measured {total}"
+    if total.low <= product <= total.high:
+        return ratio, f"{said}, which agrees."
+    return ratio, f"{said}: together they give {ratio:.2f} times what they promise one by one."
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """What a reader must know beside the verdict, one sentence each."""
+    said = []
+    overlap = interaction(result)
+    if overlap and verdict(result) == "FASTER":
+        said.append(overlap[1])
+    noise = number(result.get("noise_floor"))
+    if noise is not None:
+        said.append(f"Noise floor: {abs(noise):.1%}, from the untouched program compared with itself.")
+    tuning, even = positive(result.get("tuning_seconds")), positive(result.get("break_even_steps"))
+    if tuning is not None and even is not None and verdict(result) == "FASTER":
+        said.append(f"Tuning took {duration(tuning)}; it pays for itself after {math.ceil(even):,} steps.")
+    elif tuning is not None:
+        said.append(f"Tuning took {duration(tuning)}.")
+    return said + [note for note in (word(note, 1000) for note in sequence(result.get("notes"))) if note]
+
+
+def reason(item: Mapping[str, Any]) -> str:
+    """Why a technique was not adopted, with what was measured."""
+    why, measured = word(item.get("reason")), interval(item.get("speedup"))
+    if not why:
+        why = word(item.get("verdict")).lower() or "no reason recorded"
+    return f"{why} ({measured})" if measured and "[" not in why else why
+
+
+def before_after(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, before and after of the absolute numbers; "" where one is missing."""
+    before, after = mapping(result.get("baseline")), mapping(result.get("tuned"))
+    found = []
+    for name, key, write in (
+        ("samples per second", "samples_per_s", count),
+        ("time per step", "seconds_per_step", duration),
+        ("setup, before the first step", "setup_seconds", duration),
+    ):
+        pair = [positive(side.get(key)) for side in (before, after)]
+        if any(value is not None for value in pair):
+            a, b = ("" if value is None else write(value) for value in pair)
+            found.append((name, a, b))
+    return found

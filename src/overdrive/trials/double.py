@@ -1,0 +1,94 @@
+"""Makes whatever PyTorch computes inside this mode compute in fp64, in a program that knows nothing of it.
+
+Tensors are widened where they enter a computation, not where they lie: views, in-place changes and
+what NumPy shares stay as they are, so that the program's own aliasing holds. Random numbers are drawn
+as the program draws them (in fp32) and widened afterwards, because an fp64 draw consumes others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+REDUCED = (torch.float32, torch.float16, torch.bfloat16)
+
+# Functions whose result shares memory with what goes in, or that only look: left alone.
+_LEFT_ALONE = frozenset(
+    """__get__ __set__ __setitem__ __getitem__ __delete__ backward grad detach numpy item tolist data_ptr storage
+    untyped_storage size dim numel stride shape is_floating_point is_contiguous element_size get_device
+    view view_as reshape reshape_as transpose permute movedim swapaxes swapdims squeeze unsqueeze expand expand_as
+    narrow select flatten unflatten ravel t chunk split tensor_split hsplit vsplit dsplit unbind diagonal unfold
+    from_numpy as_tensor frombuffer asarray from_dlpack requires_grad_ register_hook retain_grad contiguous
+    __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __format__ __array__ __hash__ __deepcopy__
+    __reduce_ex__ pin_memory is_pinned set_ resize_ _set_grad_enabled record_stream share_memory_
+    manual_seed set_rng_state get_rng_state save load""".split()
+)
+_CASTS = frozenset(("float", "half", "bfloat16"))
+_MOVES = frozenset(("to", "type", "cuda", "cpu", "type_as"))
+# exponential_, uniform_ and the dropouts draw the same numbers in either width (seen on torch 2.13, CPU);
+# randn does not. All are drawn in the program's own width.
+_DRAWS = frozenset(
+    "randn rand normal randn_like rand_like bernoulli multinomial poisson rrelu rrelu_ binomial _standard_gamma".split()
+)
+_DRAWS_IN_PLACE = frozenset(
+    "normal_ uniform_ exponential_ bernoulli_ cauchy_ log_normal_ geometric_".split()
+)
+
+
+class InDouble(TorchFunctionMode):
+    """While entered, PyTorch computes in fp64."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if name in _DRAWS_IN_PLACE:
+            return _draw_in_place(function, args, kwargs)
+        if name in _LEFT_ALONE or name.startswith("_record_function") or _in_place(name):
+            return function(*args, **kwargs)
+        if name in _CASTS and args[0].dtype is torch.float64:
+            return args[0]
+        if name in _DRAWS:
+            return tree_map(widen, function(*tree_map(_narrow, args), **tree_map(_narrow, kwargs)))
+        if name in _MOVES or "dtype" in kwargs or any(isinstance(each, torch.dtype) for each in args):
+            args, kwargs = tree_map(_wide_type, args), tree_map(_wide_type, kwargs)
+        if "out" in kwargs:
+            return function(*args, **kwargs)
+        return tree_map(widen, function(*tree_map(widen, args), **tree_map(widen, kwargs)))
+
+
+def widen(thing: Any) -> Any:
+    """A tensor of reduced precision as fp64, within the graph of its gradients; all else as it is."""
+    if isinstance(thing, torch.Tensor) and thing.dtype in REDUCED and thing.layout is torch.strided:
+        return thing.to(torch.float64)
+    return thing
+
+
+def _narrow(thing: Any) -> Any:
+    if isinstance(thing, torch.Tensor) and thing.dtype is torch.float64:
+        return thing.to(torch.float32)
+    return thing
+
+
+def _wide_type(thing: Any) -> Any:
+    return torch.float64 if isinstance(thing, torch.dtype) and thing in REDUCED else thing
+
+
+def _in_place(name: str) -> bool:
+    """`add_`, `_foreach_mul_`, `__iadd__`: a copy in their place would lose the change."""
+    return (name.endswith("_") and not name.endswith("__")) or (name.startswith("__i") and name != "__invert__")
+
+
+def _draw_in_place(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    target = args[0]
+    if target.dtype is not torch.float64:
+        return function(*args, **kwargs)
+    drawn = torch.empty_like(target, dtype=torch.float32)
+    function(drawn, *tree_map(_narrow, args[1:]), **tree_map(_narrow, kwargs))
+    with torch.no_grad():
+        return target.copy_(drawn)

@@ -1,0 +1,132 @@
+"""A field: many live trials stepped in turn, a block of each in every round, in random order.
+
+A duel compares two; what each technique of a plan gained takes all its configurations side by side.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+
+import psutil
+
+from overdrive.machine.memory import available_memory
+from overdrive.trials.duel import block_steps
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Order, TrialOver
+
+_WARM_UP_SECONDS = 0.5  # as in a duel
+_WARM_UP_STEPS = 3  # as in a duel: at the least, and as many again to know the pace
+_LONGEST_CHUNK = 64  # steps at a time in warming up
+# Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
+_MEMORY_SHARE = 0.6
+
+
+class FieldTooLarge(Exception):
+    """The trials do not fit into memory all at once. Its text is a sentence for people."""
+
+
+def measure(
+    house: House,
+    orders: Sequence[Order],
+    rounds: int,
+    deadline: float,
+    on_round: Callable[[int], None] = lambda done: None,
+    total_steps: int | None = None,
+) -> list[list[float]]:
+    """Seconds a training step, for each order a list with one number a round.
+
+    In each round all trials make the same number of steps, and the same steps of the program: what it does
+    now and then, such as evaluating at the end of an epoch, falls into the same rounds for all of them.
+
+    Only rounds that are complete come back, fewer than `rounds` (or none) where a trial is over sooner, for
+    whatever reason, or `deadline` (time.monotonic()) has come. `on_round` is told how many there are.
+    `total_steps` is the program's length, where it is known to be short: blocks are then made to fit it.
+
+    Raises:
+        FieldTooLarge: the memory left does not hold all trials at once.
+    """
+    seconds: list[list[float]] = [[] for _ in orders]
+    with ExitStack() as stack, suppress(TrialOver):
+        trials, paces = _start(house, orders, deadline, stack)
+        size = block_steps(min(paces), max(paces))
+        if total_steps is not None:
+            size = max(1, min(size, (total_steps - trials[0].step) // rounds))
+        chance = random.Random(len(orders))
+        for done in range(1, rounds + 1):
+            if time.monotonic() > deadline:
+                break
+            for row, pace in zip(seconds, _round(trials, size, chance), strict=True):
+                row.append(pace)
+            on_round(done)
+    return seconds
+
+
+def _round(trials: Sequence[Trial], size: int, chance: random.Random) -> list[float]:
+    """Seconds a step in one block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
+    paces = [0.0] * len(trials)
+    for index in chance.sample(range(len(trials)), len(trials)):
+        block = trials[index].run(size)
+        paces[index] = block.seconds / block.steps
+    return paces
+
+
+def _start(house: House, orders: Sequence[Order], deadline: float, stack: ExitStack) -> tuple[list[Trial], list[float]]:
+    """All trials at the same step and at their usual pace, and that pace in seconds a step.
+
+    One after the other: two that start at once slow each other.
+    """
+    others = _resident()
+    trials: list[Trial] = []
+    paces: list[float] = []
+    steps, chunk = 0, 0
+    for order in orders:
+        if trials:
+            _look_at_memory(len(trials), len(orders), _resident() - others)
+        trial = Trial(house, order)
+        stack.callback(trial.stop)
+        trial.first_step(deadline)
+        if not trials:
+            steps, chunk = _warm_up(trial)
+        else:
+            trial.run(steps)
+        block = trial.run(chunk)
+        paces.append(block.seconds / block.steps)
+        trials.append(trial)
+    return trials, paces
+
+
+def _warm_up(trial: Trial) -> tuple[int, int]:
+    """Step it for a while; returns the steps this took, and how many more show its pace."""
+    seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
+    while not steps or seconds < _WARM_UP_SECONDS:
+        seconds += trial.run(chunk).seconds
+        steps += chunk
+        chunk = min(steps, _LONGEST_CHUNK)
+    return steps, chunk
+
+
+def _look_at_memory(started: int, planned: int, resident: int) -> None:
+    left = available_memory()
+    each = resident // started
+    if left and (planned - started) * each > _MEMORY_SHARE * left:
+        raise FieldTooLarge(
+            f"{planned} trials of {each / 2**20:.0f} MiB each do not fit into memory at once: "
+            f"{started} are running and {left / 2**20:.0f} MiB are left."
+        )
+
+
+def _resident() -> int:
+    """Bytes held by all processes started from here, groups and workers included; shared ones count once."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            try:
+                # Data workers share most pages with the process they were forked from: by their plain
+                # resident size, eight of them would look like eight programs.
+                total += process.memory_full_info().pss
+            except (psutil.AccessDenied, AttributeError):  # isolated by another user's right, or not Linux
+                total += process.memory_info().rss
+    return total

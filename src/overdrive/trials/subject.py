@@ -1,0 +1,188 @@
+"""All that a program's next training step depends on and that can be saved: weights, buffers, optimizers, chance.
+
+The models are found among the live objects, so that an average of the weights or a target network that
+no optimizer knows is saved too. Two runs of one program find the same names.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.seams.torch.optimizers import parameters_of
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Subject:
+    """The state of a running program, by name."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self.optimizers = optimizers
+        self.parameters: Tensors = {}
+        self.buffers: Tensors = {}
+        known: set[int] = set()
+        for name, module in _named_roots():
+            for key, parameter in module.named_parameters():
+                if id(parameter) not in known:
+                    known.add(id(parameter))
+                    self.parameters[f"{name}{key}"] = parameter
+            for key, buffer in module.named_buffers():
+                if id(buffer) not in known:
+                    known.add(id(buffer))
+                    self.buffers[f"{name}{key}"] = buffer
+        for number, optimizer in enumerate(optimizers):
+            for place, parameter in enumerate(parameters_of(optimizer)):
+                if id(parameter) not in known:
+                    known.add(id(parameter))
+                    self.parameters[f"optimizer {number}, parameter {place}"] = parameter
+        self.trained = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
+
+    @property
+    def tensors(self) -> Tensors:
+        return {**self.parameters, **self.buffers}
+
+    def bytes(self) -> int:
+        """Size of a saved state."""
+        total = sum(tensor.nbytes for tensor in self.tensors.values())
+        return total + sum(tensor.nbytes for tensor in self.optimizer_tensors())
+
+    def optimizer_tensors(self) -> Iterator[torch.Tensor]:
+        for optimizer in self.optimizers:
+            for state in optimizer.state.values():
+                yield from _tensors_in(state)
+
+    def save(self, path: Path) -> None:
+        torch.save(
+            {
+                "tensors": {name: tensor.detach() for name, tensor in self.tensors.items()},
+                "optimizers": [_state_of(optimizer) for optimizer in self.optimizers],
+                "chance": chance(),
+            },
+            path,
+        )
+
+    @torch.no_grad()
+    def load(self, path: Path) -> None:
+        """Put a saved state in place of this one: values only, so that memory formats and aliases stay."""
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+        mine = self.tensors
+        for name, value in saved["tensors"].items():
+            if name in mine and mine[name].shape == value.shape:
+                mine[name].copy_(value)
+        for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
+            _load_state(optimizer, state)
+        set_chance(saved["chance"])
+
+
+def chance() -> dict[str, Any]:
+    """All random states, as plain data and tensors."""
+    import numpy
+
+    kind, keys, position, has_gauss, cached = numpy.random.get_state(legacy=True)  # type: ignore[misc]
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    version, internal, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
+        "numpy": [str(kind), torch.from_numpy(keys.astype("int64")), int(position), int(has_gauss), float(cached)],
+        "python": [version, list(internal), gauss],
+    }
+
+
+def set_chance(saved: dict[str, Any]) -> None:
+    import numpy
+
+    torch.set_rng_state(saved["torch"])
+    if saved["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(saved["cuda"])
+    kind, keys, position, has_gauss, cached = saved["numpy"]
+    numpy.random.set_state((kind, keys.numpy().astype("uint32"), position, has_gauss, cached))
+    version, internal, gauss = saved["python"]
+    random.setstate((version, tuple(internal), gauss))
+
+
+def _named_roots() -> list[tuple[str, torch.nn.Module]]:
+    """The outermost modules with something to save, each with a prefix that tells them apart."""
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    inner = {id(child) for module in modules for child in _descendants(module)}
+    found = []
+    for module in modules:
+        if id(module) in inner:
+            continue
+        try:
+            shapes = tuple((name, tuple(tensor.shape)) for name, tensor in module.state_dict(keep_vars=True).items())
+        except Exception:  # a half-made module, or one that is no more than a proxy
+            continue
+        if shapes:
+            found.append((type(module).__name__, shapes, module))
+    found.sort(key=lambda each: each[:2])  # stable: alike modules stay in the order in which they were made
+    single = len(found) == 1
+    counts: dict[str, int] = {}
+    named = []
+    for kind, _, module in found:
+        counts[kind] = counts.get(kind, 0) + 1
+        named.append(("" if single else f"{kind} {counts[kind]}: ", module))
+    return named
+
+
+def _descendants(module: torch.nn.Module) -> list[torch.nn.Module]:
+    try:
+        return [child for child in module.modules() if child is not module]
+    except Exception:
+        return []
+
+
+def _state_of(optimizer: Any) -> dict[int, Any]:
+    """The optimizer's state by the place of its parameter; nested lists and dicts of tensors and numbers."""
+    return {
+        place: _plain(optimizer.state[parameter])
+        for place, parameter in enumerate(parameters_of(optimizer))
+        if parameter in optimizer.state
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else None
+
+
+def _load_state(optimizer: Any, saved: dict[int, Any]) -> None:
+    for place, parameter in enumerate(parameters_of(optimizer)):
+        if place not in saved:
+            optimizer.state.pop(parameter, None)
+            continue
+        state = optimizer.state[parameter]
+        for key, value in saved[place].items():
+            state[key] = _merged(state.get(key), value, parameter)
+
+
+def _merged(mine: Any, saved: Any, parameter: torch.Tensor) -> Any:
+    if isinstance(saved, torch.Tensor):
+        if isinstance(mine, torch.Tensor) and mine.shape == saved.shape:
+            return mine.copy_(saved)
+        return saved.clone() if saved.dim() == 0 else saved.to(parameter.device, copy=True)
+    if isinstance(saved, list):
+        return [_merged(None, each, parameter) for each in saved]
+    return saved
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors_in(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors_in(each)

@@ -1,0 +1,353 @@
+"""Simulated arms with a known truth: who is called equivalent, who is refused, who is left open. Some 6 seconds."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+
+SIGMA = 0.01  # of the metric over seeds
+LOOKS = (10, 16)
+REGISTERED = Registration("training loss", 100, False, tuple(range(16)), LOOKS, 1.5 * SIGMA, "fixed by the test")
+
+
+def values(rng: np.random.Generator, shift: float = 0.0, spread: float = 1.0, runs: int = 16) -> list[float]:
+    """Metrics without curves; `shift` and `spread` in standard deviations over seeds."""
+    return [float(value) for value in 0.5 + SIGMA * (shift + spread * rng.standard_normal(runs))]
+
+
+def plain(metrics: list[float], first_seed: int = 0) -> list[Run]:
+    return [Run(first_seed + index, value) for index, value in enumerate(metrics)]
+
+
+def arm(
+    rng: np.random.Generator, first_seed: int = 0, shift: float = 0.0, tau: float = 30.0, noise: float = 0.05
+) -> list[Run]:
+    """16 runs of 100 steps whose loss falls from 2.3 to a level of their seed; the metric is the last tenth."""
+    level = 0.5 + SIGMA * (shift + rng.standard_normal((16, 1)))
+    losses = level + 1.8 * np.exp(-np.arange(100) / tau) + noise * rng.standard_normal((16, 100))
+    return [
+        Run(first_seed + index, float(curve[-10:].mean()), tuple(map(float, curve)))
+        for index, curve in enumerate(losses)
+    ]
+
+
+def stepwise(registration: Registration, original: list[Run], candidate: list[Run]) -> Outcome:
+    """As a caller goes: on to the next look until something is established."""
+    for look in registration.looks:
+        outcome = judge(registration, original[:look], candidate[:look])
+        if outcome.equivalent is not None:
+            break
+    return outcome
+
+
+def shares(trials: int, margin: float | None = 1.5 * SIGMA, **kind: float) -> tuple[float, float]:
+    """How often a candidate is called equivalent and how often refused, metrics alone."""
+    rng = np.random.default_rng(11)
+    passed = refused = 0
+    for _ in range(trials):
+        original, candidate = plain(values(rng)), plain(values(rng, **kind), 1000)  # type: ignore[arg-type]
+        fixed = margin or margin_from(original[:10])[0]
+        outcome = stepwise(replace(REGISTERED, margin=fixed), original, candidate)
+        passed += outcome.equivalent is True
+        refused += outcome.equivalent is False
+    return passed / trials, refused / trials
+
+
+def curve_shares(trials: int, seed: int = 12, **kind: float) -> tuple[float, float]:
+    """The same with loss curves, and the margin from the original's first ten runs."""
+    rng = np.random.default_rng(seed)
+    passed = refused = 0
+    for _ in range(trials):
+        noise = kind.get("noise", 0.05)
+        original, candidate = arm(rng, tau=kind.get("original_tau", 30.0), noise=noise), arm(
+            rng, 1000, kind.get("shift", 0.0), kind.get("tau", 30.0), noise
+        )
+        outcome = stepwise(replace(REGISTERED, margin=margin_from(original[:10])[0]), original, candidate)
+        passed += outcome.equivalent is True
+        refused += outcome.equivalent is False
+    return passed / trials, refused / trials
+
+
+# Called equivalent, and not
+
+
+@pytest.mark.parametrize("kind", [{"shift": 1.5}, {"shift": -1.5}, {"shift": 1.5, "spread": 2.0}])
+def test_a_difference_as_large_as_the_margin_hardly_ever_passes(kind: dict[str, float]) -> None:
+    passed, _ = shares(1000, **kind)
+    assert passed <= 0.05 + 0.014  # two standard errors of 1,000 trials
+
+
+def test_a_harmless_candidate_passes() -> None:
+    passed, refused = shares(500)
+    assert passed >= 0.95
+    assert refused == 0.0
+
+
+def test_three_standard_deviations_are_refused_and_never_pass() -> None:
+    passed, refused = shares(200, shift=3.0)
+    assert passed == 0.0
+    assert refused >= 0.95
+
+
+@pytest.mark.parametrize("kind", [{}, {"tau": 8.0, "original_tau": 8.0}, {"noise": 0.005}])
+def test_the_program_against_itself_is_hardly_ever_refused(kind: dict[str, float]) -> None:
+    _, refused = curve_shares(200, **kind)
+    assert refused <= 0.01
+
+
+def test_twice_as_fast_or_half_as_fast_is_refused_though_the_end_is_the_same() -> None:
+    rng = np.random.default_rng(13)
+    original = arm(rng, tau=12.0)
+    for tau in (6.0, 24.0):
+        # The metric is the original's own: only the way there tells.
+        candidate = [replace(run, value=original[i].value) for i, run in enumerate(arm(rng, 1000, tau=tau))]
+        outcome = judge(REGISTERED, original[:10], candidate[:10])
+        assert outcome.equivalent is False
+        assert outcome.steps_to_target is not None
+        assert "steps instead of" in outcome.sentence and "beyond the margin" not in outcome.sentence
+
+
+def test_a_detour_of_the_curve_is_refused_though_both_ends_are_the_same() -> None:
+    rng = np.random.default_rng(14)
+    original, candidate = arm(rng), arm(rng, 1000)
+    bump = 0.3 * np.exp(-((np.arange(100) - 30) ** 2) / 50)
+    candidate = [replace(run, losses=tuple(np.array(run.losses) + bump)) for run in candidate]
+    outcome = judge(REGISTERED, original, candidate)
+    assert outcome.equivalent is False
+    assert outcome.band is not None and outcome.band["left"] and abs(outcome.band["step"] - 30) <= 5
+    assert "around step" in outcome.sentence
+    assert judge(REGISTERED, original, arm(rng, 1000)).band["left"] is False  # type: ignore[index]
+
+
+def test_a_tolerance_of_the_metric_holds_for_the_curve_too() -> None:
+    rng = np.random.default_rng(15)
+    original, candidate = arm(rng, noise=0.005), arm(rng, 1000, shift=4.0, noise=0.005)
+    steep = replace(REGISTERED, margin=8 * SIGMA)
+    assert judge(REGISTERED, original, candidate).band["left"] is True  # type: ignore[index]
+    assert judge(steep, original, candidate).band["left"] is False  # type: ignore[index]
+
+
+# Runs that fail
+
+
+def failing(runs: list[Run], count: int) -> list[Run]:
+    return [replace(run, value=math.nan) if index < count else run for index, run in enumerate(runs)]
+
+
+def test_one_failed_run_is_enough_not_to_be_equivalent_and_seven_are_refused() -> None:
+    rng = np.random.default_rng(16)
+    original, candidate = plain(values(rng)), plain(values(rng), 1000)
+    assert judge(REGISTERED, original, candidate).equivalent is True
+    once = judge(REGISTERED, original, failing(candidate, 1))
+    assert (once.equivalent, once.not_converged) == (None, (0, 1))
+    assert "1 of its runs failed and 0 of the original's" in once.sentence
+    often = judge(REGISTERED, original, failing(candidate, 7))
+    assert (often.equivalent, often.not_converged) == (False, (0, 7))
+    assert "7 of its runs failed" in often.sentence
+
+
+def test_runs_that_fail_as_often_as_the_original_s_do_not_count_against_it() -> None:
+    rng = np.random.default_rng(17)
+    original, candidate = plain(values(rng)), plain(values(rng), 1000)
+    outcome = judge(REGISTERED, failing(original, 2), failing(candidate, 3))
+    assert (outcome.equivalent, outcome.not_converged) == (True, (2, 3))
+
+
+def test_a_run_with_one_loss_that_is_not_finite_has_failed() -> None:
+    rng = np.random.default_rng(18)
+    original, candidate = arm(rng), arm(rng, 1000)
+    candidate[3] = replace(candidate[3], losses=(*candidate[3].losses[:50], math.inf, *candidate[3].losses[51:]))
+    outcome = judge(REGISTERED, original, candidate)
+    assert (outcome.equivalent, outcome.not_converged) == (None, (0, 1))
+
+
+def test_an_original_that_always_fails_establishes_nothing() -> None:
+    failed = failing(plain([0.5] * 16), 16)
+    both = judge(REGISTERED, failed, failing(plain([0.5] * 16, 1000), 16))
+    assert both.equivalent is None and "the original itself failed" in both.sentence
+    assert judge(REGISTERED, failed, plain([0.5] * 16, 1000)).equivalent is None
+
+
+# Looks
+
+
+def test_before_the_first_look_nothing_is_established() -> None:
+    for runs in (0, 1, 9):
+        outcome = judge(REGISTERED, plain([0.5] * runs), plain([9.0] * runs, 1000))
+        assert outcome.equivalent is None
+        assert outcome.runs == (runs, runs)
+        assert "the first look is at 10" in outcome.sentence
+    assert judge(REGISTERED, plain([0.5] * 16), plain([9.0] * 9, 1000)).equivalent is None
+
+
+def test_runs_between_two_looks_do_not_count() -> None:
+    original, candidate = plain(values(np.random.default_rng(1))), plain(values(np.random.default_rng(2)), 1000)
+    ruined = [*candidate[:10], *[replace(run, value=9.0) for run in candidate[10:15]]]
+    assert judge(REGISTERED, original, ruined) == judge(REGISTERED, original[:10], candidate[:10])
+
+
+def test_the_order_in_which_runs_came_back_does_not_matter() -> None:
+    original, candidate = plain(values(np.random.default_rng(1))), plain(values(np.random.default_rng(2)), 1000)
+    assert judge(REGISTERED, original[::-1], candidate[::-1]) == judge(REGISTERED, original, candidate)
+
+
+def test_every_look_has_its_share_of_alpha() -> None:
+    original, candidate = plain(values(np.random.default_rng(1))), plain(values(np.random.default_rng(2)), 1000)
+    wide = judge(REGISTERED, original, candidate).interval
+    narrow = judge(replace(REGISTERED, looks=(16,)), original, candidate).interval
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_the_interval_is_welch_s() -> None:
+    # scipy.stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95): df 14.1, here rounded down to 14
+    original = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    candidate = [2.5, 3.0, 4.5, 5.0, 5.5, 7.0, 8.5, 10.0]
+    outcome = judge(
+        replace(REGISTERED, looks=(8,), alpha=0.025), plain(original), plain(candidate, 1000)
+    )
+    assert outcome.difference == pytest.approx(1.25)
+    assert outcome.interval == pytest.approx(EXPECTED, abs=2e-3)
+
+
+@pytest.mark.parametrize("seeds", [[5000, 1001], [1000, 1000], [0, 1]])
+def test_a_run_that_was_not_registered_is_an_error(seeds: list[int]) -> None:
+    with pytest.raises(ValueError, match="registered|same seed"):
+        judge(REGISTERED, plain([0.5] * 16), [Run(seed, 0.5) for seed in seeds])
+
+
+# The smallest margin
+
+
+def test_the_smallest_margin_is_the_one_that_just_passes() -> None:
+    rng = np.random.default_rng(19)
+    original, candidate = plain(values(rng)), plain(values(rng, 0.5), 1000)
+    smallest = judge(REGISTERED, original, candidate).smallest_margin
+    assert judge(replace(REGISTERED, margin=1.001 * smallest), original, candidate).equivalent is True
+    assert judge(replace(REGISTERED, margin=0.999 * smallest), original, candidate).equivalent is None
+
+
+def test_equal_values_are_equivalent_and_others_without_any_spread_are_not() -> None:
+    same = judge(REGISTERED, plain([0.5] * 16), plain([0.5] * 16, 1000))
+    assert (same.equivalent, same.interval, same.smallest_margin) == (True, (0.0, 0.0), 0.0)
+    assert judge(REGISTERED, plain([0.5] * 16), plain([0.6] * 16, 1000)).equivalent is False
+    curves = [Run(seed, 0.5, (0.5,) * 100) for seed in range(16)]
+    shifted = [replace(run, seed=run.seed + 1000) for run in curves]
+    assert judge(REGISTERED, curves, shifted).equivalent is True
+
+
+def test_values_beyond_all_numbers_establish_nothing() -> None:
+    huge = [1e300 * (-1) ** index for index in range(16)]
+    outcome = judge(REGISTERED, plain(values(np.random.default_rng(1))), plain(huge, 1000))
+    assert outcome.equivalent is None and outcome.smallest_margin == math.inf
+
+
+# The margin
+
+
+def test_the_margin_is_one_and_a_half_spreads_or_the_tolerance_if_that_is_more() -> None:
+    runs = plain([1.0, 2.0, 3.0])
+    assert margin_from(runs) == (1.5, "1.5 standard deviations over 3 seeds of the original")
+    assert margin_from(runs, 0.2)[0] == 1.5
+    margin, rule = margin_from(runs, 4.0)
+    assert margin == 4.0 and rule.startswith("the tolerance asked for")
+
+
+@pytest.mark.parametrize("level", [0.5, 1e6, 0.0, -3.0])
+def test_seeds_that_make_no_difference_leave_a_margin_of_rounding(level: float) -> None:
+    for spread in (0.0, 1e-12 * level):
+        margin, rule = margin_from(plain([level, level + spread, level]))
+        assert 0 < margin <= max(1e-9, 1e-5 * abs(level) * 1.001)
+        assert "hardly differ" in rule
+
+
+def test_failed_runs_give_no_margin() -> None:
+    assert margin_from(failing(plain([9.0, 1.0, 2.0, 3.0]), 1))[0] == 1.5
+    for runs in ([], plain([1.0]), failing(plain([1.0, 2.0]), 1)):
+        with pytest.raises(ValueError, match="needs two runs of the original"):
+            margin_from(runs)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_tolerance_is_an_error(tolerance: float) -> None:
+    with pytest.raises(ValueError, match="tolerance must be above 0"):
+        margin_from(plain([1.0, 2.0]), tolerance)
+
+
+# What is written down
+
+
+def test_a_registration_survives_being_written_down() -> None:
+    assert Registration.from_dict(json.loads(json.dumps(REGISTERED.to_dict()))) == REGISTERED
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"looks": ()}, "looks must rise"),
+        ({"looks": (1, 16)}, "looks must rise"),
+        ({"looks": (16, 10)}, "looks must rise"),
+        ({"looks": (10, 17)}, "needs 17 seeds"),
+        ({"seeds": (*range(15), 1000)}, "share a seed"),
+        ({"seeds": (0,) * 16}, "share a seed"),
+        ({"margin": 0.0}, "margin must be"),
+        ({"margin": math.nan}, "margin must be"),
+        ({"alpha": 0.5}, "alpha must lie"),
+    ],
+)
+def test_a_registration_that_proves_nothing_is_an_error(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        replace(REGISTERED, **change)
+
+
+def test_an_outcome_is_plain_json_even_where_nothing_could_be_had() -> None:
+    rng = np.random.default_rng(20)
+    for original, candidate in ([], []), (arm(rng), arm(rng, 1000)), (arm(rng), failing(arm(rng, 1000), 16)):
+        written = judge(REGISTERED, original, candidate).to_dict()
+        assert json.loads(json.dumps(written, allow_nan=False)) == written
+
+
+def test_the_sentence_says_what_a_person_needs() -> None:
+    rng = np.random.default_rng(21)
+    sentence = judge(REGISTERED, arm(rng), arm(rng, 1000)).sentence
+    for told in ("equivalent", "training loss over 100 steps", "margin ±0.015", "smallest that would pass", "16 and"):
+        assert told in sentence
+    assert sentence.endswith("a proxy, not a proof") and "\n" not in sentence
+    whole = replace(REGISTERED, whole=True, horizon=0)
+    assert "proxy" not in judge(whole, arm(rng), arm(rng, 1000)).sentence
+
+
+def test_a_judgement_is_the_same_every_time() -> None:
+    rng = np.random.default_rng(22)
+    original, candidate = arm(rng), arm(rng, 1000)
+    assert judge(REGISTERED, original, candidate) == judge(REGISTERED, original, candidate)
+
+
+# Curves of their own
+
+
+def test_curves_too_short_or_of_too_few_runs_are_not_judged() -> None:
+    rng = np.random.default_rng(23)
+    original, candidate = arm(rng), arm(rng, 1000)
+    for losses in (slice(0, 19), slice(0, 0)):
+        short = [replace(run, losses=run.losses[losses]) for run in candidate]
+        outcome = judge(REGISTERED, original, short)
+        assert outcome.steps_to_target is None and outcome.band is None and outcome.equivalent is True
+    single = [candidate[0], *[replace(run, losses=()) for run in candidate[1:]]]
+    assert judge(REGISTERED, original, single).band is None
+
+
+def test_a_run_that_never_comes_to_the_target_counts_with_all_its_steps() -> None:
+    rng = np.random.default_rng(24)
+    original = arm(rng)
+    stuck = [replace(run, losses=(2.3,) * 100) for run in arm(rng, 1000)]
+    pace = judge(REGISTERED, original, stuck).steps_to_target
+    assert pace is not None
+    assert pace["reached"] == (16, 0) or pace["reached"][1] == 0
+    assert pace["candidate"] == 100.0 and pace["original"] == pytest.approx(80, abs=6)

@@ -1,0 +1,134 @@
+"""Many trials side by side: whole rounds come back, whatever ends one of them, and nothing is left running. (30 s)"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from overdrive.program import Program
+from overdrive.trials import field
+from overdrive.trials.field import FieldTooLarge, measure
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Block, Order
+
+# A step takes 25 ms or more, so that a warm-up of half a second has 24 steps at most, and a block 8.
+TRAIN = """
+import sys, time
+import torch
+steps, pause, fault = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(steps):
+    if step == fault:
+        raise ValueError("bad batch")
+    time.sleep(pause)
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+"""
+ENDLESS = 10**6
+LATER = math.inf
+
+Make = Callable[..., Order]
+
+
+@pytest.fixture
+def order(script: Callable[[str], Path]) -> Make:
+    """An order of a program so long, with steps of so many seconds, that raises at step `fault`."""
+    path = str(script(TRAIN))
+
+    def make(steps: int = ENDLESS, pause: float = 0.025, fault: int = -1) -> Order:
+        return Order(Program(path, (str(steps), str(pause), str(fault))))
+
+    return make
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with House() as house:
+        yield house
+        assert not guests()
+
+
+def guests() -> list[psutil.Process]:
+    """The trials that live."""
+    alive = [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in alive if "overdrive.trials.guest" in each.cmdline()]
+
+
+def test_in_every_round_each_makes_the_same_steps(house: House, order: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, blocks = Trial.run, []
+
+    def noting(self: Trial, steps: int, profile: bool = False) -> Block:
+        block = run(self, steps, profile)
+        blocks.append((self.order, block.step))
+        return block
+
+    monkeypatch.setattr(Trial, "run", noting)
+    orders, told = [order(), order(pause=0.05), order(pause=0.025, fault=-2)], []
+    seconds = measure(house, orders, 5, LATER, told.append)
+    assert told == [1, 2, 3, 4, 5] and [len(row) for row in seconds] == [5, 5, 5]
+    # A sleep is never shorter than asked for: the rows belong to their orders, and are of one step.
+    assert all(pace >= 0.05 for pace in seconds[1]) and all(pace >= 0.025 for row in seconds for pace in row)
+    rounds = [blocks[-15:][start : start + 3] for start in range(0, 15, 3)]
+    assert all({fought for fought, _ in each} == set(orders) for each in rounds)
+    assert all(len({step for _, step in each}) == 1 for each in rounds)  # at the same place of the program
+    assert len({tuple(orders.index(fought) for fought, _ in each) for each in rounds}) > 1  # in changing order
+    assert rounds[-1][0][1] > rounds[0][0][1]
+
+
+def test_a_program_that_is_over_leaves_the_rounds_before(house: House, order: Make) -> None:
+    seconds = measure(house, [order(steps=120), order(steps=120)], 50, LATER)
+    assert 1 <= len(seconds[0]) == len(seconds[1]) < 50
+
+
+def test_blocks_are_made_to_fit_a_program_of_known_length(house: House, order: Make) -> None:
+    seconds = measure(house, [order(steps=120), order(steps=120)], 20, LATER, total_steps=120)
+    assert [len(row) for row in seconds] == [20, 20]
+
+
+def test_one_that_fails_does_not_lose_what_was_measured(house: House, order: Make) -> None:
+    seconds = measure(house, [order(), order(fault=80)], 50, LATER)
+    assert 1 <= len(seconds[0]) == len(seconds[1]) < 50
+    assert "bad batch" in house.last_output
+
+
+def test_one_that_cannot_start_leaves_nothing_to_compare(house: House, order: Make) -> None:
+    assert measure(house, [order(), order(fault=0)], 5, LATER) == [[], []]
+
+
+def test_what_does_not_fit_into_memory_is_refused(house: House, order: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field, "available_memory", lambda: 2**20)
+    with pytest.raises(FieldTooLarge, match=r"4 trials of .* do not fit into memory at once: 1 are running"):
+        measure(house, [order()] * 4, 5, LATER)
+
+
+def test_where_no_memory_can_be_read_the_field_goes_on_until_it_is_interrupted(
+    house: House, order: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(done: int) -> None:
+        assert len(guests()) == 2
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(field, "available_memory", lambda: 0)
+    with pytest.raises(KeyboardInterrupt):
+        measure(house, [order(), order()], 5, LATER, interrupt)
+
+
+def test_the_deadline_ends_it_between_rounds(house: House, order: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    deadline = time.monotonic() + 1000
+    monkeypatch.setattr(
+        field, "time", SimpleNamespace(monotonic=lambda: deadline + 1 if len(told) == 2 else time.monotonic())
+    )
+    assert len(measure(house, [order()], 50, deadline, told.append)[0]) == 2
+
+
+def test_a_deadline_that_is_past_measures_nothing(house: House, order: Make) -> None:
+    assert measure(house, [order(), order()], 5, time.monotonic()) == [[], []]
