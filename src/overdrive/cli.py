@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from overdrive.contract import Contract
+from overdrive.metric import Metric, MetricError
 from overdrive.program import Program, ProgramError
 from overdrive.version import __version__
 
@@ -23,7 +25,7 @@ def fail(sentence: str, code: int = 2) -> NoReturn:
 
 
 class ProgramCommand(click.Command):
-    """A command whose options stand before the program; all that follows belongs to the program."""
+    """A command whose own words stand before the program; all that follows belongs to the program."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         valued = {
@@ -32,11 +34,22 @@ class ProgramCommand(click.Command):
             if isinstance(option, click.Option) and not option.is_flag
             for name in (*option.opts, *option.secondary_opts)
         }
-        at = 0
-        while at < len(args) and args[at].startswith("-") and args[at] not in ("-m", "--"):
-            at += 2 if args[at] in valued else 1
-        if at < len(args) and args[at] == "-m":
-            args = [*args[:at], "--", *args[at:]]
+        before = sum(isinstance(parameter, click.Argument) for parameter in self.params) - 1  # PLAN, for verify
+        options: list[str] = []
+        named: list[str] = []
+        rest = list(args)
+        while rest and rest[0] not in ("-m", "--"):
+            if rest[0].startswith("-") and rest[0] != "-":
+                size = 2 if rest[0] in valued else 1
+                options += rest[:size]
+                del rest[:size]
+            elif len(named) < before:
+                named.append(rest.pop(0))
+            else:
+                break
+        if rest and rest[0] == "--":
+            del rest[0]
+        args = [*options, *(["--"] if named or rest else []), *named, *rest]
         return super().parse_args(context, args)
 
 
@@ -61,6 +74,42 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
         if total <= 0:
             self.fail("the budget must be longer than nothing", param, context)
         return total
+
+
+class MetricName(click.ParamType):  # type: ignore[type-arg]
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Metric:
+        try:
+            return value if isinstance(value, Metric) else Metric(str(value))
+        except MetricError as error:
+            self.fail(str(error), param, context)
+
+
+_METRIC = (
+    "What to compare instead of the training loss, in runs of the whole program: a word before a number in its "
+    "output (Accuracy), a regular expression with one group, or evaluate() for what a function returned."
+)
+
+
+@contextlib.contextmanager
+def faults_as_sentences() -> Iterator[None]:
+    """Whatever goes wrong in a long command ends in one sentence; what was established is in the ledger."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    except KeyboardInterrupt:
+        fail("stopped. What was established is kept: the same command goes on from there.", 130)
+    except OSError as error:
+        fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
+    except Exception as error:
+        if os.environ.get("OVERDRIVE_DEBUG"):
+            raise
+        fail(
+            f"stopped by a defect of its own ({type(error).__name__}: {error}); your script and files are untouched. "
+            "OVERDRIVE_DEBUG=1 shows where.",
+            70,
+        )
 
 
 def parse_program(words: tuple[str, ...]) -> Program:
@@ -119,8 +168,16 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
 @click.option("--budget", type=Duration(), default="10m", show_default=True, help="Time to spend at most.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@click.option("--metric", type=MetricName(), help=_METRIC)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def tune(contract: str, budget: float, output: Path | None, json_path: Path | None, words: tuple[str, ...]) -> None:
+def tune(
+    contract: str,
+    budget: float,
+    output: Path | None,
+    json_path: Path | None,
+    metric: Metric | None,
+    words: tuple[str, ...],
+) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
 
     Writes the plan and a report beside the script. The script and its files are never touched.
@@ -128,24 +185,65 @@ def tune(contract: str, budget: float, output: Path | None, json_path: Path | No
     program = parse_program(words)
     from overdrive import tune_command
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        code = tune_command.tune(program, Contract(contract), budget, output or program.plan_path(), json_path)
-    except KeyboardInterrupt:
-        fail("stopped. What was established is kept: the same command goes on from there.", 130)
-    except tune_command.CannotTune as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
-    except Exception as error:
-        if os.environ.get("OVERDRIVE_DEBUG"):
-            raise
-        fail(
-            f"stopped by a defect of its own ({type(error).__name__}: {error}); your script and files are untouched. "
-            "OVERDRIVE_DEBUG=1 shows where.",
-            70,
-        )
+    with faults_as_sentences():
+        try:
+            code = tune_command.tune(
+                program, Contract(contract), budget, output or program.plan_path(), json_path, metric
+            )
+        except tune_command.CannotTune as error:
+            fail(str(error))
     sys.exit(code)
+
+
+@program_command(cli)
+@click.option("--full", is_flag=True, help="Runs of the whole program, not of its first steps.")
+@click.option("--metric", type=MetricName(), help=_METRIC)
+@click.option("--margin", type=float, help="The difference of the metric that you would accept, in its own unit.")
+@click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write what was compared as JSON.")
+@click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def verify(
+    full: bool,
+    metric: Metric | None,
+    margin: float | None,
+    budget: float,
+    json_path: Path | None,
+    plan_path: Path,
+    words: tuple[str, ...],
+) -> None:
+    """Prove again that the program under PLAN is the same program, at the plan's level.
+
+    Runs that were finished are kept: the same command goes on where it was stopped. The exit code is 0
+    where the level was seen to hold, 1 where it was not.
+    """
+    program = parse_program(words)
+    if margin is not None and not 0 < margin < float("inf"):
+        fail("The margin must be above 0.")
+    from overdrive import verify_command
+    from overdrive.plan import PlanError
+
+    with faults_as_sentences():
+        try:
+            code = verify_command.verify(plan_path, program, full, metric, margin, budget, json_path)
+        except PlanError as error:
+            fail(str(error))
+        except verify_command.CannotVerify as error:
+            fail(str(error), 1)
+    sys.exit(code)
+
+
+@cli.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
+@click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
+def report(plan_path: Path, output: Path | None) -> None:
+    """The evidence behind a plan, in the terminal or as one HTML file."""
+    from overdrive import report_command
+
+    try:
+        report_command.report(plan_path, output)
+    except report_command.CannotReport as error:
+        fail(str(error))
 
 
 @cli.command()

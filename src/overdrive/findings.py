@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from overdrive.contract import Contract
+from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.facts import Facts
@@ -13,7 +14,6 @@ from overdrive.program import Program
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.trials.order import Trace
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,12 @@ class Findings:
     contract: Contract
     control: Duel | None = None
     confirmation: Duel | None = None
-    confirmed_check: Check | None = None
+    proof: Check | None = None  # of the whole plan
+    attribution: Attribution | None = None
+    dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    seeds: list[Trace] = field(default_factory=list)
+    seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
     deterministic: bool = True
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
@@ -55,9 +57,9 @@ class Findings:
     @property
     def verdict(self) -> Verdict:
         """FASTER only where a confirmed plan is both faster and the same."""
-        if self.confirmation is None or self.confirmed_check is None:
+        if self.confirmation is None or self.proof is None:
             return Verdict.INCONCLUSIVE
-        if self.confirmation.verdict is Verdict.FASTER and self.confirmed_check.level is None:
+        if self.confirmation.verdict is Verdict.FASTER and self.proof.level is None:
             return Verdict.INCONCLUSIVE
         return self.confirmation.verdict
 
@@ -66,13 +68,18 @@ class Findings:
         """The techniques of the plan: none, unless the whole was confirmed."""
         return self.adopted if self.verdict is Verdict.FASTER else []
 
+    def loosest(self) -> Contract:
+        """The level of the plan so far: that of its loosest technique."""
+        levels = [each.check.level or Contract.OPEN for each in self.adopted]
+        return max(levels, key=lambda level: level.rank, default=Contract.EXACT)
+
     def noise(self) -> float | None:
         return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
 
 
 def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
     """The techniques that never came to a duel, with the reason that holds for the final plan."""
-    named = {each.name for each in found.adopted} | {each.name for each in found.rejected}
+    named = {each.name for each in found.adopted} | {each.name for each in [*found.rejected, *found.dropped]}
     rest = []
     for name, technique in catalogue().items():
         if name not in named and technique.contract is not Contract.OPEN:

@@ -50,7 +50,7 @@ class Metric:
             return re.compile("()")
         if "(" in self.name:
             return re.compile(self.name)
-        return re.compile(rf"(?i)(?<!\w){re.escape(self.name)}(?!\w)[^\n\d+-]{{0,20}}?{_NUMBER}")
+        return re.compile(rf"(?i)(?<!\w){re.escape(self.name)}(?!\w)[ \t:=>|~-]*?{_NUMBER}")
 
     def value(self, losses: Sequence[float], output: str, returned: float | None) -> float:
         """The metric of one run; nan where it is not there."""

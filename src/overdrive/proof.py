@@ -7,6 +7,7 @@ comparing itself is `evidence`; the trials are `trials`; here is what is run, in
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.evidence import rounding
-from overdrive.evidence.equivalence import Check, compared, first_difference, judged_exact, step_losses
+from overdrive.evidence.equivalence import Check, compared, first_difference, judged_exact, screened, step_losses
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
@@ -34,6 +35,7 @@ _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze ch
 _STATES = 16
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
 _LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
+_FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 _OTHER_SEEDS = 1000  # the candidate's seeds are the original's and this: other seeds
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
@@ -66,7 +68,9 @@ class Prover:
         self._folder: Path | None = None
         self._taught: Mapping[str, Any] = {}
         self._careful = ""  # why the reference is not in fp64
+        self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
+        self.trial_seconds = 5.0  # ... and of the longest other trial
 
     # -- exact ----------------------------------------------------------------------------------
 
@@ -101,13 +105,13 @@ class Prover:
     def rounding(self, plain: Order, old: Order, new: Order) -> Check:
         """`new` against `old`, in steps from states that a teacher saved along the run of `plain`."""
         self._stage("proof: teacher-forced steps against fp64")
-        refusal = self._teach(plain, old)
+        refusal = self._teach(plain)
         if refusal:
             return Check(None, refusal)
         one, other = self._pupil(old), self._pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
-        told = compared(one, other, Contract.ROUNDING)
+        told = compared(one, other, Contract.ROUNDING, self._nudged(plain))
         wrong = next((each for each in told if not each.same), None)
         if wrong:
             return Check(None, wrong.told, invariants=told)
@@ -117,31 +121,39 @@ class Prover:
         evidence = {"rounding": {**result.evidence, "flag": self._careful or None}}
         return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
 
-    def _teach(self, plain: Order, old: Order) -> str | None:
+    def _teach(self, plain: Order) -> str | None:
         """Run the teacher once; returns why it is impossible, or None."""
         if self._folder is not None:
             return None if self._taught else "no state of the program could be saved"
         self._folder = Path(tempfile.mkdtemp(prefix="lesson-", dir=self._house.scratch))
-        chosen = lesson_steps(min(self.steps, _MOST_STEPS))
         for role in ("teacher", "careful teacher"):
-            part = Part(role, str(self._folder), chosen)
-            trace = self._run(replace(plain, part=part), chosen[-1])
-            self._taught = {} if isinstance(trace, Ending) else trace.lesson
-            reason = str(trace) if isinstance(trace, Ending) else None
-            if self._taught.get("states"):
-                pupil = self._pupil(plain)
-                if isinstance(pupil, Ending):
-                    reason = str(pupil)
-                elif role == "teacher":
-                    reason = rounding.usable(rounding.rows_of(pupil.lesson))
-                else:
-                    reason = None
-                if reason is None:
-                    return None
-            self._careful = reason or "it saved no state"
+            reason = self._teach_as(role, plain)
+            if reason is None:
+                return None
+            self._careful = reason
             self._forget_lesson()
         self._taught = {}
         return f"its steps cannot be repeated from saved states ({self._careful})"
+
+    def _teach_as(self, role: str, plain: Order) -> str | None:
+        """Why this teacher is of no use, or None."""
+        chosen = lesson_steps(min(self.steps, _MOST_STEPS))
+        trace = self._lecture(role, plain, chosen)
+        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.lesson["states"]) < _STATES:
+            self._forget_lesson()  # a short program: other steps
+            trace = self._lecture(role, plain, lesson_steps(trace.steps))
+        if isinstance(trace, Ending):
+            return str(trace)
+        self._taught = trace.lesson
+        if not self._taught["states"]:
+            return "it saved no state"
+        pupil = self._pupil(plain)
+        if isinstance(pupil, Ending):
+            return str(pupil)
+        return rounding.usable(rounding.rows_of(pupil.lesson)) if role == "teacher" else None
+
+    def _lecture(self, role: str, plain: Order, chosen: tuple[int, ...]) -> Trace | Ending:
+        return self._run(replace(plain, part=Part(role, str(self._folder), chosen)), chosen[-1])
 
     def _forget_lesson(self) -> None:
         assert self._folder is not None
@@ -166,7 +178,7 @@ class Prover:
         original = self._arm(old, range(1, looks[0] + 1), deadline)
         if len(original) < looks[0]:
             return Check(None, f"the budget allowed {len(original)} of {looks[0]} seeds: not established")
-        if all(run.value != run.value for run in original):
+        if sum(run.converged for run in original) < 2:
             return Check(None, self.metric.missing())
         registration = self._register(old, new, original, looks, tolerance)
         candidate: list[Run] = []
@@ -185,8 +197,8 @@ class Prover:
         evidence = {
             **outcome.to_dict(),
             **registration.to_dict(),
-            "original": [run.value for run in original],
-            "candidate": [run.value for run in candidate],
+            "original": [_finite(run.value) for run in original],
+            "candidate": [_finite(run.value) for run in candidate],
             "seeds": {
                 "original": [run.seed for run in original],
                 "candidate": [run.seed for run in candidate],
@@ -200,12 +212,31 @@ class Prover:
             evidence={"statistical": evidence},
         )
 
+    def screened(self, old: Order, new: Order, one: Trace, other: Trace) -> Check:
+        """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'."""
+        told = self._same_inputs(old, new)
+        if isinstance(told, Check):
+            return told
+        runs = self._arm(old, range(1, _FIRST_LOOK + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
+        return screened(one, other, [run.losses for run in runs if run.converged])
+
+    def seconds_needed(self, level: Contract) -> float:
+        """An estimate for the proof of a whole plan at this level."""
+        if level is not Contract.STATISTICAL:
+            return 3.0 * self.trial_seconds
+        rounds = -(-2 * _LOOKS[0] // self._at_once())
+        return rounds * (self.run_seconds or 3.0 * self.trial_seconds)
+
+    def seed_curves(self) -> list[list[float]]:
+        """Losses of the original under other seeds, as far as they were run."""
+        return [list(run.losses) for run in self._originals.values() if run.losses]
+
     def _same_inputs(self, old: Order, new: Order) -> tuple[Any, ...] | Check:
         self._stage("proof: same samples, steps and learning rates")
         one, other = self._diary(old, "inputs"), self._diary(new, "inputs")
         if isinstance(one, Ending) or isinstance(other, Ending):
             return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
-        told = compared(one, other, Contract.STATISTICAL)
+        told = compared(one, other, Contract.STATISTICAL, self._nudged(old))
         wrong = next((each for each in told if not each.same), None)
         return Check(None, wrong.told, invariants=told) if wrong else told
 
@@ -213,7 +244,7 @@ class Prover:
         self, old: Order, new: Order, original: list[Run], looks: tuple[int, ...], tolerance: float | None
     ) -> Registration:
         """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
-        name = f"{old.name()} | {new.name()} | {self.metric.name} | {self._run_steps}"
+        name = f"{old.name()} | {new.name()} | {self.metric.name} | {self._run_steps} | {tolerance}"
         known = self._memory.registration(name)
         if known:
             return Registration.from_dict(known)
@@ -232,8 +263,7 @@ class Prover:
 
     def _arm(self, order: Order, seeds: Sequence[int], deadline: float) -> list[Run]:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
-        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL
-        at_once = min(granted_cores(), _AT_ONCE) if small else 1
+        at_once = self._at_once()
         threads = granted_cores() // at_once if at_once > 1 else 0
         self._stage(f"proof: {order.name()} under {len(seeds)} seeds")
 
@@ -246,7 +276,13 @@ class Prover:
             return self._seeded(replace(order, seed=seed, threads=threads, returned=self.metric.function), seed)
 
         with ThreadPoolExecutor(at_once) as pool:
-            return [run for run in pool.map(one, seeds) if run is not None]
+            runs = [run for run in pool.map(one, seeds) if run is not None]
+        self._originals.update((run.seed, run) for run in runs if run.seed < _OTHER_SEEDS)
+        return runs
+
+    def _at_once(self) -> int:
+        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL
+        return min(granted_cores(), _AT_ONCE) if small else 1
 
     def _seeded(self, order: Order, seed: int) -> Run | None:
         began = time.monotonic()
@@ -269,6 +305,11 @@ class Prover:
         name = f"{kind} {order.name()}{' again' if again else ''}"
         return self._known(name, lambda: self._run(replace(order, diary=kind), self.steps))
 
+    def _nudged(self, order: Order) -> Trace | None:
+        """Shows what the model is given that it has not made itself."""
+        trace = self._diary(order, "nudged")
+        return None if isinstance(trace, Ending) else trace
+
     def _known(self, name: str, run: Callable[[], Trace | Ending]) -> Trace | Ending:
         if name not in self._traces:
             self._traces[name] = run()
@@ -276,6 +317,7 @@ class Prover:
 
     def _run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
         """The program's first `steps` steps, or all of it where it makes fewer."""
+        began = time.monotonic()
         trial = Trial(self._house, order)
         try:
             trial.first_step()
@@ -290,23 +332,29 @@ class Prover:
             if output is not None:
                 output.append(trial.output_tail(1 << 20))
             trial.stop()
+            if not order.seed:
+                self.trial_seconds = max(self.trial_seconds, time.monotonic() - began)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def horizon(facts: Facts) -> int:
     """Steps that a proof covers: some of the second epoch, where that is within reach."""
-    epochs = [
-        -(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size
-    ]
+    epochs = [-(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size]
     wanted = max(epochs, default=0) + _PAST_THE_EPOCH
     affordable = int(_SECONDS / facts.step_seconds) if facts.step_seconds else _MOST_STEPS
     return max(FEWEST_STEPS, min(wanted, affordable, _MOST_STEPS))
 
 
 def lesson_steps(last: int) -> tuple[int, ...]:
-    """Sixteen steps: the first four, the last, and between them ever wider apart."""
-    chosen = set(range(1, min(5, last + 1))) | {last}
-    count = _STATES
-    while len(chosen) < min(_STATES, last):
-        chosen |= {max(1, round(last ** (place / (count - 1)))) for place in range(count)}
-        count += 1
-    return tuple(sorted(chosen)) if len(chosen) <= _STATES else tuple(sorted(chosen))[: _STATES - 1] + (last,)
+    """The first four steps, ever fewer until the last sixteen: those in a row, for what happens now and then."""
+    if last <= 2 * _STATES:
+        return tuple(range(1, last + 1))
+    first, spaced = 4, last - _STATES  # the last of those that are spaced
+    chosen = list(range(1, first + 1))
+    for place in range(1, _STATES - first + 1):
+        wanted = round(first * (spaced / first) ** (place / (_STATES - first)))
+        chosen.append(max(wanted, chosen[-1] + 1))
+    return (*chosen, *range(spaced + 1, last + 1))

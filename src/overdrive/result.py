@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from overdrive.contract import Contract
-from overdrive.evidence.equivalence import step_losses
+from overdrive.evidence.equivalence import proof_data, step_losses
 from overdrive.evidence.speed import break_even_steps
 from overdrive.facts import Facts
 from overdrive.findings import Adopted, Findings, Rejected, leftovers
@@ -47,7 +47,14 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             for each in found.chosen
         ],
         "rejected": [_rejected(each) for each in _all_rejected(found)],
-        "check": found.confirmed_check.sentence if found.confirmed_check else None,
+        "check": found.proof.sentence if found.proof else None,
+        "proof": proof_data(found.proof) if found.proof else None,
+        "attribution": {
+            **found.attribution.to_dict(),
+            "dropped": [{"name": each.name, "reason": each.reason} for each in found.dropped],
+        }
+        if found.attribution
+        else None,
         "tuning_seconds": round(found.seconds, 1),
         "break_even_steps": _break_even(found),
         "whole_run": [
@@ -63,9 +70,9 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             if not confirmation
             else _curve(confirmation.old_trace),
             "tuned": _curve(confirmation.new_trace) if confirmation and found.chosen else [],
-            "seeds": [step_losses(trace)[:_MOST_LOSSES] for trace in found.seeds],
+            "seeds": [losses[:_MOST_LOSSES] for losses in found.seeds],
         },
-        "proxy": any(each.check.level is not Contract.EXACT for each in found.chosen),
+        "proxy": bool(found.proof and found.proof.proxy),
         "plan": plan_path,
         "date": datetime.date.today().isoformat(),
         "isolation": found.isolation,
@@ -128,7 +135,7 @@ def _all_rejected(found: Findings) -> list[Rejected]:
             for each in found.adopted
         ]
     )
-    return [*found.rejected, *lost, *(leftovers(found, facts) if not found.refusal else [])]
+    return [*found.rejected, *found.dropped, *lost, *(leftovers(found, facts) if not found.refusal else [])]
 
 
 def _last_facts(found: Findings) -> Facts | None:
@@ -187,7 +194,7 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
     if found.control:
         fought.append(("control (A/A)", found.control))
     fought += [(each.name, each.duel) for each in found.adopted]
-    fought += [(each.name, each.duel) for each in found.rejected if each.duel]
+    fought += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
         fought.append(("confirmation", found.confirmation))
     return [

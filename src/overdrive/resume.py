@@ -92,6 +92,7 @@ def restore_duel(data: dict[str, Any], old: Order, new: Order) -> Duel:
         new_facts=Facts.from_dict(data["new_facts"]) if data["new_facts"] else None,
         ending=made(Ending, "ending"),
         old_ending=made(Ending, "old_ending"),
+        total_steps=data.get("total_steps"),
     )
 
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.ledger import Ledger, default_path
+from overdrive.metric import Metric
+from overdrive.plan_evidence import remember
 from overdrive.program import Program
 from overdrive.report.html import page
 from overdrive.report.live import Live
@@ -27,7 +29,14 @@ class CannotTune(Exception):
     """Nothing was started; the message is one sentence for people."""
 
 
-def tune(program: Program, contract: Contract, budget: float, output: Path, json_path: Path | None) -> int:
+def tune(
+    program: Program,
+    contract: Contract,
+    budget: float,
+    output: Path,
+    json_path: Path | None,
+    metric: Metric | None = None,
+) -> int:
     """Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
     Raises:
@@ -52,7 +61,7 @@ def tune(program: Program, contract: Contract, budget: float, output: Path, json
         markup=False,
     )
     with House() as house, Live(console, budget) as live:
-        found = Search(program, contract, budget, house, memory, live).run()
+        found = Search(program, contract, budget, house, memory, live, metric).run()
         last_output = house.last_output
     result = result_of(found, str(output))
     if found.refusal:
@@ -60,12 +69,14 @@ def tune(program: Program, contract: Contract, budget: float, output: Path, json
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
         return 1
-    write_atomically(output, plan_of(found, result).dumps({name: each.summary() for name, each in catalogue().items()}))
+    plan = plan_of(found, result).dumps({name: each.summary() for name, each in catalogue().items()})
+    write_atomically(output, plan)
     report = output.with_suffix(".html")
     write_atomically(report, page(result))
     if json_path:
         write_atomically(json_path, json.dumps(result, indent=1) + "\n")
     memory.finished(result)
+    remember(ledger, plan, result)
     ledger.close()
     table(result, console)
     console.print(f"\nplan    {output}\nreport  {report}", markup=False)

@@ -1,4 +1,4 @@
-"""Simulated plans with planted gains: is each technique given what it gained, and do the intervals cover it? (4 s)"""
+"""Simulated plans with planted gains: is each technique given what it gained, and do the intervals cover it? (2 s)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated arms with a known truth: who is called equivalent, who is refused, who is left open. Some 6 seconds."""
+"""Simulated arms with a known truth: who is called equivalent, who is refused, who is left open. Some 3 seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plain(metrics: list[float], first_seed: int = 0) -> list[Run]:
 
 
 def arm(
-    rng: np.random.Generator, first_seed: int = 0, shift: float = 0.0, tau: float = 30.0, noise: float = 0.05
+    rng: np.random.Generator, first_seed: int = 0, shift: float = 0.0, tau: float = 30.0, noise: float = 0.01
 ) -> list[Run]:
     """16 runs of 100 steps whose loss falls from 2.3 to a level of their seed; the metric is the last tenth."""
     level = 0.5 + SIGMA * (shift + rng.standard_normal((16, 1)))
@@ -47,32 +47,31 @@ def stepwise(registration: Registration, original: list[Run], candidate: list[Ru
     return outcome
 
 
-def shares(trials: int, margin: float | None = 1.5 * SIGMA, **kind: float) -> tuple[float, float]:
-    """How often a candidate is called equivalent and how often refused, metrics alone."""
+def shares(trials: int, shift: float = 0.0, spread: float = 1.0, estimated: bool = False) -> tuple[float, float]:
+    """How often a candidate is called equivalent and how often refused, by metrics alone.
+
+    `estimated`: the margin comes from the original's 16 runs.
+    """
     rng = np.random.default_rng(11)
     passed = refused = 0
     for _ in range(trials):
-        original, candidate = plain(values(rng)), plain(values(rng, **kind), 1000)  # type: ignore[arg-type]
-        fixed = margin or margin_from(original[:10])[0]
-        outcome = stepwise(replace(REGISTERED, margin=fixed), original, candidate)
+        original, candidate = plain(values(rng)), plain(values(rng, shift, spread), 1000)
+        margin = margin_from(original)[0] if estimated else REGISTERED.margin
+        outcome = stepwise(replace(REGISTERED, margin=margin), original, candidate)
         passed += outcome.equivalent is True
         refused += outcome.equivalent is False
     return passed / trials, refused / trials
 
 
-def curve_shares(trials: int, seed: int = 12, **kind: float) -> tuple[float, float]:
-    """The same with loss curves, and the margin from the original's first ten runs."""
-    rng = np.random.default_rng(seed)
-    passed = refused = 0
+def curve_refusals(trials: int, shift: float = 0.0, tau: float = 30.0, noise: float = 0.01) -> float:
+    """How often a candidate is refused with loss curves, and the margin from the original's first ten runs."""
+    rng = np.random.default_rng(12)
+    refused = 0
     for _ in range(trials):
-        noise = kind.get("noise", 0.05)
-        original, candidate = arm(rng, tau=kind.get("original_tau", 30.0), noise=noise), arm(
-            rng, 1000, kind.get("shift", 0.0), kind.get("tau", 30.0), noise
-        )
+        original, candidate = arm(rng, 0, 0.0, tau, noise), arm(rng, 1000, shift, tau, noise)
         outcome = stepwise(replace(REGISTERED, margin=margin_from(original[:10])[0]), original, candidate)
-        passed += outcome.equivalent is True
         refused += outcome.equivalent is False
-    return passed / trials, refused / trials
+    return refused / trials
 
 
 # Called equivalent, and not
@@ -80,7 +79,7 @@ def curve_shares(trials: int, seed: int = 12, **kind: float) -> tuple[float, flo
 
 @pytest.mark.parametrize("kind", [{"shift": 1.5}, {"shift": -1.5}, {"shift": 1.5, "spread": 2.0}])
 def test_a_difference_as_large_as_the_margin_hardly_ever_passes(kind: dict[str, float]) -> None:
-    passed, _ = shares(1000, **kind)
+    passed, _ = shares(1000, **kind)  # type: ignore[arg-type]
     assert passed <= 0.05 + 0.014  # two standard errors of 1,000 trials
 
 
@@ -88,30 +87,59 @@ def test_a_harmless_candidate_passes() -> None:
     passed, refused = shares(500)
     assert passed >= 0.95
     assert refused == 0.0
+    assert shares(500, estimated=True)[0] >= 0.9
 
 
-def test_three_standard_deviations_are_refused_and_never_pass() -> None:
-    passed, refused = shares(200, shift=3.0)
+@pytest.mark.parametrize("shift", [3.0, -3.0])
+def test_three_standard_deviations_either_way_are_refused_and_never_pass(shift: float) -> None:
+    passed, refused = shares(200, shift)
     assert passed == 0.0
     assert refused >= 0.95
 
 
-@pytest.mark.parametrize("kind", [{}, {"tau": 8.0, "original_tau": 8.0}, {"noise": 0.005}])
+@pytest.mark.parametrize("kind", [{}, {"tau": 8.0}, {"noise": 0.1}])
 def test_the_program_against_itself_is_hardly_ever_refused(kind: dict[str, float]) -> None:
-    _, refused = curve_shares(200, **kind)
-    assert refused <= 0.01
+    assert curve_refusals(200, **kind) <= 0.01
 
 
-def test_twice_as_fast_or_half_as_fast_is_refused_though_the_end_is_the_same() -> None:
+def test_half_the_margin_is_refused_in_less_than_five_percent() -> None:
+    assert curve_refusals(200, shift=0.75) <= 0.05
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_a_program_that_fails_now_and_then_is_hardly_ever_refused_for_it(rate: float) -> None:
+    rng = np.random.default_rng(25)
+    refused = 0
+    for _ in range(500):
+        arms = [[math.nan if rng.random() < rate else value for value in values(rng)] for _ in range(2)]
+        refused += stepwise(REGISTERED, plain(arms[0]), plain(arms[1], 1000)).equivalent is False
+    assert refused / 500 <= 0.02
+
+
+@pytest.mark.parametrize("tau", [20.0, 80.0])
+def test_twice_as_fast_or_half_as_fast_is_refused_though_the_metric_is_the_same(tau: float) -> None:
     rng = np.random.default_rng(13)
-    original = arm(rng, tau=12.0)
-    for tau in (6.0, 24.0):
-        # The metric is the original's own: only the way there tells.
-        candidate = [replace(run, value=original[i].value) for i, run in enumerate(arm(rng, 1000, tau=tau))]
-        outcome = judge(REGISTERED, original[:10], candidate[:10])
-        assert outcome.equivalent is False
-        assert outcome.steps_to_target is not None
-        assert "steps instead of" in outcome.sentence and "beyond the margin" not in outcome.sentence
+    original = arm(rng, tau=40.0)
+    candidate = [replace(run, value=original[i].value) for i, run in enumerate(arm(rng, 1000, tau=tau))]
+    outcome = judge(REGISTERED, original[:10], candidate[:10])
+    assert outcome.equivalent is False
+    assert outcome.steps_to_target is not None and outcome.steps_to_target["p"] < 0.001
+    assert "steps instead of" in outcome.sentence and "beyond the margin" not in outcome.sentence
+
+
+def test_another_speed_is_seen_by_its_road_where_both_reach_the_plateau_early() -> None:
+    rng = np.random.default_rng(13)
+    outcome = judge(REGISTERED, arm(rng, tau=10.0), arm(rng, 1000, tau=5.0))
+    assert outcome.equivalent is False
+    assert outcome.band is not None and outcome.band["left"]
+
+
+def test_seven_runs_an_arm_are_enough_to_see_another_speed_and_six_are_not() -> None:
+    rng = np.random.default_rng(13)
+    original, candidate = arm(rng, tau=40.0), arm(rng, 1000, tau=20.0)
+    for runs, seen in (6, False), (7, True):
+        outcome = judge(replace(REGISTERED, looks=(runs,), margin=1.0), original, candidate)
+        assert ("steps instead of" in outcome.sentence) is seen
 
 
 def test_a_detour_of_the_curve_is_refused_though_both_ends_are_the_same() -> None:
@@ -128,7 +156,7 @@ def test_a_detour_of_the_curve_is_refused_though_both_ends_are_the_same() -> Non
 
 def test_a_tolerance_of_the_metric_holds_for_the_curve_too() -> None:
     rng = np.random.default_rng(15)
-    original, candidate = arm(rng, noise=0.005), arm(rng, 1000, shift=4.0, noise=0.005)
+    original, candidate = arm(rng), arm(rng, 1000, shift=4.0)
     steep = replace(REGISTERED, margin=8 * SIGMA)
     assert judge(REGISTERED, original, candidate).band["left"] is True  # type: ignore[index]
     assert judge(steep, original, candidate).band["left"] is False  # type: ignore[index]
@@ -206,19 +234,17 @@ def test_every_look_has_its_share_of_alpha() -> None:
 
 
 def test_the_interval_is_welch_s() -> None:
-    # scipy.stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95): df 14.1, here rounded down to 14
+    # By hand: variances 6 and 6.93, standard error 1.2642, 13.95 degrees of freedom; the tables' t for 13 is 2.160.
     original = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     candidate = [2.5, 3.0, 4.5, 5.0, 5.5, 7.0, 8.5, 10.0]
-    outcome = judge(
-        replace(REGISTERED, looks=(8,), alpha=0.025), plain(original), plain(candidate, 1000)
-    )
+    outcome = judge(replace(REGISTERED, looks=(8,), alpha=0.025), plain(original), plain(candidate, 1000))
     assert outcome.difference == pytest.approx(1.25)
-    assert outcome.interval == pytest.approx(EXPECTED, abs=2e-3)
+    assert outcome.interval == pytest.approx((-1.481, 3.981), abs=2e-3)
 
 
 @pytest.mark.parametrize("seeds", [[5000, 1001], [1000, 1000], [0, 1]])
 def test_a_run_that_was_not_registered_is_an_error(seeds: list[int]) -> None:
-    with pytest.raises(ValueError, match="registered|same seed"):
+    with pytest.raises(ValueError, match=r"registered|same seed"):
         judge(REGISTERED, plain([0.5] * 16), [Run(seed, 0.5) for seed in seeds])
 
 
@@ -349,5 +375,5 @@ def test_a_run_that_never_comes_to_the_target_counts_with_all_its_steps() -> Non
     stuck = [replace(run, losses=(2.3,) * 100) for run in arm(rng, 1000)]
     pace = judge(REGISTERED, original, stuck).steps_to_target
     assert pace is not None
-    assert pace["reached"] == (16, 0) or pace["reached"][1] == 0
+    assert pace["reached"][0] >= 14 and pace["reached"][1] == 0
     assert pace["candidate"] == 100.0 and pace["original"] == pytest.approx(80, abs=6)

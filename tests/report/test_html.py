@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from overdrive.report.html import page
-from tests.report.sample import hostile, result
+from tests.report.sample import hostile, proof, result
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -70,6 +72,131 @@ def test_plots_have_titles_and_tables_behind_them() -> None:
     text = page(result())
     assert text.count("<svg") and text.count("<svg") <= text.count("<title") - 1
     assert "<details" in text and "<table" in text
+
+
+@pytest.mark.parametrize("level", ["exact", "rounding", "statistical"])
+def test_a_proof_that_holds_is_said_in_the_first_sentence_and_shown(level: str) -> None:
+    found = result(proof=proof(level))
+    text = page(found)
+    assert headline_of(text).startswith("Trains 5.2 times as fast")
+    words = {"exact": "identical", "rounding": "rounding errors are no larger", "statistical": "within a margin"}
+    assert words[level] in headline_of(text)
+    assert f"<b>{level}</b>\n" in text and "what this plan must keep" in text
+    assert ("a proxy, not a proof" in headline_of(text)) is (level == "statistical")
+    for item in found["proof"]["invariants"]:
+        assert item["told"] in text
+    assert text.count(": the same. ") == 8 and ": not the same. " not in text
+
+
+def broken_proofs() -> dict[str, dict[str, Any]]:
+    exact, rounding, mean, statistical, batches = (
+        proof(level) for level in ("exact", "rounding", "rounding", "statistical", "statistical")
+    )
+    exact["exact"]["first_difference"] = "step 7, losses"
+    rounding["rounding"]["outside"] = 2
+    mean["rounding"]["ratio"] = {"low": 1.3, "estimate": 1.4, "high": 1.5}
+    statistical["statistical"]["equivalent"] = False
+    batches["invariants"][0]["same"] = False
+    return {"exact": exact, "tensors": rounding, "mean error": mean, "statistical": statistical, "batches": batches}
+
+
+@pytest.mark.parametrize("name", broken_proofs())
+def test_a_plan_that_was_shown_to_differ_is_never_recommended(name: str) -> None:
+    text = page(result(proof=broken_proofs()[name]))
+    assert headline_of(text).startswith("Faster, but not the same")
+    assert "overdrive run" not in text and "Run it as before" in text
+
+
+@pytest.mark.parametrize("verdict", ["FASTER", "INCONCLUSIVE"])
+def test_what_was_not_shown_is_not_claimed(verdict: str) -> None:
+    """As a tune writes it where the budget ended before the proof, or the confirmation found something."""
+    told = {"level": None, "sentence": "the budget allowed 7 of 10 seeds: not established", "proxy": True}
+    text = page(result(proof=told, verdict=verdict))
+    assert headline_of(text).startswith("Faster, but not shown to be the same: the budget allowed 7 of 10 seeds")
+    assert "overdrive run" not in text and "Run it as before" in text
+
+
+def test_the_reason_why_it_differs_is_in_the_first_sentence() -> None:
+    found = proof()
+    found["invariants"][2] = {"what": "batches", "told": "other batches in step 3", "same": False}
+    text = page(result(proof={**found, "level": None}, verdict="INCONCLUSIVE"))
+    assert headline_of(text).startswith("Faster, but not the same: other batches in step 3.")
+    assert text.count(": not the same. ") == 1
+
+
+def test_contributions_are_the_measured_shares_or_else_those_of_the_duels() -> None:
+    with_shares, without = page(result()), page(result(attribution=None))
+    assert "added last" in with_shares and "3.2× [3.0, 3.4]" in with_shares and "left over" in with_shares
+    assert "they save the same time" in with_shares.replace("in part ", "")
+    other_plan = page(result(techniques=result()["techniques"][:2]))  # one was taken out after the shares were measured
+    assert "added last" not in other_plan and "save the same time" not in other_plan
+    assert "added last" not in without and "3.4× [3.2, 3.6]" in without and "left over" in without
+
+
+def test_what_was_dropped_for_want_of_effect_is_told() -> None:
+    gone = result()["attribution"]["dropped"][0]
+    assert "fused_optimizer" in page(result()) and "no measurable effect" in page(result())
+    assert page(result(rejected=[gone])).count("no measurable effect") == 1  # told twice by a tune
+
+
+def spoiled(value: Any, new: Any) -> Iterator[Any]:
+    """The value with one part after another, however deep, replaced by something that does not belong there."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, part in items:
+        copy = value.copy()
+        copy[key] = new
+        yield copy
+        for inner in spoiled(part, new):
+            copy = value.copy()
+            copy[key] = inner
+            yield copy
+
+
+@pytest.mark.parametrize("new", [None, {}, [], "", -1, 1e400, math.nan, 10**400, "x", [[]]], ids=repr)
+@pytest.mark.parametrize("name", ["attribution", "proof"])
+def test_makes_sense_with_any_detail_missing_or_absurd(name: str, new: Any) -> None:
+    for part in spoiled(result()[name], new):
+        assert "<html" in page(result(**{name: part}, duels=[], losses={}))
+
+
+def test_hostile_names_are_inert_where_the_proof_is_shown() -> None:
+    text = page(hostile())
+    for harmless in ("the batches of 412 steps, by checksum", "features.0.weight", "training loss", "full factorial"):
+        assert harmless + "&lt;/script&gt;" in text, harmless
+
+
+def test_every_drawing_says_in_words_what_it_shows() -> None:
+    for tag, attributes in Tags(page(result())).tags:
+        if tag == "svg":
+            assert attributes["role"] == "img" and len(attributes["aria-label"] or "") > 60
+    assert page(result()).count("<details>") == 6  # contributions, step, rounding, seeds, loss, duels
+
+
+def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
+    blocks = re.findall(r":root \{(.*?)\}", page(result()), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        colour = {name: luminance(value) for name, value in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)}
+        pairs = [(text, ground) for text in ("ink", "soft", "good", "bad", "still") for ground in ("paper", "wash")]
+        pairs += [("on-part", part) for part in ("data", "forward", "backward", "optimizer", "other")]
+        pairs += [("soft", "noise"), ("ink", "noise")]
+        for one, other in pairs:
+            low, high = sorted((colour[one], colour[other]))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (one, other)  # WCAG 2.2, AA
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb, 0 to 1 (WCAG 2.2)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def headline_of(text: str) -> str:
+    """The words of the first heading."""
+    found = re.search(r"<h1>(.*?)</h1>", text, re.DOTALL)
+    assert found
+    return re.sub(r"<[^>]+>", "", found.group(1)).strip()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")

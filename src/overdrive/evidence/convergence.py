@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ Curves = Sequence[Sequence[float]]  # one loss a step, of every run of an arm; a
 BINS = 20
 _TARGET = 0.8  # of the way: late enough to be hard, early enough that nearly all runs get there
 # With 7 runs an arm, 2 of 3,432 ways to deal the labels are as extreme as can be: 0.0006. With 6 it is 0.002.
-_DEALS = 9999
+_DEALS = 10_000
 # Both curve tests come on top of the metric's, and are asked of every candidate at every look.
 _RARE = 0.001  # p
 _CHANGE = 0.1  # of steps to target, as a share
@@ -171,11 +172,21 @@ def _permutation_p(original: Array, candidate: Array) -> float:
     seen = float(np.abs(candidate.mean(axis=0) - original.mean(axis=0)).max())
     dealt = np.abs(_deals(len(original), len(candidate)) @ runs).max(axis=1)
     slack = 1e-9 * float(np.abs(runs).max())  # the same deal, summed in another order, is no smaller
-    return (1 + int((dealt >= seen - slack).sum())) / (1 + _DEALS)
+    return float((dealt >= seen - slack).mean())
 
 
 @lru_cache(maxsize=4)
 def _deals(originals: int, candidates: int) -> Array:
-    """Weights (deals x runs) whose product with the runs is the candidate's mean less the original's."""
-    weights = np.repeat([-1 / originals, 1 / candidates], [originals, candidates])
-    return np.random.default_rng(0).permuted(np.tile(weights, (_DEALS, 1)), axis=1)
+    """Weights (deals x runs) whose product with the runs is the candidate's mean less the original's.
+
+    All deals where they are few, otherwise some, drawn at random once and for all; the true one among them.
+    """
+    runs = originals + candidates
+    if math.comb(runs, candidates) <= _DEALS:
+        weights = np.full((math.comb(runs, candidates), runs), -1 / originals)
+        for row, chosen in zip(weights, combinations(range(runs), candidates), strict=True):
+            row[list(chosen)] = 1 / candidates
+        return weights
+    true = np.repeat([-1 / originals, 1 / candidates], [originals, candidates])
+    dealt = np.random.default_rng(0).permuted(np.tile(true, (_DEALS - 1, 1)), axis=1)
+    return np.vstack((true, dealt))

@@ -1,6 +1,6 @@
 """Whether two trials did the same, from what they left behind.
 
-`check` judges the traces of a duel: a screening, over the duel's own steps. `compared` and `judged_exact` judge
+`screened` judges the traces of a duel: a first look, over the duel's own steps. `compared` and `judged_exact` judge
 the diaries of two trials that were made for the proof: what went into every step, which no level may change,
 and all that came out of it. The levels `rounding` and `statistical` have files of their own.
 """
@@ -16,8 +16,6 @@ from typing import Any
 from overdrive.contract import Contract
 from overdrive.trials.order import Trace
 
-# Rounding may move the loss of a first forward pass by some thousand units of fp32's last place (6e-8).
-_FIRST_LOSS = 1e-4
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
 # ... and never needs to agree better than this: four seeds know their own spread only roughly.
@@ -45,10 +43,9 @@ class Invariant:
     same: bool
 
 
-def late_loss(trace: Trace, horizon: int) -> float:
+def late_loss(losses: Sequence[float], horizon: int) -> float:
     """Mean training loss over the last third of the first `horizon` steps."""
-    means = step_losses(trace)[:horizon]
-    tail = means[-max(1, len(means) // 3) :]
+    tail = losses[:horizon][-max(1, min(horizon, len(losses)) // 3) :]
     return statistics.fmean(tail) if tail else math.nan
 
 
@@ -84,96 +81,48 @@ def differing_invariant(original: Trace, candidate: Trace) -> str | None:
     return None
 
 
-def check(
-    declared: Contract,
-    falls_to: Contract | None,
-    original: Trace,
-    candidate: Trace,
-    deterministic: bool,
-    seeds: Sequence[Trace] = (),
-) -> Check:
-    """Judge a candidate that declares a contract by what both trials did over the same steps.
-
-    `seeds` are traces of the original under other seeds, over the same number of steps.
-    """
-    wrong = differing_invariant(original, candidate)
-    if wrong:
-        return Check(None, wrong)
-    bad = first_non_finite(candidate)
-    if bad and not first_non_finite(original):
-        return Check(None, f"its loss is not finite in step {bad}")
-    steps = original.steps
-    if same_bits(original, candidate):
-        return Check(Contract.EXACT, f"{steps} steps identical bit for bit: losses, parameters, optimizer state")
-    level: Contract | None = declared
-    if declared is Contract.EXACT:
-        if deterministic and falls_to is None:
-            return Check(None, f"declared exact, but {_first_difference(original, candidate)}")
-        # Where the program does not even equal itself, exactness cannot be seen: only the seeds judge.
-        level = falls_to if deterministic else Contract.STATISTICAL
-    if original.batches != candidate.batches and level is not Contract.STATISTICAL:
-        return Check(None, "it saw other batches")
-    if level is Contract.ROUNDING and (far := _far_at_first(original, candidate)):
-        return Check(None, far)
-    return _within_seeds(level, original, candidate, seeds)
-
-
-def _first_difference(original: Trace, candidate: Trace) -> str:
-    for index, (one, other) in enumerate(zip(original.losses, candidate.losses, strict=True), start=1):
-        if one != other:
-            return f"the loss of step {index} differs ({one[0]:.9g} became {other[0]:.9g})"
-    return "the parameters or the optimizer's state differ at the end"
-
-
-def _far_at_first(original: Trace, candidate: Trace) -> str | None:
-    one, other = original.losses[0][0], candidate.losses[0][0]
-    if abs(one - other) > _FIRST_LOSS * max(abs(one), 1e-3):
-        return f"its very first loss is {other:.6g} instead of {one:.6g}, too far for rounding"
-    return None
-
-
-def _within_seeds(level: Contract | None, original: Trace, candidate: Trace, seeds: Sequence[Trace]) -> Check:
+def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]) -> Check:
+    """A first look at level `statistical`: the late loss of a duel within the spread of a few seeds (loss curves)."""
     if not seeds:
         return Check(None, "no other seeds of the program could be run to compare with")
-    steps = min(original.steps, *(seed.steps for seed in seeds))
+    curves = [step_losses(original), step_losses(candidate), *seeds]
+    steps = min(map(len, curves))
     if steps < _FEWEST_STEPS:
         return Check(None, f"{steps} steps are too few to tell its result from chance")
-    late = [late_loss(trace, steps) for trace in (original, *seeds)]
-    spread = statistics.stdev(late)
-    bound = max(_SPREADS * spread, _RELATIVE * abs(late[0]))
-    reached = late_loss(candidate, steps)
-    difference = reached - late[0]
-    told = f"late loss {reached:.4g} against {late[0]:.4g} over {steps} steps"
-    if not abs(difference) <= bound:
-        return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})")
-    return Check(level, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a proxy, not a proof")
+    own, reached, *others = (late_loss(curve, steps) for curve in curves)
+    late = [own, *others]
+    bound = max(_SPREADS * statistics.stdev(late), _RELATIVE * abs(own))
+    told = f"late loss {reached:.4g} against {own:.4g} over {steps} steps"
+    if not abs(reached - own) <= bound:
+        return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})", proxy=True)
+    return Check(
+        Contract.STATISTICAL, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a first look", proxy=True
+    )
 
 
 # What a diary's entry holds of a step's outcome, in the order in which two runs part.
 _OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states")
-# Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7.
-_SKETCHES = 0.02
+# Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7,
+# and of one batch normalised wrongly by as much as it is wrong.
+_SKETCHES = 0.005
 
 
-def compared(original: Trace, candidate: Trace, level: Contract) -> tuple[Invariant, ...]:
-    """What no level may change, from two diaries: samples, steps, learning rates, evaluation data, parameters."""
-    steps = min(len(original.diary), len(candidate.diary))
-    pairs = list(zip(original.diary[:steps], candidate.diary[:steps], strict=True))
+def compared(original: Trace, candidate: Trace, level: Contract, nudged: Trace | None = None) -> tuple[Invariant, ...]:
+    """What no level may change, from two diaries: samples, steps, learning rates, evaluation data, parameters.
 
-    def entries(what: str, key: str, told: str) -> Invariant:
-        for number, (one, other) in enumerate(pairs, start=1):
-            if one[key] != other[key]:
-                return Invariant(what, f"other {what} in step {number}", False)
-        return Invariant(what, told, True)
-
-    evaluated = sum(not str(entry["evaluation"]).startswith("0 ") for entry in original.diary)
+    `nudged` is the original with its first parameters slightly changed: what differs there was made by the
+    model, not by the data, and is compared bit for bit at level `exact` only.
+    """
+    entries = list(zip(original.diary, candidate.diary, (nudged or original).diary, strict=False))
+    steps = len(entries)
+    evaluated = sum(bool(entry["evaluation"]) for entry, _, _ in entries)
     found = [
         _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
-        _same("samples", f"{original.samples:g}", f"{candidate.samples:g}"),
-        entries("batches", "batches", f"the batches of {steps} steps, by checksum"),
-        _same_inputs(pairs, level),
-        entries("evaluation data", "evaluation", _told_evaluation(evaluated)),
-        entries("learning rates and weight decay", "settings", f"in {steps} steps, for each group of parameters"),
+        _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
+        _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} steps, by checksum"),
+        _same_values("calls of the model", ("calls",), entries, "as many, training or evaluating"),
+        _same_inputs("evaluation data", "evaluation", entries, level, _told_evaluation(evaluated)),
+        _same_values("learning rates and weight decay", ("settings",), entries, f"in {steps} steps, group by group"),
         _same("trained parameters", original.trained, candidate.trained),
         _losses_sent(original, candidate),
     ]
@@ -193,26 +142,40 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
     return Invariant("backward passes", "as many in every step" if same else "another number of backward passes", same)
 
 
-def _same_inputs(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], level: Contract) -> Invariant:
-    """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
-    what = "inputs of the model"
-    for number, (one, other) in enumerate(pairs, start=1):
-        if one["inputs"] == other["inputs"]:
-            continue
-        alike = len(one["sketch"]) == len(other["sketch"]) and all(
-            abs(a - b) < _SKETCHES for a, b in zip(one["sketch"], other["sketch"], strict=True)
-        )
-        same_calls = str(one["inputs"]).split()[0] == str(other["inputs"]).split()[0]
-        if level is not Contract.STATISTICAL or not (alike and same_calls and any(one["sketch"])):
+_Entries = Sequence[tuple[Mapping[str, Any], ...]]  # of the original, the candidate and the nudged original
+
+
+def _same_values(what: str, keys: Sequence[str], entries: _Entries, told: str) -> Invariant:
+    for number, (one, other, nudged) in enumerate(entries, start=1):
+        if any(one[key] != other[key] and one[key] == nudged[key] for key in keys):
             return Invariant(what, f"other {what} in step {number}", False)
-    how = "by checksum" if level is not Contract.STATISTICAL else "by checksum or up to rounding"
-    return Invariant(what, f"in {len(pairs)} steps, {how}", True)
+    return Invariant(what, told, True)
+
+
+def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: str) -> Invariant:
+    """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
+    for number, (one, other, nudged) in enumerate(entries, start=1):
+        given, got, varied = one[key], other[key], nudged[key]
+        if len(given) != len(varied):
+            continue  # how often the model is called depends on what it says
+        if len(given) != len(got):
+            return Invariant(what, f"other {what} in step {number}", False)
+        for slot, its, data in zip(given, got, varied, strict=True):
+            if slot[0] != its[0] and slot[0] == data[0] and not (level is Contract.STATISTICAL and _alike(slot, its)):
+                return Invariant(what, f"other {what} in step {number}", False)
+    return Invariant(what, told, True)
+
+
+def _alike(slot: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two tensors of fractions have one sketch, up to rounding."""
+    one, two = slot[1:], other[1:]
+    return len(one) > 0 and len(one) == len(two) and all(abs(a - b) < _SKETCHES for a, b in zip(one, two, strict=True))
 
 
 def first_difference(original: Trace, candidate: Trace) -> str | None:
     """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
     for number, (one, other) in enumerate(zip(original.diary, candidate.diary, strict=False), start=1):
-        for part in ("batches", "inputs", "settings", *_OUTCOMES):
+        for part in ("batches", "calls", "inputs", "settings", *_OUTCOMES):
             if part == "losses":
                 same = original.losses[number - 1] == candidate.losses[number - 1]
             else:

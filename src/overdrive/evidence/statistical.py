@@ -13,7 +13,18 @@ Four findings refuse a candidate for good:
 The last two are strict because they are asked of every candidate at every look, on top of the margin;
 with fewer than 7 runs an arm no permutation is rare enough for either.
 
-SIMULATED
+Simulated, 10 and 16 runs an arm as looks, normal seeds of standard deviation s, 400 to 1,200 trials each:
+
+    true difference            0        0.75 s   1.5 s    3 s
+    passes, margin 1.5 s       97 %     56 %     4 %      0 %
+    ... estimated, 10 seeds    90 %     52 %     6 %      0 %
+    ... estimated, 16 seeds    94 %     54 %     5 %      0 %
+    refused, margin 1.5 s      0 %      0 %      4 %      99 %
+    ... estimated, 10 seeds    0 %      1 %      13 %     95 %
+    ... and with loss curves   0.3 %    2 %      25 %
+
+Where the program itself fails in 2 to 50 % of its runs, counting failures refuses at most 0.6 % more. So a
+candidate within half the margin is refused in less than 5 % of cases, all looks and rules together.
 """
 
 from __future__ import annotations
@@ -137,28 +148,29 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
     reached = [look for look in registration.looks if look <= min(len(one), len(other))]
     if reached:
         one, other = one[: reached[-1]], other[: reached[-1]]
+    runs = len(one), len(other)
+    arms = [run for run in one if run.converged], [run for run in other if run.converged]
+    failed = runs[0] - len(arms[0]), runs[1] - len(arms[1])
+    failures_p = convergence.fisher((failed[0], runs[0]), (failed[1], runs[1]))
     alpha = registration.alpha / len(registration.looks)
-    ends, other_ends = _converged(one), _converged(other)
-    values = np.array([run.value for run in ends])
-    interval = student.difference(values, np.array([run.value for run in other_ends]), alpha)
-    failed = len(one) - len(ends), len(other) - len(other_ends)
-    curves, other_curves = ([run.losses for run in arm if run.losses] for arm in (ends, other_ends))
-    pace = convergence.pace(curves, other_curves)
-    band = convergence.band(curves, other_curves, _spreads(registration.margin, values), alpha)
-    failures_p = convergence.fisher((failed[0], len(one)), (failed[1], len(other)))
+    values = [np.array([run.value for run in arm]) for arm in arms]
+    interval = student.difference(values[0], values[1], alpha)
+    curves = [[run.losses for run in arm if run.losses] for arm in arms]
+    pace = convergence.pace(curves[0], curves[1])
+    band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
     faults = _faults(registration.margin, interval, failed, failures_p, pace, band)
-    doubts = _doubts(registration.margin, interval, failed, failures_p, (len(one), len(other)))
+    doubts = _doubts(registration.margin, interval, failed, failures_p, runs)
     if not reached:
-        doubts = [f"{len(one)} and {len(other)} runs are too few: the first look is at {registration.looks[0]}"]
-    equivalent = None if not reached else False if faults else None if doubts else True
+        faults, doubts = [], [f"{runs[0]} and {runs[1]} runs, and the first look is at {registration.looks[0]}"]
+    equivalent = False if faults else None if doubts else True
     return Outcome(
         equivalent=equivalent,
-        sentence=_sentence(registration, equivalent, interval, (len(one), len(other)), faults or doubts),
+        sentence=_sentence(registration, equivalent, interval, runs, faults or doubts),
         difference=interval.estimate,
         interval=(interval.low, interval.high),
         margin=registration.margin,
         smallest_margin=_farthest(interval),
-        runs=(len(one), len(other)),
+        runs=runs,
         not_converged=failed,
         steps_to_target=None if pace is None else asdict(pace),
         band=None if band is None else {**asdict(band), "left": band.fault is not None},
@@ -172,10 +184,6 @@ def _in_order(runs: Sequence[Run], seeds: tuple[int, ...], arm: str) -> list[Run
     if strange := sorted(set(by_seed) - set(seeds)):
         raise ValueError(f"seed {strange[0]} is not among those registered for the {arm}")
     return [by_seed[seed] for seed in seeds if seed in by_seed]
-
-
-def _converged(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.converged]
 
 
 def _spreads(margin: float, values: convergence.Array) -> float:

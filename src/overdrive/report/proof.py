@@ -29,23 +29,28 @@ class Level:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a result's proof says. `claimed` is the level that the plan must keep."""
+    """What a result's proof says. `claimed` is the level that was shown or, where none was, the one asked for."""
 
     claimed: Contract | None
+    shown: bool
     levels: tuple[Level, ...]
     invariants: tuple[tuple[str, str, bool], ...]  # (what, told, same)
-    sentence: str
+    sentence: str  # without a full stop
     proxy: bool
 
     @property
     def holds(self) -> bool | None:
         """Whether the claimed level and all invariants hold; None where that was not established."""
-        if not all(same for _, _, same in self.invariants):
+        own = next((each.holds for each in self.levels if each.level is self.claimed), None)
+        if own is False or not all(same for _, _, same in self.invariants):
             return False
-        return next((each.holds for each in self.levels if each.level is self.claimed), None)
+        return True if self.shown else None
 
-    def told(self) -> str:
-        return next((each.told for each in self.levels if each.level is self.claimed), "")
+    def why(self) -> str:
+        """What was found to differ, or was not established, for the end of a sentence."""
+        differing = [told or what for what, told, same in self.invariants if not same]
+        told = next((each.told for each in self.levels if each.level is self.claimed), "")
+        return "; ".join(differing) or self.sentence or told.rstrip(".") or "no reason is recorded"
 
 
 def proof(result: Mapping[str, Any]) -> Proof | None:
@@ -54,24 +59,35 @@ def proof(result: Mapping[str, Any]) -> Proof | None:
     if not data:
         return None
     try:
-        claimed = Contract(word(data.get("level")))
+        shown: Contract | None = Contract(word(data.get("level")))
     except ValueError:
-        claimed = None
+        shown = None
     return Proof(
-        claimed,
-        (_exact(data), _rounding(data), _statistical(data)),
+        shown or contract(result),
+        shown is not None,
+        (_exact(data), _rounding(data, shown is Contract.ROUNDING), _statistical(data)),
         tuple(
             (word(item.get("what"), 60), word(item.get("told")), item.get("same") is True)
             for item in mappings(data.get("invariants"))
         ),
-        word(data.get("sentence"), 600),
+        word(data.get("sentence"), 600).rstrip("."),
         data.get("proxy") is not False,
     )
 
 
+def contract(result: Mapping[str, Any]) -> Contract | None:
+    """The loosest contract among what was adopted, or the one asked for; None where that is not known."""
+    techniques = mappings(result.get("techniques"))
+    said = [item.get("contract") for item in techniques] or [result.get("contract")]
+    try:
+        return max((Contract(word(name)) for name in said), key=lambda level: level.rank)
+    except ValueError:
+        return None
+
+
 def decimal(value: float, sign: bool = False) -> str:
     """A result or a difference for people, with a true minus."""
-    return f"{value:{'+' if sign else ''}.4g}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:{'+.3g' if sign else '.4g'}}".replace("-", "\N{MINUS SIGN}")
 
 
 def span(value: object) -> tuple[float, float] | None:
@@ -90,25 +106,33 @@ def _exact(data: Mapping[str, Any]) -> Level:
     parts = [word(part, 60) for part in sequence(found.get("parts"))]
     if difference := word(found.get("first_difference")):
         return Level(Contract.EXACT, False, f"First difference: {difference}.".replace("..", "."))
-    what = ", ".join(parts) or "what was compared"
-    return Level(Contract.EXACT, True if steps else None, f"{what}: identical at each of {steps:,} steps.")
+    what = word(", ".join(parts)) or "what was compared"
+    told = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
+    return Level(Contract.EXACT, True if steps else None, told)
 
 
-def _rounding(data: Mapping[str, Any]) -> Level:
+def _rounding(data: Mapping[str, Any], shown: bool) -> Level:
     found = mapping(data.get("rounding"))
     ratio, outside = interval(found.get("ratio")), number(found.get("outside"))
     if ratio is None or outside is None:
         return Level(Contract.ROUNDING, None, "" if not found else "No error could be compared.")
     states, tensors = (int(positive(found.get(key)) or 0) for key in ("states", "tensors"))
-    reference = word(found.get("reference"), 60) or "a better arithmetic"
     beyond = f"{outside:,.0f} of {tensors:,} tensors are" if outside else f"none of {tensors:,} tensors is"
+    flag = word(found.get("flag"), 200)
+    refused = outside or (in_fp64(found) and ratio.low > MEAN_ALLOWED)
     low, estimate, high = ratio.words()
     return Level(
         Contract.ROUNDING,
-        not outside and ratio.estimate <= MEAN_ALLOWED,
-        f"One step from each of {states:,} states against {reference}: the errors are {estimate} [{low}, {high}] times "
-        f"the original’s own, and {beyond} outside what is allowed.",
+        False if refused else True if shown else None,
+        f"One step from each of {states:,} states against {'fp64' if in_fp64(found) else 'careful fp32'}"
+        f"{f' (no fp64: {flag})' if flag else ''}: the errors are {estimate} [{low}, {high}] times the original’s own, "
+        f"and {beyond} outside what is allowed.",
     )
+
+
+def in_fp64(rounding: Mapping[str, Any]) -> bool:
+    """Whether the reference of the rounding level was in fp64; else there is no limit on the mean error."""
+    return word(rounding.get("reference"), 60) in ("", "fp64")
 
 
 def _statistical(data: Mapping[str, Any]) -> Level:
@@ -117,11 +141,17 @@ def _statistical(data: Mapping[str, Any]) -> Level:
         return Level(Contract.STATISTICAL, None, "")
     holds = found.get("equivalent")
     metric, runs = word(found.get("metric"), 80) or "result", [int(number(n) or 0) for n in sequence(found.get("runs"))]
-    steps, difference, within = positive(found.get("horizon")), number(found.get("difference")), span(found.get("interval"))
+    steps, difference, within = (
+        positive(found.get("horizon")),
+        number(found.get("difference")),
+        span(found.get("interval")),
+    )
     told = [metric[:1].upper() + metric[1:]]
     told.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
     whole = found.get("whole") is True
-    told.append("of the whole program" if whole else f"over {steps:,.0f} steps" if steps else "over a part of the program")
+    told.append(
+        "of the whole program" if whole else f"over {steps:,.0f} steps" if steps else "over a part of the program"
+    )
     said = " ".join(told)
     if difference is not None and within is not None:
         low, high = (decimal(end, True) for end in within)
@@ -129,5 +159,5 @@ def _statistical(data: Mapping[str, Any]) -> Level:
     if (margin := positive(found.get("margin"))) is not None:
         said += f", margin ±{decimal(margin)}, fixed beforehand"
     if (smallest := positive(found.get("smallest_margin"))) is not None:
-        said += f"; the smallest that would pass is {decimal(smallest)}"
+        said += f"; the smallest that would pass is {decimal(float(f'{smallest:.3g}'))}"
     return Level(Contract.STATISTICAL, holds if isinstance(holds, bool) else None, said + ".")

@@ -13,6 +13,7 @@ WIDE, NARROW = 720, 340
 NARROW_BELOW = 500  # pixels: a phone's drawing
 _MOST_DOTS = 240  # in one row; more would only be ink
 CHARACTER = 7.6  # pixels that one character of 13 px text may take in a wide font
+_SMALL_CHARACTER = 7.0  # ... of 12 px text
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ class Frame:
         if not self.wide:
             room = self.width - len(row.label) * CHARACTER - 16
             name = fit(row.name, room)
-            under = fit(row.under, room - (len(name) + 1) * CHARACTER) if row.under else ""
             drawn = [text(0, y - 19, name, style), text(self.width, y - 19, row.label, "number", "end")]
-            if len(under) > 3:
-                drawn.append(text((len(name) + 1) * CHARACTER, y - 19, under, "tick"))
+            begin = (len(name) + 1) * CHARACTER
+            if row.under and begin + len(row.under) * _SMALL_CHARACTER <= room:
+                drawn.append(text(begin, y - 19, row.under, "tick"))
             return drawn
         drawn = [text(self.width, y + 4, row.label, "number", "end")]
         if row.under:

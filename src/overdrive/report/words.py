@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive.contract import Contract
+from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
 
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE")
@@ -24,14 +25,10 @@ def verdict(result: Mapping[str, Any]) -> str:
     return said if said in VERDICTS else "INCONCLUSIVE"
 
 
-def contract(result: Mapping[str, Any]) -> Contract | None:
-    """The loosest contract among what was adopted, or the one asked for; None where that is not known."""
-    techniques = mappings(result.get("techniques"))
-    said = [item.get("contract") for item in techniques] or [result.get("contract")]
-    try:
-        return max((Contract(word(name)) for name in said), key=lambda level: level.rank)
-    except ValueError:
-        return None
+def usable(result: Mapping[str, Any]) -> bool:
+    """Whether the plan is one to run under: faster and, where there is a proof, shown to be the same."""
+    found = proof(result)
+    return verdict(result) == "FASTER" and (found is None or found.holds is True)
 
 
 def count(value: float) -> str:
@@ -73,7 +70,10 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     measured = interval(result.get("speedup"))
     low, estimate, high = measured.words() if measured else ("", "", "")
     within = f"(between {low} and {high}, 95 % interval)"
-    found = verdict(result)
+    found, shown = verdict(result), proof(result)
+    if shown and not shown.holds and measured and measured.low > 1:  # faster, and that is not enough
+        claim = "Faster, but not the same" if shown.holds is False else "Faster, but not shown to be the same"
+        return claim, f": {shown.why()}. The plan is not one to use; it is {estimate} times as fast {within}."
     if found == "FASTER":
         return f"Trains {estimate} times as fast", f"{within}, {_kept(result)}."
     if found == "SLOWER":
@@ -102,12 +102,16 @@ def join(claim: str, rest: str) -> str:
 
 def _kept(result: Mapping[str, Any]) -> str:
     """What stayed the same, as far as it was checked."""
-    level = contract(result)
+    level, found = contract(result), proof(result)
     if level is Contract.OPEN:
         return "but by changing the training itself, as was asked for: what it learns may differ"
+    if notice(result):
+        return "by the plan’s own record"
+    same = "with the same samples, steps and learning rates"
+    if found:
+        return f"{same}; {_proved(found)}"
     if level is None:
         return "but what stayed the same is not recorded"
-    same = "with the same samples, steps and learning rates"
     techniques = mappings(result.get("techniques"))
     if not techniques or not all(word(item.get("check")) for item in techniques):
         return f"{same}; no check of the result is recorded for all that was adopted"
@@ -117,8 +121,18 @@ def _kept(result: Mapping[str, Any]) -> str:
     if level is Contract.EXACT:
         return f"{same}; {_identical(result)}"
     if level is Contract.ROUNDING:
-        return f"{same}; the rounding errors stay within the program's own{over}{proxy}"
+        return f"{same}; the rounding errors stay within the program’s own{over}{proxy}"
     return f"{same}; the result stays within the noise of the seed{over}{proxy}"
+
+
+def _proved(found: Proof) -> str:
+    """What a proof that holds established, for the end of a sentence."""
+    proxy = " (a proxy, not a proof)" if found.proxy else ""
+    if found.claimed is Contract.EXACT:
+        return f"every bit compared is identical{proxy}"
+    if found.claimed is Contract.ROUNDING:
+        return f"its rounding errors are no larger than the program’s own{proxy}"
+    return f"the result is the same within a margin fixed beforehand{proxy}"
 
 
 def _identical(result: Mapping[str, Any]) -> str:
@@ -142,12 +156,33 @@ def checked_steps(result: Mapping[str, Any]) -> int:
 
 
 def contributions(result: Mapping[str, Any]) -> list[tuple[str, Interval]]:
-    """The adopted techniques whose contribution was measured, in the order in which they were adopted."""
-    measured = [(word(t.get("name"), 80), interval(t.get("speedup"))) for t in mappings(result.get("techniques"))]
-    return [(name or "(no name)", found) for name, found in measured if found]
+    """What each adopted technique gave: its share of the whole plan where that was measured, else its duel's."""
+    measured = _measured(shares(result), "shapley") or _measured(mappings(result.get("techniques")), "speedup")
+    return [(name or "(no name)", found) for name, found in measured]
 
 
-def interaction(result: Mapping[str, Any]) -> tuple[float, str] | None:
+def sums(result: Mapping[str, Any]) -> list[str]:
+    """How the parts and the whole go together, one sentence each."""
+    rest = left_over(result)
+    said = [rest[1] if rest and verdict(result) == "FASTER" else "", interaction(result)]
+    return [each for each in said if each]
+
+
+def shares(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The shares of the plan's techniques; none where another plan was measured, with more techniques or fewer."""
+    found = mappings(mapping(result.get("attribution")).get("shares"))
+    named, planned = (
+        [word(item.get("name"), 80) for item in items] for items in (found, mappings(result.get("techniques")))
+    )
+    return found if sorted(named) == sorted(planned) and len(_measured(found, "shapley")) == len(found) else []
+
+
+def _measured(items: Sequence[Mapping[str, Any]], key: str) -> list[tuple[str, Interval]]:
+    found = [(word(item.get("name"), 80), interval(item.get(key))) for item in items]
+    return [(name, each) for name, each in found if each]
+
+
+def left_over(result: Mapping[str, Any]) -> tuple[float, str] | None:
     """What the confirmed total has beyond the product of the parts, as a ratio and a sentence."""
     total, parts = interval(result.get("speedup")), contributions(result)
     if total is None or not parts:
@@ -157,15 +192,37 @@ def interaction(result: Mapping[str, Any]) -> tuple[float, str] | None:
     said = f"The parts multiply to {product:.3g}x; the confirmation on fresh runs measured {total}"
     if total.low <= product <= total.high:
         return ratio, f"{said}, which agrees."
-    return ratio, f"{said}: together they give {ratio:.2f} times what they promise one by one."
+    return ratio, f"{said}: {ratio:.2f} times what the parts promise."
+
+
+def interaction(result: Mapping[str, Any]) -> str:
+    """How far the techniques help or hinder each other, as a sentence; empty where it was not measured."""
+    found = interval(mapping(result.get("attribution")).get("interaction"))
+    if found is None or len(shares(result)) < 2:
+        return ""
+    if found.low > 1:
+        return f"Together they give {found} times what each gives alone: they help each other."
+    if found.high < 1:
+        return f"Together they give {found} times what each gives alone: in part they save the same time."
+    return f"Together they give what each gives alone, multiplied: {found}, no interaction beyond the noise."
+
+
+def dropped(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was tried and is not in the plan: rejected by its duel, or without effect in the whole plan."""
+    rejected = mappings(result.get("rejected"))
+    told = {(word(item.get("name")), word(item.get("reason"))) for item in rejected}
+    gone = mappings(mapping(result.get("attribution")).get("dropped"))
+    return [*rejected, *(item for item in gone if (word(item.get("name")), word(item.get("reason"))) not in told)]
+
+
+def notice(result: Mapping[str, Any]) -> str:
+    """What a reader must know of where the numbers come from, before any of them."""
+    return word(result.get("notice"), 1000)
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """What a reader must know beside the verdict, one sentence each."""
     said = []
-    overlap = interaction(result)
-    if overlap and verdict(result) == "FASTER":
-        said.append(overlap[1])
     noise = number(result.get("noise_floor"))
     if noise is not None:
         said.append(f"Noise floor: {abs(noise):.1%}, from the untouched program compared with itself.")

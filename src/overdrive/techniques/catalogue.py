@@ -10,7 +10,6 @@ from functools import cache
 from overdrive import techniques
 from overdrive.techniques.technique import Technique
 
-
 _also: list[str] = []  # modules outside the catalogue's folders, in this process only
 
 

@@ -7,73 +7,96 @@ two runs part.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from overdrive.recording import update
+from overdrive.recording import leading_size, update
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.optimizers import parameters_of
 from overdrive.trials.probe import checksum
+from overdrive.trials.sketch import sketch
 from overdrive.trials.subject import Subject, chance
 
 # Settings of an optimizer that choose how it computes, not what.
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")
-_SKETCHED = 1 << 16  # elements of an input that its sketch is made of
+_MOST_SLOTS = 64  # tensors that are told apart within a step
+_MOST_OPTIMIZERS = 8
+_NUDGE = 1e-6
+Slot: TypeAlias = list[float]  # checksum of a tensor that a model was given, and its sketch
+
 _PARTS = ("parameters", "buffers", "optimizer state", "random states")
 
 
 class Diary:
-    """An observer. `bits`: also hash parameters, buffers, optimizer state and random states every step."""
+    """An observer. `kind`: "inputs"; "bits" hashes parameters, buffers, optimizer state and random states too;
+    "nudged" is "inputs" of a program whose first parameters are changed in their sixth digit: what it is given
+    all the same is data, what changes with them was made by the model.
+    """
 
-    def __init__(self, bits: bool) -> None:
+    def __init__(self, kind: str) -> None:
         self.entries: list[dict[str, Any]] = []
-        self._bits = bits
+        self._bits = kind == "bits"
+        self._nudged = kind == "nudged"
         self._optimizers: list[Any] = []
         self._roots: Subject | None = None
-        self._waves: dict[int, torch.Tensor] = {}
         self._begin()
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe_innermost(self._called)
-        seams.batch_fetched.subscribe(self._fetched)
+        seams.loader_opens.subscribe(self._opens)
         seams.optimizer_made.subscribe(self._made)
 
     def _begin(self) -> None:
         self._fetches = 0
-        self._inputs = 0
+        self._samples = 0
         self._calls = 0
-        self._sketch: list[float] = []
-        self._evaluated = 0
+        self._modes = 0
+        self._inputs: list[Slot] = []
         self._evaluations = 0
+        self._evaluated: list[Slot] = []
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
-        self._optimizers.append(optimizer)
+        self._optimizers = [*self._optimizers, optimizer][-_MOST_OPTIMIZERS:]
         self._roots = None  # the models may be others now
+        if self._nudged:
+            with torch.no_grad():
+                for parameter in parameters_of(optimizer):
+                    parameter.mul_(1 + _NUDGE)
 
-    def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._fetches = checksum(batch, self._fetches)
+    def _opens(self, loader: Any, call: Callable[[], Any]) -> Iterator[Any]:
+        return self._read(iter(call()))
+
+    def _read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """What the program truly gets, labels included: after all techniques, whenever they fetched it."""
+        for batch in batches:
+            self._fetches = checksum(batch, self._fetches)
+            self._samples += leading_size(batch)
+            yield batch
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         """What the model is truly given: after all techniques."""
-        given = [*args, *kwargs.values()]
-        mode = [module.training, sum(each.training for each in module.modules())]
+        modes = [each.training for each in module.modules()]
+        slots = [_slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
+        self._modes = checksum([torch.is_grad_enabled(), modes], self._modes)
         if torch.is_grad_enabled():
             self._calls += 1
-            self._inputs = checksum([mode, given], self._inputs)
-            self._sketch.append(self._sketch_of(given))
+            _extend(self._inputs, slots)
         else:
             self._evaluations += 1
-            self._evaluated = checksum([mode, given], self._evaluated)
+            _extend(self._evaluated, slots)
         return call(*args, **kwargs)
 
     def stepped(self) -> None:
         """A training step is complete."""
         entry: dict[str, Any] = {
             "batches": f"{self._fetches:08x}",
-            "inputs": f"{self._calls} {self._inputs:08x}",
-            "sketch": self._sketch,
-            "evaluation": f"{self._evaluations} {self._evaluated:08x}",
+            "samples": self._samples,
+            "calls": f"{self._calls} {self._evaluations} {self._modes:08x}",
+            "inputs": self._inputs,
+            "evaluation": self._evaluated,
             "settings": self._settings(),
         }
         if self._bits:
@@ -108,19 +131,16 @@ class Diary:
             _hash(list(chance().values())),
         ]
 
-    def _sketch_of(self, given: list[Any]) -> float:
-        """A number that rounding to bf16 changes by less than 0.01 and other data by about 0.7.
 
-        The cosine-weighted sum of the first tensor of fractions over its norm.
-        """
-        for each in given:
-            if isinstance(each, torch.Tensor) and each.is_floating_point() and each.numel():
-                flat = each.detach().reshape(-1)[:_SKETCHED].double().cpu()
-                wave = self._waves.get(len(flat))
-                if wave is None:
-                    wave = self._waves[len(flat)] = torch.cos(torch.arange(len(flat), dtype=torch.float64) * 12.9898)
-                return float(flat @ wave / flat.norm().clamp_min(1e-30))
-        return 0.0
+def _slot(tensor: torch.Tensor) -> Slot:
+    return [checksum(tensor), *sketch(tensor)[1:]]
+
+
+def _extend(slots: list[Slot], more: list[Slot]) -> None:
+    room = max(0, _MOST_SLOTS - len(slots))
+    slots += more[:room]
+    for slot in more[room:]:  # the rest of a long evaluation in one
+        slots[-1] = [checksum([slots[-1][0], slot[0]])]
 
 
 def _number(value: Any) -> Any:

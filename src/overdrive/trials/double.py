@@ -16,8 +16,13 @@ from torch.utils._pytree import tree_map
 
 REDUCED = (torch.float32, torch.float16, torch.bfloat16)
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Functions whose result shares memory with what goes in, or that only look: left alone.
-_LEFT_ALONE = frozenset(
+_LEFT_ALONE = _names(
     """__get__ __set__ __setitem__ __getitem__ __delete__ backward grad detach numpy item tolist data_ptr storage
     untyped_storage size dim numel stride shape is_floating_point is_contiguous element_size get_device
     view view_as reshape reshape_as transpose permute movedim swapaxes swapdims squeeze unsqueeze expand expand_as
@@ -25,18 +30,16 @@ _LEFT_ALONE = frozenset(
     from_numpy as_tensor frombuffer asarray from_dlpack requires_grad_ register_hook retain_grad contiguous
     __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __format__ __array__ __hash__ __deepcopy__
     __reduce_ex__ pin_memory is_pinned set_ resize_ _set_grad_enabled record_stream share_memory_
-    manual_seed set_rng_state get_rng_state save load""".split()
+    manual_seed set_rng_state get_rng_state save load"""
 )
 _CASTS = frozenset(("float", "half", "bfloat16"))
 _MOVES = frozenset(("to", "type", "cuda", "cpu", "type_as"))
 # exponential_, uniform_ and the dropouts draw the same numbers in either width (seen on torch 2.13, CPU);
 # randn does not. All are drawn in the program's own width.
-_DRAWS = frozenset(
-    "randn rand normal randn_like rand_like bernoulli multinomial poisson rrelu rrelu_ binomial _standard_gamma".split()
+_DRAWS = _names(
+    "randn rand normal randn_like rand_like bernoulli multinomial poisson rrelu rrelu_ binomial _standard_gamma"
 )
-_DRAWS_IN_PLACE = frozenset(
-    "normal_ uniform_ exponential_ bernoulli_ cauchy_ log_normal_ geometric_".split()
-)
+_DRAWS_IN_PLACE = _names("normal_ uniform_ exponential_ bernoulli_ cauchy_ log_normal_ geometric_")
 
 
 class InDouble(TorchFunctionMode):

@@ -86,6 +86,7 @@ class Duel:
     new_facts: Facts | None = None
     ending: Ending | None = None  # why `new` could not fight (on), where it could not
     old_ending: Ending | None = None
+    total_steps: int | None = None  # the program's length, where both came to its end
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def fight(
         if duel.ending or duel.old_ending:
             if pace is None or pace.total_steps is None:
                 break
+            duel.total_steps = pace.total_steps
             # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
             if size is None:
                 most += 1

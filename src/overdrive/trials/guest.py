@@ -60,6 +60,7 @@ class Guest:
         self.recorder(seams)
         if not self._job["diary"] and not self._job["part"]:
             self.probe(seams)
+        seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
 
     def _take_part(self, seams: Seams) -> None:
@@ -72,7 +73,7 @@ class Guest:
         if self._job["diary"]:
             from overdrive.trials.diary import Diary
 
-            self._diary = Diary(self._job["diary"] == "bits")
+            self._diary = Diary(self._job["diary"])
             self._diary(seams)
         if part:
             from overdrive.trials import lesson

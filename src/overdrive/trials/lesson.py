@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ from overdrive.clock import Clock
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.optimizers import parameters_of
 from overdrive.trials.double import REDUCED, InDouble, widen
-from overdrive.trials.probe import checksum
+from overdrive.trials.sketch import sketch
 from overdrive.trials.subject import Subject, Tensors
 
 # A reference of a large tensor is kept for this many evenly spaced elements: a wrong formula shows in all.
 _MOST_ELEMENTS = 1 << 20
+_SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
 _FEWEST_STATES = 4
 _MOST_BYTES = 4e9  # for all states and references of one teacher ...
 _SHARE_OF_DISK = 0.25  # ... and never more than this share of what is free
+_END = object()
 
 
 class Lesson:
@@ -45,7 +48,7 @@ class Lesson:
         self._subject = Subject([])
         self._before: Tensors = {}
         self._gradients: Tensors = {}
-        self._inputs = 0
+        self._inputs: list[float] = []
 
     def __call__(self, seams: Seams) -> None:
         seams.optimizer_made.subscribe(lambda optimizer, _: self._made.append(weakref.ref(optimizer)))
@@ -57,13 +60,15 @@ class Lesson:
         """The program stands just before a chosen step."""
 
     def ends(self, step: int, results: Tensors) -> None:
-        """It has made that step; `results` are gradients, updates and changes of buffers by kind and name."""
+        """It has made that step; `results` are gradients and changes by kind and name."""
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._now and self._clock.steps == 0 and 1 in self._steps and torch.is_grad_enabled():
             self._begin(1)
-        if self._now:
-            self._inputs = checksum([*args, *kwargs.values()], self._inputs)
+        if self._now and not self._inputs:  # the first call's first tensor: what follows may be the model's own
+            first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+            with torch._C.DisableTorchFunction():  # the teacher's mode must not widen what is sketched
+                self._inputs = sketch(first)
         return call(*args, **kwargs)
 
     def _step_begins(self, optimizer: Any) -> None:
@@ -71,7 +76,7 @@ class Lesson:
             names = {id(tensor): name for name, tensor in self._subject.parameters.items()}
             for parameter in parameters_of(optimizer):
                 if parameter.grad is not None and id(parameter) in names:
-                    self._gradients[names[id(parameter)]] = _kept(parameter.grad).clone()
+                    self._gradients[f"gradient {names[id(parameter)]}"] = _kept(parameter.grad).clone()
 
     def _step_ends(self, optimizer: Any) -> None:
         if not self._clock.tick(optimizer):
@@ -84,28 +89,33 @@ class Lesson:
     def _begin(self, step: int) -> None:
         optimizers = [optimizer for made in self._made if (optimizer := made()) is not None]
         self._subject = Subject(optimizers)
-        self._now, self._gradients, self._inputs = step, {}, 0
+        self._now, self._gradients, self._inputs = step, {}, []
         self.begins(step)
-        self._before = {name: _kept(tensor).clone() for name, tensor in self._watched().items()}
+        self._before = {key: _kept(tensor).clone() for key, tensor in self._watched().items()}
 
     def _end(self) -> None:
         step, self._now = self._now, 0
-        results = {f"gradient {name}": gradient for name, gradient in self._gradients.items()}
-        for name, tensor in self._watched().items():
-            kind = "update" if name in self._subject.parameters else "buffer"
-            results[f"{kind} {name}"] = _kept(tensor) - self._before[name]
+        results = dict(self._gradients)
+        for key, tensor in self._watched().items():
+            after = _kept(tensor)
+            results[key] = after - self._before[key] if key in self._before else after  # a first momentum, say
         self.ends(step, results)
         self.done.append(step)
         self._before, self._gradients, self._subject = {}, {}, Subject([])
 
     def _watched(self) -> Tensors:
-        """Trained parameters, and all buffers that hold fractions: running means, say."""
+        """By kind and name: trained parameters, what optimizers keep of them, and buffers (running means, say)."""
         subject = self._subject
-        watched = {name: each for name, each in subject.parameters.items() if id(each) in subject.trained}
-        return {
-            **watched,
-            **{name: each for name, each in subject.buffers.items() if each.is_floating_point()},
-        }
+        watched = {}
+        for name, each in subject.parameters.items():
+            if id(each) in subject.trained:
+                watched[f"update {name}"] = each
+                for key, value in subject.kept_of(each):
+                    watched[f"state {name} ({key})"] = value
+        for name, each in subject.buffers.items():
+            if each.is_floating_point():
+                watched[f"buffer {name}"] = each
+        return watched
 
     def _state(self, step: int) -> Path:
         return self._folder / f"state-{step}.pt"
@@ -136,6 +146,7 @@ class Teacher(Lesson):
     def __call__(self, seams: Seams) -> None:
         super().__call__(seams)
         seams.backward_done.subscribe(self._backward_done)
+        seams.loader_opens.subscribe(self._opens)
 
     def begins(self, step: int) -> None:
         self._thin_out(step)
@@ -176,14 +187,38 @@ class Teacher(Lesson):
         if self._stepping:  # a closure that the optimizer called
             self._leave()
 
+    def _opens(self, loader: Any, call: Callable[[], Any]) -> Iterator[Any]:
+        with self._paused():
+            batches = iter(call())
+        return self._fetched(batches)
+
+    def _fetched(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Batches in the program's own precision: a data set may keep its samples for later steps."""
+        while True:
+            with self._paused():
+                batch = next(batches, _END)
+            if batch is _END:
+                return
+            yield batch
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        entered = self._mode is not None
+        self._leave()
+        try:
+            yield
+        finally:
+            if entered:
+                self._enter()
+
     def _enter(self) -> None:
         if self._mode is None:
             self._mode = InDouble()
-            self._mode.__enter__()
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _leave(self) -> None:
         if self._mode is not None:
-            self._mode.__exit__(None, None, None)
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._mode = None
 
     def _widen_state(self) -> None:
@@ -229,34 +264,38 @@ class Pupil(Lesson):
         self._other_inputs: list[int] = []
 
     def begins(self, step: int) -> None:
+        if step == 1:
+            self._compare_initial_values()
         self._subject.load(self._state(step))
+
+    def _compare_initial_values(self) -> None:
+        """What a run begins with is nowhere else compared: every chosen step begins with the teacher's values."""
+        saved = torch.load(self._state(1), weights_only=True, map_location="cpu")["tensors"]
+        for name, tensor in self._subject.tensors.items():
+            if tensor.is_floating_point():
+                expected = _kept(saved[name]) if name in saved else None
+                self._note(1, "initial value", name, _kept(tensor), expected)
 
     def ends(self, step: int, results: Tensors) -> None:
         reference = torch.load(self._reference(step), weights_only=True)
-        if reference.pop("inputs") != self._inputs:
+        if not _alike(reference.pop("inputs"), self._inputs):
             self._other_inputs.append(step)
-        for key, expected in reference.items():
+        for key in sorted(reference.keys() | results.keys()):
             kind, name = key.split(" ", 1)
-            found = results.get(key)
-            if found is None or found.shape != expected.shape:
-                self._rows.append({"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0})
-                continue
-            self._rows.append(
-                {
-                    "step": step,
-                    "kind": kind,
-                    "tensor": name,
-                    "error": _rms(found - expected),
-                    "size": _rms(expected),
-                    "count": expected.numel(),
-                }
-            )
-        for key in results.keys() - reference.keys():
-            kind, name = key.split(" ", 1)
-            self._rows.append({"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0})
+            self._note(step, kind, name, results.get(key), reference.get(key))
+
+    def _note(self, step: int, kind: str, name: str, found: torch.Tensor | None, expected: torch.Tensor | None) -> None:
+        row: dict[str, Any] = {"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0}
+        if found is not None and expected is not None and found.shape == expected.shape:
+            row |= {"error": _rms(found - expected), "size": _rms(expected), "count": expected.numel()}
+        self._rows.append(row)
 
     def report(self) -> dict[str, Any]:
         return {"states": self.done, "rows": self._rows, "other_inputs": self._other_inputs}
+
+
+def _alike(one: Sequence[float], other: Sequence[float]) -> bool:
+    return len(one) == len(other) and all(abs(a - b) < _SKETCHES for a, b in zip(one, other, strict=True))
 
 
 def _kept(tensor: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ class Order:
     program: Program
     techniques: tuple[Chosen, ...] = ()
     seed: int = 0
-    diary: str = ""  # "inputs": what goes into every step; "bits": and a hash of all that comes out
+    diary: str = ""  # kind of diary to keep (see `trials.diary`), if any
     part: Part | None = None
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run

@@ -10,7 +10,7 @@ import gc
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -27,20 +27,20 @@ class Subject:
         self.parameters: Tensors = {}
         self.buffers: Tensors = {}
         known: set[int] = set()
+
+        def add(place: Tensors, name: str, tensor: torch.Tensor) -> None:
+            if id(tensor) not in known:
+                known.add(id(tensor))
+                place[name] = tensor
+
         for name, module in _named_roots():
             for key, parameter in module.named_parameters():
-                if id(parameter) not in known:
-                    known.add(id(parameter))
-                    self.parameters[f"{name}{key}"] = parameter
-            for key, buffer in module.named_buffers():
-                if id(buffer) not in known:
-                    known.add(id(buffer))
-                    self.buffers[f"{name}{key}"] = buffer
+                add(self.parameters, f"{name}{key}", parameter)
+            for key, tensor in module.named_buffers():
+                add(self.buffers, f"{name}{key}", tensor)
         for number, optimizer in enumerate(optimizers):
-            for place, parameter in enumerate(parameters_of(optimizer)):
-                if id(parameter) not in known:
-                    known.add(id(parameter))
-                    self.parameters[f"optimizer {number}, parameter {place}"] = parameter
+            for place, tensor in enumerate(parameters_of(optimizer)):
+                add(self.parameters, f"optimizer {number}, parameter {place}", tensor)
         self.trained = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
 
     @property
@@ -56,6 +56,13 @@ class Subject:
         for optimizer in self.optimizers:
             for state in optimizer.state.values():
                 yield from _tensors_in(state)
+
+    def kept_of(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """What optimizers keep of a parameter, element by element: momentum, say. By their names for it."""
+        for optimizer in self.optimizers:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
+                    yield key, value
 
     def save(self, path: Path) -> None:
         torch.save(
@@ -84,7 +91,7 @@ def chance() -> dict[str, Any]:
     """All random states, as plain data and tensors."""
     import numpy
 
-    kind, keys, position, has_gauss, cached = numpy.random.get_state(legacy=True)  # type: ignore[misc]
+    kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], numpy.random.get_state(legacy=True))
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     version, internal, gauss = random.getstate()
     return {

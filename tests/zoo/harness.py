@@ -1,0 +1,137 @@
+"""Runs the zoo's programs inside this process, watched by the very guest that watches real trials.
+
+A trial in a process of its own takes 3 seconds, most of them imports; here it takes 0.3. `InProcess` is the
+prover itself with such runs in the place of trials. `test_real_trials.py` shows that both come to the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from overdrive.contract import Contract
+from overdrive.evidence.equivalence import Check
+from overdrive.facts import Facts
+from overdrive.ledger import Ledger
+from overdrive.program import Program
+from overdrive.proof import Prover
+from overdrive.resume import Memory
+from overdrive.seams.hub import Seams
+from overdrive.session import Session
+from overdrive.techniques.catalogue import also_in
+from overdrive.trials.guest import Guest, kind_of, seed_everything
+from overdrive.trials.order import Ending, Order, Trace
+from tests.zoo import program
+
+MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model", "defects.optimizer", "harmless"))
+RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 runs take 8 seconds
+_FOREVER = 1e12
+
+also_in(MODULES)
+
+
+class _Enough(BaseException):
+    """The run has made its steps. No Exception: neither the hub nor the program may catch it."""
+
+
+class _Orders:
+    """What the host would send: so many steps, then a trace, then the end."""
+
+    def __init__(self, steps: int) -> None:
+        run = [{"do": "run", "steps": steps - 1}] if steps > 1 else []
+        self._left = [*run, {"do": "trace"}]
+
+    def readline(self) -> bytes:
+        if not self._left:
+            raise _Enough
+        return json.dumps(self._left.pop(0)).encode()
+
+
+class LeftOut(BaseException):
+    """A technique of the zoo, or the observer, failed: the run says nothing."""
+
+
+class _InProcessGuest(Guest):
+    def left_out(self, name: str, reason: str) -> None:
+        raise LeftOut(f"{name}: {reason}")
+
+
+def run(order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+    """The program's first `steps` steps, or all of it, as a trial of `order` would report them."""
+    gc.collect()
+    gc.freeze()  # what lives by now is none of this run's: the guest looks for models among what does not
+    job = {
+        "diary": order.diary,
+        "part": asdict(order.part) if order.part else None,
+        "returned": order.returned,
+        "deterministic": order.deterministic,
+    }
+    reports, printed = io.BytesIO(), io.StringIO()
+    guest = _InProcessGuest(cast(Any, _Orders(steps)), cast(Any, reports), job)
+
+    def seeds(seams: Seams) -> None:  # as trials/guest.py does
+        seams.framework_arrived.subscribe(lambda: seed_everything(order.seed))
+        if order.seed:
+            seams.seed_set.subscribe(lambda value: (value + 7919 * order.seed) % 2**32)
+
+    guest.session = Session(order.techniques, [seeds, guest.observe], guest.left_out)
+    with _settings_kept(), contextlib.redirect_stdout(printed):
+        try:
+            with guest.session, guest.returned or contextlib.nullcontext():
+                program.main(*order.program.arguments)
+            guest.report("trace", **guest.final())
+        except _Enough:
+            pass
+        except Exception as error:
+            return Ending(kind_of(error), f"{type(error).__name__}: {error}")
+    if output is not None:
+        output.append(printed.getvalue())
+    found = [json.loads(line) for line in reports.getvalue().splitlines()]
+    return Trace.from_report(next(report for report in found if report["event"] == "trace"))
+
+
+@contextlib.contextmanager
+def _settings_kept() -> Iterator[None]:
+    """A careful teacher changes these for its whole process."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+class InProcess(Prover):
+    """Proofs about one of the zoo's programs under one seed of its own."""
+
+    def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
+        self.plain = Order(Program(program.__file__, (name, str(seed))))
+        memory = Memory(Ledger(), self.plain.program, "zoo")
+        super().__init__(cast(Any, SimpleNamespace(scratch=folder)), memory, Facts())
+        self._run_steps = run_steps
+        self._turn = threading.Lock()
+
+    def _run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+        with self._turn:  # the prover runs seeds side by side; one process has one random state
+            return run(order, steps, output)
+
+    def judged(self, technique: str, level: Contract) -> Check:
+        """The proof of one technique, with its default settings, at one level."""
+        new = Order(self.plain.program, ((technique, {}),))
+        if level is Contract.EXACT:
+            return self.exact(self.plain, new)
+        if level is Contract.ROUNDING:
+            return self.rounding(self.plain, self.plain, new)
+        return self.statistical(self.plain, new, _FOREVER)

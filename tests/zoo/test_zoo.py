@@ -1,0 +1,76 @@
+"""Wrong maths is caught at every level that promises to, and what is harmless passes. (About 3 minutes on one core.)
+
+The full table, with 20 repetitions under other seeds, is made by `benchmarks/zoo.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+
+import pytest
+import torch
+
+from overdrive.contract import Contract
+from tests.zoo.harness import InProcess
+from tests.zoo.specimen import Specimen
+from tests.zoo.table import DEFECTS, HARMLESS, must_catch, must_pass
+
+EXACT, ROUNDING, STATISTICAL = Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL
+# That a run under a seed of a harmless technique is the original's own is seen at the stricter levels.
+PASSING = [
+    (kind, level) for kind, level in must_pass(HARMLESS) if level is not STATISTICAL or kind.contract is STATISTICAL
+]
+
+
+@pytest.fixture(scope="module")
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
+    torch.set_num_threads(threads)
+    gc.unfreeze()
+
+
+def named(value: object) -> str | None:
+    return value.name if isinstance(value, type) and issubclass(value, Specimen) else None
+
+
+@pytest.mark.parametrize(("kind", "level"), must_catch(DEFECTS), ids=named)
+def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
+    check = provers[kind.program].judged(kind.name, level)
+    assert check.level is None
+    assert "broke off" not in check.sentence, "it was the test that failed, not the proof that caught it"
+    statistical = check.evidence.get("statistical")
+    assert statistical is None or statistical["equivalent"] is False, "not established is not caught"
+
+
+@pytest.mark.parametrize(("kind", "level"), PASSING, ids=named)
+def test_a_harmless_technique_passes(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
+    check = provers[kind.program].judged(kind.name, level)
+    if level is STATISTICAL:  # that 16 seeds establish it happens in nine of ten cases (evidence/statistical.py)
+        assert check.evidence["statistical"]["equivalent"] is not False, check.sentence
+    else:
+        assert check.level is level, check.sentence
+
+
+@pytest.mark.parametrize("kind", [each for each in HARMLESS if each.contract is not EXACT], ids=named)
+def test_what_is_harmless_at_one_level_is_caught_at_a_stricter(
+    kind: type[Specimen], provers: Mapping[str, InProcess]
+) -> None:
+    stricter = EXACT if kind.contract is ROUNDING else ROUNDING
+    assert provers[kind.program].judged(kind.name, stricter).level is None
+
+
+@pytest.mark.parametrize("name", ["images", "rows"])
+def test_the_programs_equal_themselves_and_are_taught_in_fp64(name: str, provers: Mapping[str, InProcess]) -> None:
+    prover = provers[name]
+    assert prover.repeats(prover.plain).level is EXACT
+    check = prover.rounding(prover.plain, prover.plain, prover.plain)
+    assert check.level is ROUNDING
+    assert check.evidence["rounding"]["reference"] == "fp64" and check.evidence["rounding"]["states"] == 32
+
+
+def test_the_zoo_is_as_large_as_promised() -> None:
+    assert len(DEFECTS) >= 25 and len(HARMLESS) >= 10
+    assert sum("A fake speedup" in (kind.__doc__ or "") for kind in DEFECTS) >= 4
