@@ -32,3 +32,27 @@ class Clock:
         self._others = 0
         self.steps += 1
         return True
+
+
+class Iterations:
+    """Tells when an iteration of the training loop is over: when the last of its optimizers has stepped.
+
+    A GAN's step ends, for the clock, in the midst of an iteration, with a graph of the generator still to be
+    used. Where there are several optimizers, the first iteration shows in which order they step.
+    """
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self._order: list[int] = []  # ids of the optimizers that stepped in this iteration
+        self._last = 0
+
+    def over(self, optimizer: Any, alone: bool) -> bool:
+        """Tell that `optimizer` stepped; `alone`: there is no other. The clock then says how many are over."""
+        leads = self.clock.tick(optimizer)
+        if alone:
+            return leads
+        if leads:
+            self._last = self._order[-1] if self._order else 0
+            self._order = []
+        self._order.append(id(optimizer))
+        return self._last == id(optimizer)

@@ -101,7 +101,7 @@ def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]
 
 
 # What a diary's entry holds of a step's outcome, in the order in which two runs part.
-_OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states")
+_OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states", "evaluation results")
 # Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7,
 # and of one batch normalised wrongly by as much as it is wrong.
 _SKETCHES = 0.005

@@ -1,10 +1,10 @@
 """Level `rounding`: is a candidate no further from fp64 than the original, step by step from the same states?
 
-Per tensor (gradient, update, state of the optimizer, buffer; and all initial values) and state, the error e is the
-root mean square of the difference from the fp64 reference. The thresholds are those of PyTorch's own compiler tests
-(torch/_dynamo/utils.py, `same`): e_candidate <= m * e_original + units of the last place, m = 2 in fp32, 3 where the
-original computes in less, 8 for tensors of fewer than 500 numbers. Over all gradients, updates and states, the
-geometric mean of e_candidate / e_original must not lie above 1.25.
+Per tensor (gradient, update, state of the optimizer, buffer, result of an evaluation; and all initial values) and
+state, the error e is the root mean square of the difference from the fp64 reference. The thresholds are those of
+PyTorch's own compiler tests (torch/_dynamo/utils.py, `same`): e_candidate <= m * e_original + units of the last
+place, m = 2 in fp32, 3 where the original computes in less, 8 for tensors of fewer than 500 numbers. Over all
+gradients, updates and states, the geometric mean of e_candidate / e_original must not lie above 1.25.
 
 A legal reordering may flip a ReLU or a maximum that is all but a tie: one state then shows an error a
 thousand times larger, in the original as in the candidate. So a tensor may exceed its threshold in a quarter of
@@ -46,7 +46,7 @@ class Row:
     """One tensor in one state: how far it came out from the reference."""
 
     step: int
-    kind: str  # gradient, update, state (of the optimizer), buffer, or initial value
+    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, or initial value
     tensor: str
     error: float | None  # root mean square; None where there is no such tensor, or it is not finite
     size: float  # root mean square of the reference

@@ -46,6 +46,8 @@ class Diary:
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe_innermost(self._called)
+        if self._bits:
+            seams.model_called.subscribe(self._evaluates)
         seams.loader_opens.subscribe(self._opens)
         seams.optimizer_made.subscribe(self._made)
 
@@ -57,6 +59,7 @@ class Diary:
         self._inputs: list[Slot] = []
         self._evaluations = 0
         self._evaluated: list[Slot] = []
+        self._heard = 0
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers = [*self._optimizers, optimizer][-_MOST_OPTIMIZERS:]
@@ -89,6 +92,13 @@ class Diary:
             _extend(self._evaluated, slots)
         return call(*args, **kwargs)
 
+    def _evaluates(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the program truly hears of its model while it evaluates; in training, the gradients tell."""
+        result = call(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            self._heard = checksum(tree_leaves(result), self._heard)
+        return result
+
     def stepped(self) -> None:
         """A training step is complete."""
         entry: dict[str, Any] = {
@@ -100,7 +110,7 @@ class Diary:
             "settings": self._settings(),
         }
         if self._bits:
-            entry |= dict(zip(_PARTS, self._hashes(), strict=True))
+            entry |= {"evaluation results": f"{self._heard:08x}", **dict(zip(_PARTS, self._hashes(), strict=True))}
         self.entries.append(entry)
         self._begin()
 

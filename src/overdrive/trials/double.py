@@ -57,7 +57,7 @@ class InDouble(TorchFunctionMode):
         if name in _CASTS and args[0].dtype is torch.float64:
             return args[0]
         if name in _DRAWS:
-            return tree_map(widen, function(*tree_map(_narrow, args), **tree_map(_narrow, kwargs)))
+            return tree_map(widen, function(*tree_map(narrow, args), **tree_map(narrow, kwargs)))
         if name in _MOVES or "dtype" in kwargs or any(isinstance(each, torch.dtype) for each in args):
             args, kwargs = tree_map(_wide_type, args), tree_map(_wide_type, kwargs)
         if "out" in kwargs:
@@ -72,7 +72,8 @@ def widen(thing: Any) -> Any:
     return thing
 
 
-def _narrow(thing: Any) -> Any:
+def narrow(thing: Any) -> Any:
+    """The way back, in values."""
     if isinstance(thing, torch.Tensor) and thing.dtype is torch.float64:
         return thing.to(torch.float32)
     return thing
@@ -92,6 +93,6 @@ def _draw_in_place(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     if target.dtype is not torch.float64:
         return function(*args, **kwargs)
     drawn = torch.empty_like(target, dtype=torch.float32)
-    function(drawn, *tree_map(_narrow, args[1:]), **tree_map(_narrow, kwargs))
+    function(drawn, *tree_map(narrow, args[1:]), **tree_map(narrow, kwargs))
     with torch.no_grad():
         return target.copy_(drawn)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from overdrive.clock import Clock
+from overdrive.clock import Iterations
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.optimizers import parameters_of
-from overdrive.trials.double import REDUCED, InDouble, widen
+from overdrive.trials.double import REDUCED, InDouble, narrow, widen
 from overdrive.trials.sketch import sketch
 from overdrive.trials.subject import Subject, Tensors
 
@@ -30,9 +30,11 @@ from overdrive.trials.subject import Subject, Tensors
 _MOST_ELEMENTS = 1 << 20
 _SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
 _FEWEST_STATES = 4
+_MOST_EVALUATED = 4  # tensors that evaluation comes to, within a chosen step
 _MOST_BYTES = 4e9  # for all states and references of one teacher ...
 _SHARE_OF_DISK = 0.25  # ... and never more than this share of what is free
 _END = object()
+_NONE = torch.empty(0, dtype=torch.float64)
 
 
 class Lesson:
@@ -43,11 +45,13 @@ class Lesson:
         self._steps = set(steps)
         self._folder = folder
         self._made: list[weakref.ref[Any]] = []
-        self._clock = Clock()
+        self._iterations = Iterations()
+        self._clock = self._iterations.clock
         self._now = 0  # the chosen step in progress, 0 between them
         self._subject = Subject([])
         self._before: Tensors = {}
         self._gradients: Tensors = {}
+        self._evaluated: Tensors = {}
         self._inputs: list[float] = []
 
     def __call__(self, seams: Seams) -> None:
@@ -62,14 +66,27 @@ class Lesson:
     def ends(self, step: int, results: Tensors) -> None:
         """It has made that step; `results` are gradients and changes by kind and name."""
 
+    def gives_up(self) -> None:
+        """The chosen step came to no clear end."""
+
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._now and self._clock.steps == 0 and 1 in self._steps and torch.is_grad_enabled():
+        starts = self._clock.steps == 0 and 1 in self._steps and len(self._optimizers()) == 1
+        if starts and not self._now and torch.is_grad_enabled():
             self._begin(1)
         if self._now and not self._inputs:  # the first call's first tensor: what follows may be the model's own
             first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
             with torch._C.DisableTorchFunction():  # the teacher's mode must not widen what is sketched
                 self._inputs = sketch(first)
-        return call(*args, **kwargs)
+        result = call(*args, **kwargs)
+        if self._now and not torch.is_grad_enabled():
+            self._note_evaluation(result)
+        return result
+
+    def _note_evaluation(self, result: Any) -> None:
+        """What the program gets to hear while it evaluates: of the state that the chosen step begins with."""
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and len(self._evaluated) < _MOST_EVALUATED:
+                self._evaluated[f"evaluation result {len(self._evaluated) + 1}"] = _kept(leaf).clone()
 
     def _step_begins(self, optimizer: Any) -> None:
         if self._now:
@@ -79,29 +96,34 @@ class Lesson:
                     self._gradients[f"gradient {names[id(parameter)]}"] = _kept(parameter.grad).clone()
 
     def _step_ends(self, optimizer: Any) -> None:
-        if not self._clock.tick(optimizer):
+        if not self._iterations.over(optimizer, alone=len(self._optimizers()) < 2):
             return
-        if self._now == self._clock.steps:
-            self._end()
+        if self._now:
+            self._end(complete=self._now == self._clock.steps)
         if self._clock.steps + 1 in self._steps:
             self._begin(self._clock.steps + 1)
 
+    def _optimizers(self) -> list[Any]:
+        return [optimizer for made in self._made if (optimizer := made()) is not None]
+
     def _begin(self, step: int) -> None:
-        optimizers = [optimizer for made in self._made if (optimizer := made()) is not None]
-        self._subject = Subject(optimizers)
+        self._subject = Subject(self._optimizers())
         self._now, self._gradients, self._inputs = step, {}, []
         self.begins(step)
         self._before = {key: _kept(tensor).clone() for key, tensor in self._watched().items()}
 
-    def _end(self) -> None:
+    def _end(self, complete: bool) -> None:
         step, self._now = self._now, 0
-        results = dict(self._gradients)
+        results = {**self._gradients, **self._evaluated}
         for key, tensor in self._watched().items():
             after = _kept(tensor)
             results[key] = after - self._before[key] if key in self._before else after  # a first momentum, say
-        self.ends(step, results)
-        self.done.append(step)
-        self._before, self._gradients, self._subject = {}, {}, Subject([])
+        if complete:
+            self.ends(step, results)
+            self.done.append(step)
+        else:
+            self.gives_up()
+        self._before, self._gradients, self._evaluated, self._subject = {}, {}, {}, Subject([])
 
     def _watched(self) -> Tensors:
         """By kind and name: trained parameters, what optimizers keep of them, and buffers (running means, say)."""
@@ -136,7 +158,7 @@ class Teacher(Lesson):
         self._mode: InDouble | None = None
         self._held: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # with its data in the program's precision
         self._thinned = False
-        self._stepping = False  # within an optimizer's step
+        self._mkldnn = torch._C._get_mkldnn_enabled()
         if not in_double:
             torch.set_num_threads(1)
             torch.set_float32_matmul_precision("highest")
@@ -145,7 +167,6 @@ class Teacher(Lesson):
 
     def __call__(self, seams: Seams) -> None:
         super().__call__(seams)
-        seams.backward_done.subscribe(self._backward_done)
         seams.loader_opens.subscribe(self._opens)
 
     def begins(self, step: int) -> None:
@@ -153,39 +174,42 @@ class Teacher(Lesson):
         self._subject.save(self._state(step))
         if self._in_double:
             self._widen_state()
+            torch._C._set_mkldnn_enabled(False)  # its recurrent layers know no fp64, and fail
             self._enter()
 
     def ends(self, step: int, results: Tensors) -> None:
+        self.gives_up()
+        torch.save({"inputs": self._inputs, **results}, self._reference(step))
+
+    def gives_up(self) -> None:
         self._leave()
         self._narrow_state()
-        torch.save({"inputs": self._inputs, **results}, self._reference(step))
+        torch._C._set_mkldnn_enabled(self._mkldnn)
 
     def report(self) -> dict[str, Any]:
         return {"states": self.done, "thinned": self._thinned}
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         def in_double(*args: Any, **kwargs: Any) -> Any:
-            if not self._held:
-                return call(*args, **kwargs)
-            self._enter()
-            return call(*tree_map(widen, args), **tree_map(widen, kwargs))
+            if self._held:
+                self._enter()
+                return call(*tree_map(widen, args), **tree_map(widen, kwargs))
+            if self.done and next(iter(module.parameters()), _NONE).dtype is torch.float32:
+                # A hidden state that was carried over from a chosen step comes in fp64.
+                return call(*tree_map(narrow, args), **tree_map(narrow, kwargs))
+            return call(*args, **kwargs)
 
         return super()._called(module, in_double, *args, **kwargs)
 
     def _step_begins(self, optimizer: Any) -> None:
         super()._step_begins(optimizer)
         self._leave()  # an optimizer's own arithmetic is fp64 where its parameters are
-        self._stepping = True
 
     def _step_ends(self, optimizer: Any) -> None:
-        self._stepping = False
+        self._leave()  # a closure that the optimizer called
         super()._step_ends(optimizer)
-        if self._held:  # another optimizer's step in the midst of a training step
+        if self._held:  # another optimizer's step in the midst of an iteration
             self._enter()
-
-    def _backward_done(self, loss: Any) -> None:
-        if self._stepping:  # a closure that the optimizer called
-            self._leave()
 
     def _opens(self, loader: Any, call: Callable[[], Any]) -> Iterator[Any]:
         with self._paused():
@@ -233,7 +257,7 @@ class Teacher(Lesson):
 
     def _narrow_state(self) -> None:
         held = {id(tensor) for tensor, _ in self._held}
-        for tensor in self._subject.optimizer_tensors():
+        for tensor in self._subject.optimizer_tensors(held):
             if tensor.dtype is torch.float64 and id(tensor) not in held and tensor.dim():
                 self._held.append((tensor, None))  # made in this step: the first momentum, say
         for tensor, before in self._held if self._in_double else ():

@@ -52,10 +52,12 @@ class Subject:
         total = sum(tensor.nbytes for tensor in self.tensors.values())
         return total + sum(tensor.nbytes for tensor in self.optimizer_tensors())
 
-    def optimizer_tensors(self) -> Iterator[torch.Tensor]:
+    def optimizer_tensors(self, of: set[int] | None = None) -> Iterator[torch.Tensor]:
+        """What the optimizers keep; `of`: only of these parameters, by id."""
         for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                yield from _tensors_in(state)
+            for parameter, state in optimizer.state.items():
+                if of is None or id(parameter) in of:
+                    yield from _tensors_in(state)
 
     def kept_of(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """What optimizers keep of a parameter, element by element: momentum, say. By their names for it."""
@@ -81,7 +83,7 @@ class Subject:
         mine = self.tensors
         for name, value in saved["tensors"].items():
             if name in mine and mine[name].shape == value.shape:
-                mine[name].copy_(value)
+                mine[name].data.copy_(value)  # `data`: graphs that are still to be used do not notice
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
             _load_state(optimizer, state)
         set_chance(saved["chance"])

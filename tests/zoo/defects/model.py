@@ -215,3 +215,28 @@ def gradient_noise(seams: Seams) -> None:
             parameter.grad.mul_(1 + 1e-3 * torch.randn(parameter.shape, generator=chance))
 
     seams.step_begins.subscribe(begins)
+
+
+@specimen("images", Contract.ROUNDING)
+def gradients_in_19_bits(seams: Seams) -> None:
+    """Gradients lose their last four bits: few tensors are far off, and all together are."""
+
+    def begins(optimizer: Any) -> None:
+        for parameter in parameters_of(optimizer):
+            bits = parameter.grad.view(torch.int32)
+            bits &= -(1 << 4)
+
+    seams.step_begins.subscribe(begins)
+
+
+@specimen("images", Contract.ROUNDING)
+def evaluation_results_wrong(seams: Seams) -> None:
+    """Training is as it was, and evaluation hears a little too much of the last class."""
+
+    def called(model: Any, call: Callable[..., Any], x: Any) -> Any:
+        result = call(x)
+        if not torch.is_grad_enabled():
+            result[:, -1] += 0.1
+        return result
+
+    seams.model_called.subscribe(called)

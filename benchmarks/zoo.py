@@ -1,0 +1,160 @@
+"""False alarms and misses of each level of the proof over the zoo in tests/zoo. Writes benchmarks/results/zoo.json.
+
+python benchmarks/zoo.py [--repetitions 20] [--statistical 10] [--defects 3] [--processes 2]
+
+A repetition is another seed of the programs: other first weights, batches and augmentation. Every defect is tried at
+every level that promises to catch it; every harmless technique at every level that promises to let it pass.
+`refused` at the statistical level is a verdict; `not established` says that the seeds were too few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from overdrive.contract import Contract  # noqa: E402
+from overdrive.machine.inventory import machine, versions  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
+STATISTICAL = Contract.STATISTICAL
+OTHER_SEEDS = 100_000  # apart: a repetition's programs must not share a seed with another's
+
+
+def repetition(job: tuple[int, str, bool, bool]) -> list[dict[str, Any]]:
+    """Cases of one program under one seed of its own: those of the statistical level, or the others; defects or not."""
+    number, program, statistical, defects = job
+    import torch
+
+    from tests.zoo.harness import InProcess
+    from tests.zoo.table import DEFECTS, HARMLESS, must_catch, must_pass
+
+    torch.set_num_threads(1)
+    cases = must_catch(DEFECTS) if defects else must_pass(HARMLESS)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        prover = InProcess(program, Path(folder), seed=OTHER_SEEDS * number)
+        for kind, level in cases:
+            if kind.program != program or (level is STATISTICAL) is not statistical:
+                continue
+            if statistical and not defects and kind.contract is not STATISTICAL:
+                continue  # the same runs as the original's: judged once, as `unchanged` below
+            began = time.perf_counter()
+            check = prover.judged(kind.name, level)
+            found.append(row(kind.name, defects, level, number, check, time.perf_counter() - began))
+        if statistical and not defects:
+            began = time.perf_counter()
+            check = prover.statistical(prover.plain, prover.plain, math.inf)
+            found.append(row(f"unchanged {program}", False, STATISTICAL, number, check, time.perf_counter() - began))
+    return found
+
+
+def row(name: str, defect: bool, level: Contract, number: int, check: Any, seconds: float) -> dict[str, Any]:
+    assert "broke off" not in check.sentence, check.sentence
+    statistical = check.evidence.get("statistical") or {}
+    verdict = "passes" if check.level else "refused"
+    if statistical and statistical["equivalent"] is None:
+        verdict = "not established"
+    return {
+        "name": name,
+        "defect": defect,
+        "level": str(level),
+        "repetition": number,
+        "verdict": verdict,
+        "sentence": check.sentence,
+        "seconds": round(seconds, 3),
+    }
+
+
+def wilson(count: int, of: int) -> list[float]:
+    """95 % interval of a share (Wilson, 1927)."""
+    if not of:
+        return [0.0, 1.0]
+    z, share = 1.96, count / of
+    centre = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    told = {}
+    for level in map(str, (Contract.EXACT, Contract.ROUNDING, STATISTICAL)):
+        mine = [each for each in rows if each["level"] == level]
+        wrong = [each for each in mine if each["defect"]]
+        right = [each for each in mine if not each["defect"]]
+        missed = sum(each["verdict"] == "passes" for each in wrong)
+        alarms = sum(each["verdict"] == "refused" for each in right)
+        told[level] = {
+            "defects": len({each["name"] for each in wrong}),
+            "trials of defects": len(wrong),
+            "missed": missed,
+            "missed, 95 %": wilson(missed, len(wrong)),
+            "only not established": sum(each["verdict"] == "not established" for each in wrong),
+            "harmless": len({each["name"] for each in right}),
+            "trials of harmless": len(right),
+            "false alarms": alarms,
+            "false alarms, 95 %": wilson(alarms, len(right)),
+            "harmless not established": sum(each["verdict"] == "not established" for each in right),
+            "median seconds": sorted(each["seconds"] for each in mine)[len(mine) // 2] if mine else None,
+            "wrongly judged": dict(
+                Counter(
+                    each["name"] for each in mine if (each["verdict"] == "passes") is each["defect"]
+                ).most_common()
+            ),
+        }
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--repetitions", type=int, default=20, help="of harmless ones at levels exact and rounding")
+    parser.add_argument("--statistical", type=int, default=10, help="... and at level statistical")
+    parser.add_argument("--defects", type=int, default=3, help="of defects, at all levels")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    kinds = (
+        (True, False, options.statistical),
+        (True, True, options.defects),
+        (False, True, options.defects),
+        (False, False, options.repetitions),
+    )
+    jobs = [
+        (number, program, statistical, defects)
+        for statistical, defects, count in kinds
+        for number in range(1, count + 1)
+        for program in ("images", "rows")
+    ]
+    began = time.perf_counter()
+    rows: list[dict[str, Any]] = []
+    with get_context("spawn").Pool(options.processes, maxtasksperchild=4) as pool:
+        for done, found in enumerate(pool.imap_unordered(repetition, jobs), start=1):
+            rows += found
+            print(f"{done} of {len(jobs)}: {time.perf_counter() - began:.0f} s", flush=True)
+    told = summary(rows)
+    print(json.dumps(told, indent=2))
+    rows.sort(key=lambda each: (each["level"], not each["defect"], each["name"], each["repetition"]))
+    result = {
+        "summary": told,
+        "wall_seconds": round(time.perf_counter() - began),
+        "machine": machine(),
+        "versions": versions(),
+        "rows": rows,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "zoo.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
