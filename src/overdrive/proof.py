@@ -249,10 +249,11 @@ class Prover:
         if known:
             return Registration.from_dict(known)
         margin, rule = margin_from(original, tolerance)
+        whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
         registration = Registration(
             metric=self.metric.name,
-            horizon=0 if self._whole else self._run_steps,
-            whole=self._whole or all(len(run.losses) < self._run_steps for run in original),
+            horizon=0 if whole else self._run_steps,
+            whole=whole,
             seeds=tuple(range(1, looks[-1] + 1)),
             looks=looks,
             margin=margin,
@@ -265,7 +266,9 @@ class Prover:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
         at_once = self._at_once()
         threads = granted_cores() // at_once if at_once > 1 else 0
-        self._stage(f"proof: {order.name()} under {len(seeds)} seeds")
+        new = [seed for seed in seeds if self._memory.run(self._run_name(order, seed)) is None]
+        if new:
+            self._stage(f"proof: {order.name()} under {len(new)} seeds")
 
         def one(seed: int) -> Run | None:
             known = self._memory.run(self._run_name(order, seed))

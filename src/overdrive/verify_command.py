@@ -62,7 +62,7 @@ def verify(
         for notice in filter(None, (ledger.notice,)):
             console.print(notice, markup=False)
         if memory.resumes:
-            console.print("Going on from a verification that was broken off.")
+            console.print("Runs of an earlier verification are taken as they are.")
         plain, tuned = Order(program), Order(program, techniques)
         facts = _facts(house, plain)
         prover = Prover(house, memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full)

@@ -1,0 +1,126 @@
+"""`overdrive verify` on real programs in real processes: what it shows, refuses, and takes up again. About a minute."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+PROGRAM = """
+import numpy, torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(640, 20); y = (x[:, 0] * x[:, 1] > 0).long()
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=32, shuffle=True)
+model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+step = 0
+for epoch in range(3):
+    for a, b in loader:
+        step += 1
+        CHANGE
+        loss = nn.functional.cross_entropy(model(a), b)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    with torch.no_grad():
+        print("Accuracy: %.2f %%" % (100 * (model(x).argmax(1) == y).float().mean()))
+"""
+PLAN = """
+overdrive = 1
+program = "train.py"
+contract = "statistical"
+[[technique]]
+name = "{name}"
+"""
+
+Project = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def project(script: Callable[..., Path]) -> Project:
+    def make(technique: str, change: str = "pass") -> Path:
+        path = script(PROGRAM.replace("CHANGE", change))
+        (path.parent / "plan.toml").write_text(PLAN.format(name=technique))
+        return path.parent
+
+    return make
+
+
+def test_an_exact_plan_is_seen_to_be_exact(project: Project, overdrive: Run) -> None:
+    folder = project("allocator", "pass")
+    done = overdrive("verify", "plan.toml", "--full", "--json", "proof.json", "train.py", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60 steps identical bit for bit" in " ".join(done.stdout.split())
+    proof = json.loads((folder / "proof.json").read_text())
+    assert proof["level"] == "exact" and proof["exact"]["steps"] == 60
+    assert all(each["same"] for each in proof["invariants"])
+
+
+def test_rounding_is_seen_in_steps_from_the_same_states(project: Project, overdrive: Run) -> None:
+    folder = project("fused_optimizer", "pass")
+    done = overdrive("verify", "plan.toml", "--json", "proof.json", "train.py", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((folder / "proof.json").read_text())["rounding"]
+    assert found["reference"] == "fp64" and found["states"] >= 16 and found["tensors"] == 4
+
+
+def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, overdrive: Run) -> None:
+    folder = project("allocator", "a = a * (float('nan') if step == 5 else 1)")
+    done = overdrive("verify", "plan.toml", "train.py", cwd=folder)
+    assert done.returncode == 1
+    assert "not finite in step 5" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_program_that_differs_from_itself_is_told_so(project: Project, overdrive: Run) -> None:
+    folder = project("allocator", "a = a + 1e-3 * torch.from_numpy(numpy.random.default_rng().normal(size=20)).float()")
+    done = overdrive("verify", "plan.toml", "train.py", cwd=folder)
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 1
+    assert "not available here" in told and "the inputs of step 1 are not the same" in told
+
+
+def test_a_verification_that_was_stopped_goes_on(project: Project, overdrive: Run) -> None:
+    folder = project("autocast", "pass")
+    words = ("verify", "plan.toml", "--metric", "Accuracy", "train.py")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "overdrive", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    state = folder.parent / "state" / "overdrive"
+    for _ in range(600):
+        time.sleep(0.1)
+        if any(b"seed 2" in path.read_bytes() for path in state.glob("ledger*") if path.is_file()):
+            break
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130 and "goes on from there" in errors
+    done = overdrive(*words, cwd=folder)
+    told = " ".join(done.stdout.split())
+    assert "Runs of an earlier verification are taken as they are" in told
+    assert "Accuracy differs by" in told and "10 and 10 runs" in told
+
+
+def test_a_metric_that_never_appears(project: Project, overdrive: Run) -> None:
+    folder = project("autocast", "pass")
+    done = overdrive("verify", "plan.toml", "--metric", "Recall", "train.py", cwd=folder)
+    assert done.returncode == 1 and "never printed a number after 'Recall'" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("plan.toml", "--metric", "(", "train.py"), "not a regular expression"),
+        (("plan.toml", "--margin", "0", "train.py"), "margin must be above 0"),
+        (("missing.toml", "train.py"), "missing.toml"),
+        (("plan.toml", "missing.py"), "missing.py"),
+    ],
+)
+def test_bad_words_are_one_sentence(project: Project, overdrive: Run, words: tuple[str, ...], says: str) -> None:
+    done = overdrive("verify", *words, cwd=project("allocator", "pass"))
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
