@@ -22,7 +22,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, Rules, fight, full_processes, pair_seconds
 from overdrive.trials.field import FieldTooLarge, measure
-from overdrive.trials.host import House
+from overdrive.trials.host import MANY_FILES, House
 from overdrive.trials.order import Order
 
 CONTROL = Rules(looks=(20,), processes=1, most_processes=1, patient=True)
@@ -126,6 +126,12 @@ class Search:
                 found.deterministic = repeats.level is Contract.EXACT
                 if not found.deterministic:
                     found.notes.append(sentence)
+        if self._house.prepared_files >= MANY_FILES:
+            found.notes.append(
+                "The program writes a thousand files or more before its first step, and every trial does so again, "
+                "since what a trial writes is thrown away. Run the program once by itself, then tune: it will be quicker."
+            )
+            self._progress.outcome(found.notes[-1])
         noise = found.noise()
         self._progress.outcome(
             f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"

@@ -109,13 +109,13 @@ def test_equal_diaries_are_exact() -> None:
 @pytest.mark.parametrize("part", ["parameters", "buffers", "optimizer state", "random states"])
 def test_one_other_hash_is_not_exact(part: str) -> None:
     judged = judged_exact(written(), written(change=(17, part, "x")))
-    assert judged.level is None and judged.sentence == f"the {part} of step 17 are not the same"
+    assert judged.level is None and judged.sentence == f"other {part} in step 17"
 
 
 def test_one_other_bit_of_a_loss_is_not_exact() -> None:
     one = written()
     losses = (*one.losses[:-1], (math.nextafter(one.losses[-1][0], 9),))
-    assert judged_exact(one, replace(one, losses=losses)).sentence == "the losses of step 40 are not the same"
+    assert judged_exact(one, replace(one, losses=losses)).sentence == "other losses in step 40"
     assert "different states" in judged_exact(one, replace(one, state="x")).sentence
 
 

@@ -119,7 +119,7 @@ def proof(level: str = "statistical") -> dict[str, Any]:
         "exact": {
             "steps": 412,
             "parts": parts,
-            "first_difference": None if level == "exact" else "the parameters of step 3 are not the same",
+            "first_difference": None if level == "exact" else "other parameters in step 3",
         },
         "rounding": None
         if level == "exact"

@@ -181,7 +181,7 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
             else:
                 same = one.get(part) == other.get(part)
             if not same:
-                return f"the {part} of step {number} are not the same"
+                return f"other {part} in step {number}"
     if original.steps != candidate.steps:
         return f"one makes {original.steps} steps, the other {candidate.steps}"
     return None if original.state == candidate.state else "they end in different states"

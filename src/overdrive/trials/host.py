@@ -30,6 +30,7 @@ from overdrive.trials.isolation import discard_scratch
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
 from overdrive.trials.warden import Warden
 
+MANY_FILES = 1000
 _GRACE_SECONDS = 3.0  # between TERM and KILL
 _LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
 _PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
@@ -46,6 +47,7 @@ class House:
         self.isolate = isolate
         self.also = tuple(also)
         self.isolation = ""
+        self.prepared_files = 0  # the most that a trial wrote before its first step
         self.last_output = ""  # the end of what the last failed trial printed
         self.first_patience = first_patience  # start-up, imports, filling caches, compiling
         self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
@@ -136,6 +138,7 @@ class Trial:
         report = self._await("block", self.house.first_patience, until)
         self.step = report["step"]
         self._pause()
+        self.house.prepared_files = max(self.house.prepared_files, self._files_written())
         return Block(report["step"], report["steps"], time.monotonic() - self._started, report["samples"])
 
     def run(self, steps: int, profile: bool = False) -> Block:
@@ -188,6 +191,15 @@ class Trial:
         with suppress(OSError):
             self._orders.close()
         discard_scratch(self._folder)
+
+    def _files_written(self) -> int:
+        """How many files it has written so far, which are thrown away with it; counted up to MANY_FILES."""
+        count = 0
+        for _, _, files in os.walk(self._folder):
+            count += len(files)
+            if count >= MANY_FILES:
+                break
+        return count
 
     def output_tail(self, size: int = 2000) -> str:
         self._log.flush()
