@@ -8,7 +8,13 @@ import pytest
 
 from overdrive.metric import Metric, MetricError
 
-OUTPUT = "epoch 1 accuracy=91.5\nTest set: Accuracy: 97.30 %\nval_loss 0.25\nAccuracy of class 3\nF1 [macro] -> 1.5e-1\n"
+OUTPUT = """
+epoch 1 accuracy=91.5
+Test set: Accuracy: 97.30 %
+val_loss 0.25
+Accuracy of class 3
+F1 [macro] -> 1.5e-1
+"""
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,11 @@ def test_a_verification_that_was_stopped_goes_on(project: Project, overdrive: Ru
     folder = project("autocast", "pass")
     words = ("verify", "plan.toml", "--metric", "Accuracy", "train.py")
     child = subprocess.Popen(
-        [sys.executable, "-m", "overdrive", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "overdrive", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     state = folder.parent / "state" / "overdrive"
     for _ in range(600):

@@ -129,7 +129,7 @@ class Search:
         if self._house.prepared_files >= MANY_FILES:
             found.notes.append(
                 "The program writes a thousand files or more before its first step, and every trial does so again, "
-                "since what a trial writes is thrown away. Run the program once by itself, then tune: it will be quicker."
+                "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
             )
             self._progress.outcome(found.notes[-1])
         noise = found.noise()

@@ -65,7 +65,7 @@ def test_one_wrong_tensor_is_caught(tensor: str, kind: str) -> None:
 def test_a_wrong_gradient_in_a_single_state_is_caught() -> None:
     base = pupil(0)
     wrong = [
-        replace(row, error=0.05 * row.size) if (row.step, row.kind, row.tensor) == (51, "gradient", "fc.weight") else row
+        replace(row, error=0.05 * row.size) if (row.step, *row.key) == (51, "gradient", "fc.weight") else row
         for row in sized_like(base, pupil(1))
     ]
     assert judge(base, wrong).holds is False
