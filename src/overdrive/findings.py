@@ -11,9 +11,11 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.facts import Facts
 from overdrive.program import Program
+from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
+from overdrive.trials.order import Order
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,19 @@ class Findings:
     def chosen(self) -> list[Adopted]:
         """The techniques of the plan: none, unless the whole was confirmed."""
         return self.adopted if self.verdict is Verdict.FASTER else []
+
+    def best(self) -> tuple[Chosen, ...]:
+        """What is adopted so far."""
+        return tuple((each.name, each.settings) for each in self.adopted)
+
+    def quick_plain(self) -> Order:
+        """The program under the techniques that were proved exact: the same runs, sooner done."""
+        first: list[Chosen] = []
+        for each in self.adopted:
+            if each.check.level is not Contract.EXACT:
+                break  # those adopted later were compared with a plan that was not exact
+            first.append((each.name, each.settings))
+        return Order(self.program, tuple(first))
 
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""

@@ -8,12 +8,10 @@ comparing itself is `evidence`; the trials are `trials`; here is what is run, in
 from __future__ import annotations
 
 import math
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from overdrive.contract import Contract
@@ -24,15 +22,15 @@ from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
 from overdrive.metric import Metric
 from overdrive.resume import Memory
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Ending, Order, Part, Trace, TrialOver
+from overdrive.teaching import Teaching
+from overdrive.trials.bench import Bench
+from overdrive.trials.order import Ending, Order, Trace
 
 FEWEST_STEPS = 100  # that a proof covers, where the program makes so many
 _MOST_STEPS = 400
 _RUN_STEPS = 300
 _ALL = 1_000_000_000
 _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze chance shows
-_STATES = 16
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
 _LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
@@ -41,7 +39,6 @@ _OTHER_SEEDS = 1000  # the candidate's seeds are the original's and this: other 
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
 _AT_ONCE = 4
 _SMALL = 20_000_000
-_TAIL = 10  # the metric is the mean loss of the last tenth
 
 
 class Prover:
@@ -49,7 +46,7 @@ class Prover:
 
     def __init__(
         self,
-        house: House,
+        bench: Bench,
         memory: Memory,
         facts: Facts,
         stage: Callable[[str], None] = lambda text: None,
@@ -60,17 +57,13 @@ class Prover:
         self.steps = _ALL if whole else horizon(facts)  # of diaries and teacher-forced steps
         self._whole = whole or not self.metric.is_loss  # a metric is printed at the end, as a rule
         self._run_steps = _ALL if self._whole else max(self.steps, _RUN_STEPS)  # of runs under seeds
-        self._house = house
+        self._bench = bench
         self._memory = memory
         self._facts = facts
         self._stage = stage
-        self._traces: dict[str, Trace | Ending] = {}
-        self._folder: Path | None = None
-        self._taught: Mapping[str, Any] = {}
-        self._careful = ""  # why the reference is not in fp64
+        self._teaching: Teaching | None = None
         self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
-        self.trial_seconds = 5.0  # ... and of the longest other trial
 
     # -- exact ----------------------------------------------------------------------------------
 
@@ -86,7 +79,7 @@ class Prover:
 
     def _blame(self, plain: Order) -> str:
         """The operation that PyTorch's deterministic mode refuses, as the end of a sentence."""
-        trial = self._run(replace(plain, deterministic=True), min(self.steps, FEWEST_STEPS))
+        trial = self._bench.run(replace(plain, deterministic=True), min(self.steps, FEWEST_STEPS))
         if isinstance(trial, Ending) and "deterministic" in trial.detail:
             operation = trial.detail.removeprefix("RuntimeError: ").split(" does not have")[0]
             return f"; {operation} has no deterministic implementation"
@@ -105,67 +98,21 @@ class Prover:
     def rounding(self, plain: Order, old: Order, new: Order) -> Check:
         """`new` against `old`, in steps from states that a teacher saved along the run of `plain`."""
         self._stage("proof: teacher-forced steps against fp64")
-        refusal = self._teach(plain)
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        refusal = teaching.begin()
         if refusal:
             return Check(None, refusal)
-        one, other = self._pupil(old), self._pupil(new)
+        one, other = teaching.pupil(old), teaching.pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
         told = compared(one, other, Contract.ROUNDING, self._nudged(plain))
         wrong = next((each for each in told if not each.same), None)
         if wrong:
             return Check(None, wrong.told, invariants=told)
-        result = rounding.judge(
-            rounding.rows_of(one.lesson), rounding.rows_of(other.lesson), careful=bool(self._careful)
-        )
-        evidence = {"rounding": {**result.evidence, "flag": self._careful or None}}
+        careful = teaching.careful
+        result = rounding.judge(rounding.rows_of(one.lesson), rounding.rows_of(other.lesson), careful=bool(careful))
+        evidence = {"rounding": {**result.evidence, "flag": careful or None}}
         return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
-
-    def _teach(self, plain: Order) -> str | None:
-        """Run the teacher once; returns why it is impossible, or None."""
-        if self._folder is not None:
-            return None if self._taught else "no state of the program could be saved"
-        self._folder = Path(tempfile.mkdtemp(prefix="lesson-", dir=self._house.scratch))
-        for role in ("teacher", "careful teacher"):
-            reason = self._teach_as(role, plain)
-            if reason is None:
-                return None
-            self._careful = reason
-            self._forget_lesson()
-        self._taught = {}
-        return f"its steps cannot be repeated from saved states ({self._careful})"
-
-    def _teach_as(self, role: str, plain: Order) -> str | None:
-        """Why this teacher is of no use, or None."""
-        chosen = lesson_steps(min(self.steps, _MOST_STEPS))
-        trace = self._lecture(role, plain, chosen)
-        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.lesson["states"]) < _STATES:
-            self._forget_lesson()  # a short program: other steps
-            trace = self._lecture(role, plain, lesson_steps(trace.steps))
-        if isinstance(trace, Ending):
-            return str(trace)
-        self._taught = trace.lesson
-        if not self._taught["states"]:
-            return "it saved no state"
-        pupil = self._pupil(plain)
-        if isinstance(pupil, Ending):
-            return str(pupil)
-        return rounding.usable(rounding.rows_of(pupil.lesson)) if role == "teacher" else None
-
-    def _lecture(self, role: str, plain: Order, chosen: tuple[int, ...]) -> Trace | Ending:
-        return self._run(replace(plain, part=Part(role, str(self._folder), chosen)), chosen[-1])
-
-    def _forget_lesson(self) -> None:
-        assert self._folder is not None
-        for path in self._folder.iterdir():
-            path.unlink()
-        self._traces = {name: trace for name, trace in self._traces.items() if "pupil" not in name}
-
-    def _pupil(self, order: Order) -> Trace | Ending:
-        assert self._folder is not None
-        steps = tuple(self._taught["states"])
-        pupil = replace(order, part=Part("pupil", str(self._folder), steps), diary="inputs")
-        return self._known(f"pupil {order.name()}", lambda: self._run(pupil, steps[-1]))
 
     # -- statistical ----------------------------------------------------------------------------
 
@@ -223,9 +170,9 @@ class Prover:
     def seconds_needed(self, level: Contract) -> float:
         """An estimate for the proof of a whole plan at this level."""
         if level is not Contract.STATISTICAL:
-            return 3.0 * self.trial_seconds
+            return 3.0 * self._bench.seconds
         rounds = -(-2 * _LOOKS[0] // self._at_once())
-        return rounds * (self.run_seconds or 3.0 * self.trial_seconds)
+        return rounds * (self.run_seconds or 3.0 * self._bench.seconds)
 
     def seed_curves(self) -> list[list[float]]:
         """Losses of the original under other seeds, as far as they were run."""
@@ -290,7 +237,7 @@ class Prover:
     def _seeded(self, order: Order, seed: int) -> Run | None:
         began = time.monotonic()
         output: list[str] = []
-        trace = self._run(order, self._run_steps, output)
+        trace = self._bench.run(order, self._run_steps, output)
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, Ending):
             return Run(seed, float("nan"), ())
@@ -306,37 +253,12 @@ class Prover:
 
     def _diary(self, order: Order, kind: str, again: bool = False) -> Trace | Ending:
         name = f"{kind} {order.name()}{' again' if again else ''}"
-        return self._known(name, lambda: self._run(replace(order, diary=kind), self.steps))
+        return self._bench.known(name, lambda: self._bench.run(replace(order, diary=kind), self.steps))
 
     def _nudged(self, order: Order) -> Trace | None:
         """Shows what the model is given that it has not made itself."""
         trace = self._diary(order, "nudged")
         return None if isinstance(trace, Ending) else trace
-
-    def _known(self, name: str, run: Callable[[], Trace | Ending]) -> Trace | Ending:
-        if name not in self._traces:
-            self._traces[name] = run()
-        return self._traces[name]
-
-    def _run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
-        """The program's first `steps` steps, or all of it where it makes fewer."""
-        began = time.monotonic()
-        trial = Trial(self._house, order)
-        try:
-            trial.first_step()
-            while trial.step < steps:
-                trial.run(min(_MOST_STEPS, steps - trial.step))
-            return trial.trace()
-        except TrialOver as over:
-            if over.ending.kind == "ended" and over.report.get("steps"):
-                return Trace.from_report(over.report)
-            return over.ending
-        finally:
-            if output is not None:
-                output.append(trial.output_tail(1 << 20))
-            trial.stop()
-            if not order.seed:
-                self.trial_seconds = max(self.trial_seconds, time.monotonic() - began)
 
 
 def _finite(value: float) -> float | None:
@@ -349,15 +271,3 @@ def horizon(facts: Facts) -> int:
     wanted = max(epochs, default=0) + _PAST_THE_EPOCH
     affordable = int(_SECONDS / facts.step_seconds) if facts.step_seconds else _MOST_STEPS
     return max(FEWEST_STEPS, min(wanted, affordable, _MOST_STEPS))
-
-
-def lesson_steps(last: int) -> tuple[int, ...]:
-    """The first four steps, ever fewer until the last sixteen: those in a row, for what happens now and then."""
-    if last <= 2 * _STATES:
-        return tuple(range(1, last + 1))
-    first, spaced = 4, last - _STATES  # the last of those that are spaced
-    chosen = list(range(1, first + 1))
-    for place in range(1, _STATES - first + 1):
-        wanted = round(first * (spaced / first) ** (place / (_STATES - first)))
-        chosen.append(max(wanted, chosen[-1] + 1))
-    return (*chosen, *range(spaced + 1, last + 1))

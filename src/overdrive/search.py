@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from overdrive.arena import CANDIDATE, CONTROL, Arena, Progress
 from overdrive.contract import Contract
-from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict
 from overdrive.facts import Facts
@@ -17,34 +17,19 @@ from overdrive.metric import Metric
 from overdrive.program import Program
 from overdrive.proof import Prover
 from overdrive.resume import Memory
+from overdrive.schedule import Schedule
 from overdrive.session import Chosen
+from overdrive.settlement import Settlement
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
-from overdrive.trials.duel import Duel, Rules, fight, full_processes, pair_seconds
-from overdrive.trials.field import FieldTooLarge, measure
+from overdrive.trials.bench import Bench
+from overdrive.trials.duel import Duel
 from overdrive.trials.host import MANY_FILES, House
 from overdrive.trials.order import Order
 
-CONTROL = Rules(looks=(20,), processes=1, most_processes=1, patient=True)
-CANDIDATE = Rules(looks=(10, 20, 40), processes=1, most_processes=2)
-CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
-_FIELD_ROUNDS = 10  # blocks of every configuration that the contributions are made of
-_FIELD_WARM_UP = 2.5  # seconds that each of them needs beside its start and its blocks
-# Starting two processes and warming them up, where no duel has shown yet how long it takes.
-_USUAL_DUEL_SECONDS = 15.0
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
 _NARROW_LOSS = 0.95  # a candidate whose interval reaches this is tried once more when the plan has grown
-
-
-class Progress:
-    """What the search tells while it works; the terminal shows it. This one is silent."""
-
-    def stage(self, text: str) -> None: ...
-
-    def pair(self, duel: Duel) -> None: ...
-
-    def outcome(self, text: str) -> None: ...
 
 
 class Search:
@@ -62,14 +47,14 @@ class Search:
     ) -> None:
         self.found = Findings(program, contract)
         self._deadline = self.found.started + budget
-        self._house = house
-        self._memory = memory
+        self._arena = Arena(house, memory, progress)
         self._progress = progress
-        self._best: tuple[Chosen, ...] = ()
+        self._memory = memory
         self._facts = Facts()
         self._metric = metric
         self._plain = Order(program)
-        self._prover: Prover  # made when the control has shown what the program is like
+        self._prover: Prover  # these two are made when the control has shown what the program is like
+        self._schedule: Schedule
         self._tried: set[str] = set()
         # Candidates that lost narrowly, with the plan they lost against: techniques help each other, so that
         # channels_last may lose in 32 bits and win in 16.
@@ -80,16 +65,11 @@ class Search:
         if self._control():
             while (candidate := self._next()) is not None:
                 self._try(*candidate)
-            self._attribute()
-            self._prove()
-            if self._best:
-                self._confirm()
+            Settlement(found, self._arena, self._prover, self._schedule).settle()
             found.seeds = self._prover.seed_curves()
         found.seconds = time.monotonic() - found.started
-        found.isolation = self._house.isolation
+        found.isolation = self._arena.house.isolation
         return found
-
-    # -- the steps ------------------------------------------------------------------------------
 
     def _control(self) -> bool:
         """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
@@ -100,14 +80,15 @@ class Search:
                 f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
             )
         self._progress.stage("control: the program against itself")
-        duel = found.control = self._fight(self._plain, self._plain, CONTROL, self._deadline)
+        duel = found.control = self._arena.fight(self._plain, self._plain, CONTROL, self._deadline)
         failure = duel.old_ending or duel.ending
         if failure and len(duel.pairs) < 2:
             found.refusal, found.refusal_is_failure = _refusal(failure, duel)
             return False
         if duel.old_facts is not None:
             self._facts = duel.old_facts
-        self._prover = Prover(self._house, self._memory, self._facts, self._progress.stage, self._metric)
+        self._prover = Prover(Bench(self._arena.house), self._memory, self._facts, self._progress.stage, self._metric)
+        self._schedule = Schedule(found, self._deadline, self._prover)
         if duel.old_trace and duel.new_trace:
             bad = first_non_finite(duel.old_trace)
             if bad:
@@ -126,7 +107,7 @@ class Search:
                 found.deterministic = repeats.level is Contract.EXACT
                 if not found.deterministic:
                     found.notes.append(sentence)
-        if self._house.prepared_files >= MANY_FILES:
+        if self._arena.house.prepared_files >= MANY_FILES:
             found.notes.append(
                 "The program writes a thousand files or more before its first step, and every trial does so again, "
                 "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
@@ -144,7 +125,7 @@ class Search:
         waiting = list(self._waiting())
         if not waiting:
             return None
-        if not self._time_for_another():
+        if not self._schedule.time_for_another():
             for technique, settings, _ in waiting:
                 if _label(technique.name, settings) not in self._tried:
                     self._reject(technique, settings, "not tried: the budget was used up")
@@ -153,7 +134,7 @@ class Search:
         return technique, settings
 
     def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
-        chosen = {name for name, _ in self._best}
+        chosen = {name for name, _ in self.found.best()}
         for technique in catalogue().values():
             if technique.name in chosen or technique.contract is Contract.OPEN:
                 continue
@@ -172,7 +153,7 @@ class Search:
                 rating = promise - 0.001 * technique.order - 0.2 * rank
                 if label not in self._tried:
                     yield technique, settings, rating
-                elif self._second_chances.get(label, self._best) != self._best:
+                elif self._second_chances.get(label, self.found.best()) != self.found.best():
                     yield technique, settings, rating - 1.0  # after all that were never tried
 
     def _leave_aside(self, technique: Technique, reason: str) -> None:
@@ -188,10 +169,10 @@ class Search:
         if again:
             del self._second_chances[label]
             self.found.rejected = [each for each in self.found.rejected if _label(each.name, each.settings) != label]
-        old = Order(self.found.program, self._best)
-        new = Order(self.found.program, (*self._best, (technique.name, settings)))
-        self._progress.stage(f"{label} against {_short(self._best)}")
-        duel = self._fight(old, new, CANDIDATE, self._selection_deadline())
+        old = Order(self.found.program, self.found.best())
+        new = Order(self.found.program, (*self.found.best(), (technique.name, settings)))
+        self._progress.stage(f"{label} against {_short(self.found.best())}")
+        duel = self._arena.fight(old, new, CANDIDATE, self._schedule.selection_ends())
         reason = _why_not(duel, technique.name)
         if reason is None:
             judged = self._check(technique, duel, old, new)
@@ -203,147 +184,20 @@ class Search:
                 self._adopt(technique, settings, duel, judged)
                 return
         if not again and _lost_narrowly(duel):
-            self._second_chances[label] = self._best
+            self._second_chances[label] = self.found.best()
         self._reject(technique, settings, reason, duel)
 
     def _adopt(self, technique: Technique, settings: Settings, duel: Duel, judged: Check) -> None:
-        self._best = (*self._best, (technique.name, settings))
         self.found.adopted.append(Adopted(technique.name, settings, duel, judged))
         if duel.new_facts is not None:
             self._facts = duel.new_facts
         assert duel.interval is not None
-        self._progress.outcome(f"adopted: {_times(duel)}; {judged.sentence}")
+        self._progress.outcome(f"adopted: {duel.told()}; {judged.sentence}")
 
     def _reject(self, technique: Technique, settings: Settings, reason: str, duel: Duel | None = None) -> None:
         self._tried.add(_label(technique.name, settings))
         self.found.rejected.append(Rejected(technique.name, settings, reason, duel))
         self._progress.outcome(f"left out: {reason}")
-
-    def _attribute(self) -> None:
-        """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
-        while len(self._best) > 1:
-            names = tuple(name for name, _ in self._best)
-            chosen = dict(self._best)
-            wanted = self._affordable_configurations(names)
-            if not wanted:
-                self.found.notes.append("What each technique gained is told by its own duel: no budget for more.")
-                return
-            self._progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
-            orders = [
-                Order(self.found.program, tuple((name, chosen[name]) for name in names if name in subset))
-                for subset in wanted
-            ]
-            try:
-                deadline = self._proof_deadline()
-                seconds = measure(self._house, orders, _FIELD_ROUNDS, deadline, total_steps=self._total_steps())
-            except FieldTooLarge as error:
-                self.found.notes.append(f"What each technique gained is told by its own duel: {error}.")
-                return
-            if len(seconds[0]) < _FIELD_ROUNDS // 2:
-                return
-            self.found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
-            idle = without_effect(self.found.attribution)
-            if not idle:
-                return
-            self._drop(idle[0], "no measurable effect in the whole plan, and a simpler plan wins the tie")
-
-    def _total_steps(self) -> int | None:
-        """The program's length in steps, where a duel came to its end."""
-        duels = [self.found.control, *(each.duel for each in self.found.adopted)]
-        return max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
-
-    def _affordable_configurations(self, names: tuple[str, ...]) -> list[frozenset[str]]:
-        """All combinations if there is time for them, else the most telling ones, else none."""
-        left = self._proof_deadline() - time.monotonic()
-        for most in (16, 2 * len(names) + 2):
-            wanted = configurations(names, most)
-            if len(wanted) * self._configuration_seconds() < left:
-                return wanted
-        return []
-
-    def _configuration_seconds(self) -> float:
-        control = self.found.control
-        start = control.old_side.setup_seconds if control else _USUAL_DUEL_SECONDS / 2
-        return start + _FIELD_WARM_UP + 0.3 * _FIELD_ROUNDS
-
-    def _drop(self, name: str, reason: str) -> None:
-        """Take an adopted technique out of the plan again."""
-        found = self.found
-        out = next(each for each in found.adopted if each.name == name)
-        found.adopted = [each for each in found.adopted if each is not out]
-        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel))
-        found.attribution = None  # it told of another plan
-        self._best = tuple(each for each in self._best if each[0] != name)
-        self._progress.outcome(f"dropped {name}: {reason}")
-
-    def _prove(self) -> None:
-        """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
-        found = self.found
-        while self._best:
-            level = found.loosest()
-            best = Order(found.program, self._best)
-            if level is Contract.EXACT:
-                proof = self._prover.exact(self._plain, best)
-            elif level is Contract.ROUNDING:
-                proof = self._prover.rounding(self._plain, self._plain, best)
-            else:
-                proof = self._prover.statistical(self._quick_plain(), best, self._confirmation_begins())
-            found.proof = proof
-            if proof.level is not None:
-                self._progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
-                return
-            last = [each for each in found.adopted if each.check.level is level][-1]
-            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}")
-
-    def _quick_plain(self) -> Order:
-        """The program under the techniques that were proved exact: the same runs, sooner done."""
-        exact = {each.name for each in self.found.adopted if each.check.level is Contract.EXACT}
-        first: list[Chosen] = []
-        for each in self._best:
-            if each[0] not in exact:
-                break  # those adopted later were compared with a plan that was not exact
-            first.append(each)
-        return Order(self.found.program, tuple(first))
-
-    def _confirm(self) -> None:
-        """The chosen plan against the untouched program, in fresh processes, on data of its own."""
-        found = self.found
-        self._progress.stage("confirmation: the whole plan against the untouched program")
-        best = Order(found.program, self._best)
-        duel = found.confirmation = self._fight(self._plain, best, CONFIRMATION, self._deadline)
-        processes = full_processes(duel)
-        if processes < CONFIRMATION.processes:
-            duel.verdict = Verdict.INCONCLUSIVE
-            found.notes.append(
-                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
-                "was used up: nothing is established. A larger --budget would."
-            )
-        if duel.old_trace and duel.new_trace:
-            wrong = differing_invariant(duel.old_trace, duel.new_trace)
-            bad = first_non_finite(duel.new_trace)
-            if bad:
-                wrong = f"its loss is not finite in step {bad}"
-            if found.loosest() is Contract.EXACT and not same_bits(duel.old_trace, duel.new_trace):
-                wrong = wrong or "it ends in another state, though it was proved exact"
-            if wrong:
-                found.proof = Check(None, f"in the confirmation, {wrong}")
-                found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
-        elif duel.ending or duel.old_ending:
-            found.notes.append(f"The confirmation broke off ({duel.ending or duel.old_ending}).")
-        self._progress.outcome(_times(duel) if duel.interval else "nothing established")
-
-    # -- means ----------------------------------------------------------------------------------
-
-    def _fight(self, old: Order, new: Order, rules: Rules, deadline: float) -> Duel:
-        key = f"{rules.processes}: {old.name()} | {new.name()}"
-        known = self._memory.duel(key, old, new)
-        if known is not None:
-            self._progress.outcome("(known from a tune that was broken off)")
-            return known
-        duel = fight(self._house, old, new, rules, deadline, self._progress.pair)
-        if time.monotonic() < deadline:  # a duel that ran out of time is fought again
-            self._memory.remember_duel(key, duel)
-        return duel
 
     def _check(self, technique: Technique, duel: Duel, old: Order, new: Order) -> Check:
         """At which level the candidate is still the same program: the strictest of those it may keep."""
@@ -368,41 +222,10 @@ class Search:
             if check.level is not None:
                 return check
         if Contract.STATISTICAL in levels and self.found.contract.allows(Contract.STATISTICAL):
-            return self._prover.screened(self._quick_plain(), new, one, other)
+            return self._prover.screened(self.found.quick_plain(), new, one, other)
         if Contract.STATISTICAL in levels:
             return Check(Contract.STATISTICAL, check.sentence)
         return check
-
-    def _confirmation_seconds(self) -> float:
-        """How long the confirmation will take, from what the control showed."""
-        control = self.found.control
-        if control is None or not control.pairs:
-            return 0.0
-        pairs = CONFIRMATION.looks[0] * CONFIRMATION.processes
-        start = control.old_side.setup_seconds + control.new_side.setup_seconds  # they start at once, on shared cores
-        gain = 1.0
-        for adopted in self.found.adopted:
-            gain *= adopted.duel.interval.estimate if adopted.duel.interval else 1.0
-        return CONFIRMATION.processes * (start + 4.0) + pairs * pair_seconds(control.old_side.seconds_per_step, gain)
-
-    def _confirmation_begins(self) -> float:
-        return self._deadline - self._confirmation_seconds()
-
-    def _proof_deadline(self) -> float:
-        """When the proof of the whole plan must begin, so that there is time for it and for the confirmation."""
-        return self._confirmation_begins() - self._prover.seconds_needed(self.found.loosest())
-
-    def _selection_deadline(self) -> float:
-        """When no further candidate is tried: the contributions want some time too."""
-        combinations = 2 * len(self._best) + 2 if len(self._best) > 1 else 0
-        return self._proof_deadline() - combinations * self._configuration_seconds()
-
-    def _time_for_another(self) -> bool:
-        control = self.found.control
-        usual = _USUAL_DUEL_SECONDS
-        if control is not None:
-            usual = max(5.0, control.old_side.setup_seconds + control.new_side.setup_seconds)
-        return time.monotonic() + usual < self._selection_deadline()
 
 
 def _why_not(duel: Duel, name: str) -> str | None:
@@ -420,7 +243,7 @@ def _why_not(duel: Duel, name: str) -> str | None:
         Verdict.SLOWER: "slower",
         Verdict.INCONCLUSIVE: "inconclusive",
     }[duel.verdict]
-    return f"{told}: {_times(duel)}" if duel.interval else f"{told}: too few blocks"
+    return f"{told}: {duel.told()}" if duel.interval else f"{told}: too few blocks"
 
 
 def _lost_narrowly(duel: Duel) -> bool:
@@ -435,12 +258,6 @@ def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
     return f"The program fails by itself ({failure}).", True
-
-
-def _times(duel: Duel) -> str:
-    interval = duel.interval
-    assert interval is not None
-    return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _label(name: str, settings: Settings) -> str:

@@ -22,6 +22,7 @@ from overdrive.program import Program
 from overdrive.proof import Prover
 from overdrive.resume import Memory
 from overdrive.running import read_plan
+from overdrive.trials.bench import Bench
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
@@ -65,7 +66,9 @@ def verify(
             console.print("Runs of an earlier verification are taken as they are.")
         plain, tuned = Order(program), Order(program, techniques)
         facts = _facts(house, plain)
-        prover = Prover(house, memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full)
+        prover = Prover(
+            Bench(house), memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
+        )
         check = _prove(prover, level, plain, tuned, deadline, margin)
     _show(console, check, level)
     if json_path:

@@ -29,6 +29,7 @@ from overdrive.resume import Memory
 from overdrive.seams.hub import Seams
 from overdrive.session import Session
 from overdrive.techniques.catalogue import also_in
+from overdrive.trials.bench import Bench
 from overdrive.trials.guest import Guest, kind_of, seed_everything
 from overdrive.trials.order import Ending, Order, Trace
 from tests.zoo import program
@@ -113,19 +114,25 @@ def _settings_kept() -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic)
 
 
+class _Inside(Bench):
+    """Runs in this process, one at a time: one process has one random state."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(cast(Any, SimpleNamespace(scratch=folder)))
+        self._turn = threading.Lock()
+
+    def run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+        with self._turn:
+            return run(order, steps, output)
+
+
 class InProcess(Prover):
     """Proofs about one of the zoo's programs under one seed of its own."""
 
     def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
         self.plain = Order(Program(program.__file__, (name, str(seed))))
-        memory = Memory(Ledger(), self.plain.program, "zoo")
-        super().__init__(cast(Any, SimpleNamespace(scratch=folder)), memory, Facts())
+        super().__init__(_Inside(folder), Memory(Ledger(), self.plain.program, "zoo"), Facts())
         self._run_steps = run_steps
-        self._turn = threading.Lock()
-
-    def _run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
-        with self._turn:  # the prover runs seeds side by side; one process has one random state
-            return run(order, steps, output)
 
     def judged(self, technique: str, level: Contract) -> Check:
         """The proof of one technique, with its default settings, at one level."""

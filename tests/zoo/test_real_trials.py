@@ -13,6 +13,7 @@ from overdrive.facts import Facts
 from overdrive.ledger import Ledger
 from overdrive.proof import Prover
 from overdrive.resume import Memory
+from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
 from tests.conftest import ROOT
@@ -42,7 +43,7 @@ def test_real_trials_come_to_the_same(name: str, tmp_path: Path, monkeypatch: py
     gc.unfreeze()
     with House(also=MODULES) as house:
         plain = inside.plain
-        prover = Prover(house, Memory(Ledger(), plain.program, "zoo"), Facts())
+        prover = Prover(Bench(house), Memory(Ledger(), plain.program, "zoo"), Facts())
         for (technique, level), check in zip(CASES[name], expected, strict=True):
             new = Order(plain.program, ((technique, {}),))
             found = prover.exact(plain, new) if level is EXACT else prover.rounding(plain, plain, new)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from overdrive.search import Progress
+from overdrive.arena import Progress
 from overdrive.trials.duel import Duel
 
 

@@ -88,6 +88,12 @@ class Duel:
     old_ending: Ending | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
 
+    def told(self) -> str:
+        """Its interval for people; there must be one."""
+        interval = self.interval
+        assert interval is not None
+        return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
 
 @dataclass(frozen=True)
 class Rules:

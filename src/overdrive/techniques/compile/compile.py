@@ -26,7 +26,8 @@ class Compile(Technique):
     When it hurts: small convolutional networks on a CPU ran 1.5 to 2.5 times slower; every new shape
     compiles again; the first step takes tens of seconds.
 
-    Contract: rounding. The same mathematics, other orders of summation.
+    Contract: rounding. The same mathematics, other orders of summation. It falls to statistical where a program
+    draws random numbers in its model: compiled dropout draws others.
 
     Source: Ansel et al., PyTorch 2, ASPLOS 2024; https://docs.pytorch.org/docs/stable/generated/torch.compile.html
     """
@@ -34,6 +35,7 @@ class Compile(Technique):
     name = "compile"
     family = "compile"
     contract = Contract.ROUNDING
+    falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward")
     order = 40
     knobs = (
