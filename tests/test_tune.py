@@ -68,6 +68,15 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
         "train.overdrive.toml",
         "train.py",
     ]
+    proof = result["proof"]
+    assert proof["level"] == "exact" and proof["exact"]["steps"] >= 100 and not proof["proxy"]
+    assert proof["invariants"] and all(each["same"] for each in proof["invariants"])
+    if len(result["techniques"]) > 1:
+        assert {each["name"] for each in result["attribution"]["shares"]} == {
+            each["name"] for each in result["techniques"]
+        }
+    shown = overdrive("report", "train.overdrive.toml", cwd=path.parent)
+    assert shown.returncode == 0 and "sample_cache" in shown.stdout and "identical" in shown.stdout
 
     path.write_text(SLEEPY.replace("EPOCHS", "3"))
     expected = python("train.py", cwd=path.parent)
@@ -174,3 +183,14 @@ def test_a_budget_that_is_no_duration_is_refused(budget: str, script: Write, ove
     path = script("print('must not start')\n")
     done = overdrive("tune", "--budget", budget, path.name, cwd=path.parent)
     assert done.returncode == 2 and "must not start" not in done.stdout
+
+
+def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, overdrive: Run) -> None:
+    noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
+    text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1).replace("EPOCHS", "1000")
+    path = script(text)
+    done, _ = tuned(overdrive, path, "--contract", "exact", "--budget", "60s")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    told = " ".join(done.stderr.split())
+    assert "exact cannot be seen to hold" in told and "other inputs in step 1" in told and "rounding" in told
+    assert not path.with_name("train.overdrive.toml").exists()
