@@ -35,31 +35,33 @@ class Settlement:
 
     def _attribute(self) -> None:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
-        while len(self._found.best()) > 1:
-            names = tuple(name for name, _ in self._found.best())
-            chosen = dict(self._found.best())
+        found = self._found
+        while len(found.adopted) > 1:
+            chosen = dict(found.best())
+            names = tuple(chosen)
             wanted = self._affordable_configurations(names)
             if not wanted:
-                self._found.notes.append("What each technique gained is told by its own duel: no budget for more.")
-                return
+                return self._leave_to_duels("there is no budget for more")
             self._arena.progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
             orders = [
-                Order(self._found.program, tuple((name, chosen[name]) for name in names if name in subset))
+                Order(found.program, tuple((name, chosen[name]) for name in names if name in subset))
                 for subset in wanted
             ]
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._arena.house, orders, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
             except FieldTooLarge as error:
-                self._found.notes.append(f"What each technique gained is told by its own duel: {error}.")
-                return
+                return self._leave_to_duels(str(error))
             if len(seconds[0]) < FIELD_ROUNDS // 2:
-                return
-            self._found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
-            idle = without_effect(self._found.attribution)
+                return self._leave_to_duels("measuring all combinations together broke off")
+            found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
+            idle = without_effect(found.attribution)
             if not idle:
                 return
             self._drop(idle[0], "no measurable effect in the whole plan, and a simpler plan wins the tie")
+
+    def _leave_to_duels(self, reason: str) -> None:
+        self._found.notes.append(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
 
     def _total_steps(self) -> int | None:
         """The program's length in steps, where a duel came to its end."""
@@ -87,9 +89,9 @@ class Settlement:
     def _prove(self) -> None:
         """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
         found = self._found
-        while self._found.best():
+        while found.adopted:
             level = found.loosest()
-            best = Order(found.program, self._found.best())
+            best = Order(found.program, found.best())
             if level is Contract.EXACT:
                 proof = self._prover.exact(self._plain, best)
             elif level is Contract.ROUNDING:
@@ -102,12 +104,13 @@ class Settlement:
                 return
             last = [each for each in found.adopted if each.check.level is level][-1]
             self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}")
+        found.proof = None  # nothing is left to prove
 
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
         self._arena.progress.stage("confirmation: the whole plan against the untouched program")
-        best = Order(found.program, self._found.best())
+        best = Order(found.program, found.best())
         duel = found.confirmation = self._arena.fight(self._plain, best, CONFIRMATION, self._schedule.deadline)
         processes = full_processes(duel)
         if processes < CONFIRMATION.processes:
