@@ -38,7 +38,6 @@ MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model"
 RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 runs take 8 seconds
 _FOREVER = 1e12
 
-also_in(MODULES)
 
 
 class _Enough(BaseException):
@@ -130,6 +129,7 @@ class InProcess(Prover):
     """Proofs about one of the zoo's programs under one seed of its own."""
 
     def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
+        also_in(MODULES)  # here and not at import: collecting the tests must not fill the catalogue
         self.plain = Order(Program(program.__file__, (name, str(seed))))
         super().__init__(_Inside(folder), Memory(Ledger(), self.plain.program, "zoo"), Facts())
         self._run_steps = run_steps
