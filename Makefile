@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 demo: $(VENV)/.example
 	@echo "== tuning examples/cifar_cnn.py (some minutes; every number is measured on this machine)"
-	$(BIN)/overdrive tune --contract statistical --budget 8m examples/cifar_cnn.py
+	$(BIN)/overdrive tune --contract statistical --budget 10m examples/cifar_cnn.py
 	@echo "== the same script, whole, under the plan that was found"
 	$(BIN)/overdrive run examples/cifar_cnn.py
 
