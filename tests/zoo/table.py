@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
-import tests.zoo.harness  # noqa: F401  the catalogue takes the zoo in
 from overdrive.contract import Contract
-from overdrive.techniques.catalogue import catalogue
+from tests.zoo.harness import MODULES
 from tests.zoo.specimen import Specimen
 
 LEVELS = (Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL)
 Cases = list[tuple[type[Specimen], Contract]]
 
-_ALL = [type(each) for each in catalogue().values() if isinstance(each, Specimen)]
+_ALL = sorted(
+    (
+        each
+        for module in map(importlib.import_module, MODULES)
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Specimen) and each.__module__ == module.__name__
+        if "name" in vars(each)
+    ),
+    key=lambda each: each.name,
+)
 DEFECTS = [each for each in _ALL if ".defects." in each.__module__]
 HARMLESS = [each for each in _ALL if ".harmless" in each.__module__]
 
