@@ -14,7 +14,7 @@ demo: $(VENV)/.example
 
 test: $(VENV)/.test
 	@echo "== running the tests (about 15 minutes on 2 cores)"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs
