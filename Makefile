@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench gpu clean
+.PHONY: demo test lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== tuning examples/cifar_cnn.py (some minutes; every number is measured on this machine)"
@@ -13,8 +13,8 @@ demo: $(VENV)/.example
 	$(BIN)/overdrive run examples/cifar_cnn.py
 
 test: $(VENV)/.test
-	@echo "== running the tests (about 15 minutes on 2 cores)"
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	@echo "== running the tests (10 to 20 minutes on 2 cores)"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs
@@ -31,7 +31,11 @@ bench: $(VENV)/.bench
 
 # One command for a machine with a GPU, under 10 minutes. It uses the machine's own PyTorch.
 gpu:
-	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py
+	$(PYTHON) benchmarks/gpu.py
+
+# What a bare machine with PyTorch may lack, to be carried there as wheels (pure Python, for any version).
+gpu-wheels:
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d .whl tomlkit click rich jinja2
 
 $(VENV)/.venv:
 	@echo "== making a virtual environment in $(VENV)"

@@ -1,60 +1,184 @@
-"""`make gpu`: the GPU tests and benchmarks in one command, under 10 minutes. Writes benchmarks/results/gpu.json.
+"""`make gpu`: the GPU tests and benchmarks in one command, under 10 minutes. Writes benchmarks/results/gpu-DEVICE.json.
 
-Uses the machine's own Python and PyTorch; installs nothing. Without a GPU it says so and writes nothing.
+python benchmarks/gpu.py [--minutes 9.5] [--rows "ResNet-18,GPT"] [--no-tests] [--device cpu --tiny]
+
+Uses the machine's own Python and PyTorch, and no network. What Overdrive needs and the machine lacks is taken from
+wheels in .whl/ (`make gpu-wheels` fetches them where there is a network). First the tests, for a quarter of the time at
+most; then the device's limits; then row by row until the time is over: what had none is named as not run. Rows are
+chosen by any part of their names. With few rows there is time to tune each of them; else "Overdrive at a contract"
+is a plan given beforehand, and the table says so. Without a GPU it says so and writes nothing, but for a dry run
+of everything with small models: --device cpu --tiny.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import datetime
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-EPOCHS = {"batch 64": 64, "batch 512": 512}
+NEEDS = ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")  # Overdrive's own, as in pyproject.toml
+_TESTS_SHARE = 0.25
+_LIMITS_SECONDS = 90.0
+
+
+def use_carried_wheels(folder: Path) -> str | None:
+    """Put what the machine lacks where this process and its children find it; the reason where that fails."""
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    places = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+    wheels = sorted((ROOT / ".whl").glob("*.whl"))
+    if missing and wheels:
+        site = folder / "site"
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
+        wanted = [str(wheel) for wheel in wheels if wheel.name.split("-")[0].lower().replace(".", "_") in missing]
+        done = subprocess.run([*pip, *wanted], capture_output=True, text=True) if wanted else None
+        if done and done.returncode:
+            return f"the wheels in .whl/ cannot be installed: {done.stderr.strip()[-300:]}"
+        places.append(str(site))
+    sys.path[:0] = places
+    os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        return f"missing here: {', '.join(missing)}. Run `make gpu-wheels` where there is a network, and bring .whl/"
+    return None
+
+
+def run_tests(seconds: float, log: Path) -> dict[str, Any]:
+    """The GPU tests, and what became of them within the time."""
+    if find_spec("pytest") is None:
+        return {"not_run": "pytest is not installed here"}
+    timeout = ["--timeout", "120"] if find_spec("pytest_timeout") else []
+    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", *timeout, "tests/gpu"]
+    began = time.monotonic()
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    text = log.read_text(errors="replace")
+    outcomes = re.findall(r"^(tests/\S.*?) (PASSED|FAILED|SKIPPED|ERROR)\b", text, re.MULTILINE)
+    result: dict[str, Any] = {
+        name.lower(): sum(outcome == name for _, outcome in outcomes)
+        for name in ("PASSED", "FAILED", "SKIPPED", "ERROR")
+    }
+    result["failures"] = [test for test, outcome in outcomes if outcome in ("FAILED", "ERROR")]
+    result["complete"] = code is not None
+    result["seconds"] = round(time.monotonic() - began, 1)
+    if code != 0:
+        print(text[-6000:])
+    return result
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.5, help="for everything")
+    parser.add_argument("--rows", default="", help="parts of rows' names; all rows where empty")
+    parser.add_argument("--no-tests", action="store_true")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--tiny", action="store_true", help="small models and nothing compiled: a dry run")
+    options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     import torch
 
-    if not torch.cuda.is_available():
-        print("There is no GPU here: nothing was run, and benchmarks/results/gpu.json stays as it is.")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("There is no GPU here: nothing was run, and benchmarks/results stays as it is.")
         return 0
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    tests = subprocess.call([sys.executable, "-m", "pytest", "-q", "tests/gpu"], cwd=ROOT, env=environment)
-    results: dict[str, object] = {
-        "date": datetime.date.today().isoformat(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "python": sys.version.split()[0],
-        "tests_passed": tests == 0,
-        "tunes": {},
-    }
-    tunes: dict[str, object] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, batch in EPOCHS.items():
-            out = Path(folder) / f"{batch}.json"
-            command = [
-                sys.executable, "-m", "overdrive", "tune", "--contract", "statistical", "--budget", "3m",
-                "-o", str(Path(folder) / f"{batch}.toml"), "--json", str(out),
-                "examples/cifar_cnn.py", "--batch-size", str(batch), "--epochs", "1000",
-            ]  # fmt: skip
-            if subprocess.call(command, cwd=ROOT, env=environment) == 0 and out.exists():
-                found = json.loads(out.read_text())
-                tunes[name] = {
-                    key: found[key]
-                    for key in ("verdict", "speedup", "noise_floor", "baseline", "tuned", "techniques", "rejected")
-                }
-    results["tunes"] = tunes
-    target = Path(os.environ.get("OUT", ROOT / "benchmarks/results")) / "gpu.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(results, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        if reason := use_carried_wheels(folder):
+            print(reason)
+            return 1
+        return bench(options, folder, end)
+
+
+def bench(options: argparse.Namespace, folder: Path, end: float) -> int:
+    import torch
+    from gpu_rows import GRACE, ROWS, all_facts, broken_off_at, least_seconds, limits_and_costs, measure, table
+
+    from overdrive.machine.inventory import machine, versions
+    from overdrive.trials.host import House
+
+    on_gpu = options.device == "cuda"
+    if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    name = torch.cuda.get_device_name() if on_gpu else "dry run on a CPU"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    target = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results") / f"gpu-{slug}.json"
+    wanted = [each.strip().lower() for each in options.rows.split(",") if each.strip()]
+    rows = {name: row for name, row in ROWS.items() if not wanted or any(each in name.lower() for each in wanted)}
+    results: dict[str, Any] = json.loads(target.read_text()) if target.exists() else {"rows": {}}
+    results.update(
+        date=datetime.date.today().isoformat(), device=name, machine=machine(), versions=versions(),
+        cuda=torch.version.cuda, python=sys.version.split()[0], tiny=options.tiny,
+    )  # fmt: skip
+
+    def write() -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(results, indent=1) + "\n")
+
+    if not options.no_tests:
+        print("== tests", flush=True)
+        results["tests"] = run_tests(_TESTS_SHARE * (end - time.monotonic()), folder / "tests.log")
+        print(f"  {results['tests']}", flush=True)
+        write()
+    costs: dict[str, Any] = {}
+    print("== limits", flush=True)
+    try:
+        found = limits_and_costs(rows, options.device, options.tiny, _LIMITS_SECONDS)
+        results["limits"], costs = found["limits"], least_seconds(found)
+        print(f"  {results['limits']}", flush=True)
+    except Exception as error:
+        results["limits"] = {"failed": f"{type(error).__name__}: {error}"}
+    with House() as house:
+        print("== what the programs are like", flush=True)
+        facts = all_facts(house, rows, options.tiny, time.monotonic() + _LIMITS_SECONDS)
+        for number, (row_name, row) in enumerate(rows.items()):
+            left = end - GRACE - time.monotonic()
+            deadline = time.monotonic() + left / (len(rows) - number)
+            if left < 15:
+                results["rows"].setdefault(row_name, {"not_run": "no time was left"})
+                continue
+            print(f"== {row_name}, {left / (len(rows) - number):.0f} s", flush=True)
+            own = folder / str(number)
+            own.mkdir()
+            try:
+                with broken_off_at(deadline + GRACE):
+                    results["rows"][row_name] = measure(
+                        house,
+                        row,
+                        facts[row_name],
+                        costs.get(row_name, {}),
+                        options.tiny,
+                        options.device,
+                        deadline,
+                        own,
+                    )
+            except Exception as error:
+                results["rows"][row_name] = {"not_run": f"{type(error).__name__}: {error}"[:300]}
+            at = datetime.datetime.now().isoformat("T", "minutes")  # rows of several calls stand in one file
+            results["rows"][row_name].update(at=at, torch=torch.__version__)
+            write()
+    write()
+    lines = table(results["rows"])
+    print("\n".join(lines))
     print(f"written: {target}")
-    return tests
+    tests = results.get("tests", {})
+    return int(bool(tests.get("failed") or tests.get("error")))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from overdrive.arena import CANDIDATE
 from overdrive.evidence.speed import noise_floor
 from overdrive.machine.inventory import machine, versions
 from overdrive.program import Program
-from overdrive.trials.duel import fight
+from overdrive.trials.fight import fight
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
 

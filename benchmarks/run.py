@@ -1,6 +1,6 @@
 """`make bench`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
 
-python benchmarks/run.py [--only cifar,mnist,whole,overhead,programs] [--rounds 5]
+python benchmarks/run.py [--only cifar,mnist,whole,agreement,overhead,programs] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -52,19 +52,24 @@ def train_seconds(output: str, wall: float) -> float:
     return float(json.loads(output.strip().splitlines()[-1])["train_seconds"])
 
 
-def cifar(folder: Path, rounds: int) -> Result:
+def cifar(
+    folder: Path,
+    rounds: int,
+    contracts: tuple[str, ...] = ("exact", "statistical"),
+    others: tuple[str, ...] = ("expert", "lightning", "accelerate"),
+) -> Result:
     """The example on real CIFAR-10 JPEG files, batch 64: seconds of training, one epoch, all peers."""
     data = ("--data", str(DATA / "cifar10-jpeg-train.zip"))
     peers = ROOT / "benchmarks" / "peers"
     plain = str(peers / "cifar_plain.py")
     # cifar_plain is the example with a stopwatch around its training loop.
-    tunes = {contract: tune(folder, contract, (plain, *data)) for contract in ("exact", "statistical")}
+    tunes = {contract: tune(folder, contract, (plain, *data)) for contract in contracts}
     epoch = ("--epochs", "1", *data)
     arms = [Arm("plain", (sys.executable, plain, *epoch), train_seconds)]
     for contract in tunes:
         plan = ("run", "--plan", str(folder / f"{contract}.toml"))
         arms.append(Arm(f"overdrive {contract}", (*OVERDRIVE, *plan, plain, *epoch), train_seconds))
-    for peer in ("expert", "lightning", "accelerate"):
+    for peer in others:
         arms.append(Arm(peer, (sys.executable, str(peers / f"cifar_{peer}.py"), *epoch), train_seconds))
     seconds = alternate(arms, rounds, folder)
     return {
@@ -73,6 +78,11 @@ def cifar(folder: Path, rounds: int) -> Result:
         "samples_per_s": {name: 50_000 / statistics.median(each) for name, each in seconds.items()},
         "speedup": {arm.name: vars(ratio(seconds, "plain", arm.name)) for arm in arms[1:]},
     }
+
+
+def cifar_default(folder: Path, rounds: int) -> Result:
+    """The same under the default contract, without the peers."""
+    return cifar(folder, rounds, contracts=("rounding",), others=())
 
 
 def recorded(record: Path) -> Any:
@@ -119,6 +129,43 @@ def whole(folder: Path, rounds: int) -> Result:
         "whole_runs": vars(measured),
         "whole_over_stated": measured.estimate / stated,
     }
+
+
+# Programs with something to gain on a CPU, each with a whole run long enough for its speed to be told: words, words
+# that make the run longer, steps of that run.
+AGREEING: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
+    "cifar exact": (("cifar_cnn.py", "--data", str(DATA / "cifar10-jpeg-train.zip")), ("--epochs", "2"), 2 * 782),
+    "digits exact": (("cifar_cnn.py",), ("--epochs", "10"), 10 * 117),
+    "mnist rounding": (("mnist_cnn.py", "--data", str(DATA / "mnist")), ("--epochs", "1"), 938),
+    "mnist statistical": (("mnist_cnn.py", "--data", str(DATA / "mnist")), ("--epochs", "1"), 938),
+    "digits statistical": (("cifar_cnn.py",), ("--epochs", "10"), 10 * 117),
+}
+
+
+def agreement(folder: Path, rounds: int) -> Result:
+    """The stated speedup against whole runs, start to exit, on several programs."""
+    results: Result = {}
+    for name, (words, longer, steps) in AGREEING.items():
+        contract = name.split()[-1]
+        script = (str(ROOT / "examples" / words[0]), *words[1:])
+        found = tune(folder, contract, (*script, *longer), budget="4m")
+        plan = str(folder / f"{contract}.toml")
+        arms = [
+            Arm("python", (sys.executable, *script, *longer)),
+            Arm("overdrive", (*OVERDRIVE, "run", "--plan", plan, *script, *longer)),
+        ]
+        seconds = alternate(arms, rounds, folder)
+        measured = ratio(seconds, "python", "overdrive")
+        stated = whole_run(found["baseline"], found["tuned"], steps)
+        results[name] = {
+            "step": found["speedup"],
+            "stated": stated,
+            "seconds": seconds,
+            "whole_runs": vars(measured),
+            "whole_over_stated": measured.estimate / stated,
+            "within": measured.low <= stated <= measured.high,
+        }
+    return results
 
 
 OVERHEAD = """
@@ -205,7 +252,15 @@ def programs(folder: Path, rounds: int) -> Result:
     return results
 
 
-PARTS = {"cifar": cifar, "mnist": mnist, "whole": whole, "overhead": overhead, "programs": programs}
+PARTS = {
+    "cifar": cifar,
+    "cifar_default": cifar_default,
+    "mnist": mnist,
+    "whole": whole,
+    "agreement": agreement,
+    "overhead": overhead,
+    "programs": programs,
+}
 
 
 def main() -> None:
@@ -216,7 +271,7 @@ def main() -> None:
     target = RESULTS / "cpu.json"
     results = json.loads(target.read_text()) if target.exists() else {}
     for name in options.only.split(","):
-        if name in ("cifar", "mnist", "whole") and not DATA.exists():
+        if name in ("cifar", "cifar_default", "mnist", "whole", "agreement") and not DATA.exists():
             print(f"{name}: left out, {DATA} is not here")
             continue
         print(f"== {name}: {(PARTS[name].__doc__ or '').splitlines()[0]}", flush=True)

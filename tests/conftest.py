@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from overdrive.techniques import catalogue as catalogue_module
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -19,6 +21,17 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parent.parent
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+# Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
+LONG = (
+    *("test_programs.py", "test_keras_programs.py", "test_zoo.py", "test_tune.py", "test_prefix_cache.py"),
+    *("test_verify.py", "test_field.py", "test_sample_cache.py", "test_pack.py", "test_real_trials.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +43,15 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One thread: the tests share two cores, and spinning OpenMP threads slow each other down tenfold.
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_catalogue() -> Iterator[None]:
+    """Techniques that a file of tests brings along are gone when it is done: the next may be one of any other kind."""
+    yield
+    if catalogue_module._also:
+        catalogue_module._also.clear()
+        catalogue_module.catalogue.cache_clear()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """`overdrive tune` from end to end on real programs in real processes. Budgets are small; no speed is asserted
-but that of a data set that sleeps, whose cache cannot fail to win."""
+but that of a data set that sleeps, whose cache cannot fail to win. What searches decide is in test_search.py."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -55,13 +54,14 @@ def tuned(overdrive: Run, path: Path, *options: str, timeout: float = 240) -> tu
 
 def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive: Run, python: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
-    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "150s")
+    names = "sample_cache,autocast,channels_last"
+    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "200s", "--techniques", names)
     assert done.returncode == 0, done.stderr
     assert result["verdict"] == "FASTER"
     assert [each["name"] for each in result["techniques"]].index("sample_cache") == 0
     assert result["speedup"]["low"] > 1
     assert len({pair["process"] for pair in result["duels"][-1]["pairs"]}) >= 3
-    assert {each["name"] for each in result["rejected"]} >= {"autocast", "compile", "channels_last"}
+    assert {each["name"] for each in result["rejected"]} >= {"autocast", "channels_last"}
     assert "\x1b" not in done.stdout  # no terminal, no control codes
     assert sorted(each.name for each in path.parent.iterdir()) == [
         "train.overdrive.html",
@@ -71,10 +71,6 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
     proof = result["proof"]
     assert proof["level"] == "exact" and proof["exact"]["steps"] >= 100 and not proof["proxy"]
     assert proof["invariants"] and all(each["same"] for each in proof["invariants"])
-    if len(result["techniques"]) > 1:
-        assert {each["name"] for each in result["attribution"]["shares"]} == {
-            each["name"] for each in result["techniques"]
-        }
     shown = overdrive("report", "train.overdrive.toml", cwd=path.parent)
     assert shown.returncode == 0 and "sample_cache" in shown.stdout and "identical" in shown.stdout
 
@@ -85,34 +81,22 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
     assert "sample_cache" in got.stderr and "left out" not in got.stderr
 
 
-def test_a_technique_that_breaks_the_program_is_left_out_with_the_reason(script: Write, overdrive: Run) -> None:
-    trap = "if torch.get_num_threads() == 1: raise RuntimeError('needs two threads')\n"
-    path = script(SLEEPY.replace("EPOCHS", "1000").replace("model = ", trap + "model = ").replace("2)", "0)", 1))
-    os.environ["OMP_NUM_THREADS"] = "2"
-    done, result = tuned(overdrive, path, "--budget", "60s")
-    assert done.returncode == 0, done.stderr
-    reasons = {each["name"]: each["reason"] for each in result["rejected"]}
-    assert "needs two threads" in reasons["threads"] or "not tried" in reasons["threads"]
-
-
-def test_a_technique_that_is_fast_but_wrong_is_not_adopted(script: Write, overdrive: Run) -> None:
-    # Where its items are not fetched anew each time, this program sees it and trains with another rate.
-    text = SLEEPY.replace("EPOCHS", "1000").replace("    for x, y in", "    began = time.time()\n    for x, y in")
-    cheat = "    if time.time() - began < 0.1: optimizer.param_groups[0]['lr'] = 0.01\n"
-    path = script(text.replace("    open(", cheat + "    open("))
-    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "110s")
-    assert done.returncode == 0, done.stderr
-    reasons = {each["name"]: each["reason"] for each in result["rejected"]}
-    assert "learning rate" in reasons["sample_cache"], result
-    assert all(each["name"] != "sample_cache" for each in result["techniques"])
-
-
 def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, overdrive: Run, python: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
     done, result = tuned(overdrive, path, "--budget", "1s")
     assert done.returncode == 0, done.stderr
     assert result["verdict"] == "INCONCLUSIVE" and result["techniques"] == []
     assert 'verdict = "INCONCLUSIVE"' in (path.parent / "train.overdrive.toml").read_text()
+
+
+def test_a_program_that_was_mended_from_outside_is_tried_anew(script: Write, overdrive: Run) -> None:
+    path = script(SLEEPY.replace("EPOCHS", "1000").replace("model = ", "open('weights')\nmodel = ", 1))
+    done, _ = tuned(overdrive, path, "--budget", "1s")
+    assert done.returncode == 1 and "FileNotFoundError" in done.stderr
+    (path.parent / "weights").touch()
+    done, _ = tuned(overdrive, path, "--budget", "1s")
+    assert done.returncode == 0, done.stderr
+    assert "broken off" not in done.stdout
 
 
 def test_a_program_that_fails_shows_its_own_message(script: Write, overdrive: Run) -> None:
@@ -136,24 +120,6 @@ def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, overdrive:
     done, _ = tuned(overdrive, path, "--budget", "60s")
     assert done.returncode == 1
     assert "not finite in step" in done.stderr
-
-
-def test_a_killed_tune_goes_on_where_it_was(script: Write, overdrive: Run) -> None:
-    path = script(SLEEPY.replace("EPOCHS", "1000"))
-    command = [sys.executable, "-m", "overdrive", "tune", "--contract", "exact", "--budget", "150s", path.name]
-    first = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, text=True)
-    assert first.stdout is not None
-    for line in first.stdout:
-        if "allocator" in line or "confirmation" in line:  # the duel before this one is established
-            break
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    time.sleep(1)
-    assert not (path.parent / "train.overdrive.toml").exists()
-    second = overdrive("tune", "--contract", "exact", "--budget", "150s", path.name, cwd=path.parent)
-    assert second.returncode == 0, second.stderr
-    assert "Going on from a tune" in second.stdout
-    assert second.stdout.count("known from a tune that was broken off") >= 2
 
 
 def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> None:
@@ -183,6 +149,23 @@ def test_a_budget_that_is_no_duration_is_refused(budget: str, script: Write, ove
     path = script("print('must not start')\n")
     done = overdrive("tune", "--budget", budget, path.name, cwd=path.parent)
     assert done.returncode == 2 and "must not start" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--techniques", "sample_cash", "is no technique"),
+        ("--objective", "beauty", "none of time, memory"),
+        ("--objective", "time-under-memory=much", "is not a size"),
+        ("--objective", "time-under-memory=", "none of time, memory"),
+    ],
+)
+def test_a_wish_that_means_nothing_is_refused(
+    option: str, value: str, says: str, script: Write, overdrive: Run
+) -> None:
+    path = script("print('must not start')\n")
+    done = overdrive("tune", option, value, path.name, cwd=path.parent)
+    assert done.returncode == 2 and says in done.stderr and "must not start" not in done.stdout
 
 
 def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, overdrive: Run) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,36 +80,6 @@ def test_a_program_that_differs_from_itself_is_told_so(project: Project, overdri
     told = " ".join(done.stdout.split())
     assert done.returncode == 1
     assert "not available here" in told and "other inputs in step 1" in told
-
-
-def test_a_verification_that_was_stopped_goes_on(project: Project, overdrive: Run) -> None:
-    folder = project("autocast", "pass")
-    words = ("verify", "plan.toml", "--metric", "Accuracy", "train.py")
-    child = subprocess.Popen(
-        [sys.executable, "-m", "overdrive", *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    state = folder.parent / "state" / "overdrive"
-    for _ in range(600):
-        time.sleep(0.1)
-        if any(b"seed 2" in path.read_bytes() for path in state.glob("ledger*") if path.is_file()):
-            break
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
-    assert child.returncode == 130 and "goes on from there" in errors
-    done = overdrive(*words, cwd=folder)
-    told = " ".join(done.stdout.split())
-    assert "Runs of an earlier verification are taken as they are" in told
-    assert "Accuracy differs by" in told and "10 and 10 runs" in told
-
-
-def test_a_metric_that_never_appears(project: Project, overdrive: Run) -> None:
-    folder = project("autocast", "pass")
-    done = overdrive("verify", "plan.toml", "--metric", "Recall", "train.py", cwd=folder)
-    assert done.returncode == 1 and "never printed a number after 'Recall'" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """The program of examples/cifar_cnn.py as somebody who knows PyTorch's performance guide writes it by hand:
-worker processes kept between epochs, channels_last, bf16 autocast, no waiting for the loss at every step."""
+worker processes kept between epochs, channels_last, bf16 autocast, no waiting for the loss at every step; on a GPU
+also pinned memory and torch.compile (which makes this network slower on a CPU)."""
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -34,7 +36,7 @@ def main():
         train_set,
         batch_size=args.batch_size,
         shuffle=True,
-        num_workers=2,
+        num_workers=min(8, len(os.sched_getaffinity(0))),
         persistent_workers=True,
         pin_memory=cuda,
     )
@@ -43,6 +45,8 @@ def main():
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
+    if cuda:
+        model.compile()
     start = time.perf_counter()
     model.train()
     for epoch in range(args.epochs):

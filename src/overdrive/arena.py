@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 from overdrive.resume import Memory
-from overdrive.trials.duel import Duel, Rules, fight
+from overdrive.trials.duel import Duel, Rules
+from overdrive.trials.fight import fight
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
 
 CONTROL = Rules(looks=(20,), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40), processes=1, most_processes=2)
+WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 
 
@@ -31,6 +33,7 @@ class Arena:
         self.house = house
         self.progress = progress
         self._memory = memory
+        self.apart = False  # the program fits into the memory once, and not twice
 
     def fight(self, old: Order, new: Order, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); one fought before is taken from the ledger."""
@@ -38,8 +41,17 @@ class Arena:
         known = self._memory.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")
+            self.apart |= known.apart and old == new
             return known
-        duel = fight(self.house, old, new, rules, deadline, self.progress.pair)
+        duel = fight(self.house, old, new, rules, deadline, self.progress.pair, self.apart)
+        if not duel.apart and _out_of_memory(duel):
+            self.progress.outcome("two at once do not fit into the memory: whole processes in turn")
+            duel = fight(self.house, old, new, rules, deadline, self.progress.pair, apart=True)
+            self.apart |= old == new and not _out_of_memory(duel)
         if time.monotonic() < deadline:  # a duel that ran out of time is fought again
             self._memory.remember_duel(key, duel)
         return duel
+
+
+def _out_of_memory(duel: Duel) -> bool:
+    return any(ending is not None and ending.kind == "oom" for ending in (duel.old_ending, duel.ending))

@@ -15,6 +15,7 @@ import click
 
 from overdrive.contract import Contract
 from overdrive.metric import Metric, MetricError
+from overdrive.objective import Objective, ObjectiveError, bytes_in
 from overdrive.program import Program, ProgramError
 from overdrive.version import __version__
 
@@ -84,6 +85,45 @@ class MetricName(click.ParamType):  # type: ignore[type-arg]
             return value if isinstance(value, Metric) else Metric(str(value))
         except MetricError as error:
             self.fail(str(error), param, context)
+
+
+class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
+    name = "objective"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Objective:
+        try:
+            return value if isinstance(value, Objective) else Objective.parse(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
+class Names(click.ParamType):  # type: ignore[type-arg]
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        from overdrive.techniques.catalogue import catalogue
+
+        names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
+        for unknown in sorted(names - catalogue().keys()):
+            self.fail(f"{unknown!r} is no technique; `overdrive techniques` lists them", param, context)
+        return names
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            size = bytes_in(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+        if size < 4096:
+            self.fail("a shard must hold 4 kB at least", param, context)
+        return size
 
 
 _METRIC = (
@@ -169,6 +209,21 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
 @click.option("--metric", type=MetricName(), help=_METRIC)
+@click.option(
+    "--objective",
+    type=ObjectiveName(),
+    default="time",
+    show_default=True,
+    help="What to save: time, memory, or time with no more memory at the peak than SIZE (time-under-memory=8GB).",
+)
+@click.option(
+    "--techniques",
+    "only",
+    type=Names(),
+    default="",
+    metavar="NAME,...",
+    help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def tune(
     contract: str,
@@ -176,6 +231,8 @@ def tune(
     output: Path | None,
     json_path: Path | None,
     metric: Metric | None,
+    objective: Objective,
+    only: frozenset[str],
     words: tuple[str, ...],
 ) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
@@ -188,7 +245,7 @@ def tune(
     with faults_as_sentences():
         try:
             code = tune_command.tune(
-                program, Contract(contract), budget, output or program.plan_path(), json_path, metric
+                program, Contract(contract), budget, output or program.plan_path(), json_path, metric, objective, only
             )
         except tune_command.CannotTune as error:
             fail(str(error))
@@ -229,6 +286,101 @@ def verify(
         except PlanError as error:
             fail(str(error))
         except verify_command.CannotVerify as error:
+            fail(str(error), 1)
+    sys.exit(code)
+
+
+@program_command(cli)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder for the shards and the plan.")
+@click.option("--shard-size", type=Size(), default="64MB", show_default=True, help="Of one shard, at most.")
+@click.option(
+    "--samples",
+    type=click.Choice(["encoded", "decoded"]),
+    default="encoded",
+    show_default=True,
+    help="The files as they are, or the finished samples.",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def pack(output: Path | None, shard_size: int, samples: str, words: tuple[str, ...]) -> None:
+    """Write the small files that the program's data sets read into a few large shards, with a plan.
+
+    For parallel and network file systems, where opening a file is what takes the time. The shards are plain
+    tar archives, by default in SCRIPT.packed beside the script; a pack that was broken off goes on where it
+    was. The files themselves stay as they are, and must stay: the program looks for them where they are.
+
+    With --samples decoded, what the data sets make of them is written instead, where that is always the same:
+    the table of technique sample_cache, for runs that are to start with all samples decoded.
+    """
+    program = parse_program(words)
+    from overdrive import pack_command, pack_samples
+
+    with faults_as_sentences():
+        try:
+            folder = output or pack_command.default_folder(program)
+            if samples == "decoded":
+                code = pack_samples.write_samples(program, folder)
+            else:
+                code = pack_command.write_pack(program, folder, shard_size)
+        except pack_command.CannotPack as error:
+            fail(str(error), 1)
+    sys.exit(code)
+
+
+@program_command(cli)
+@click.option("--quick", is_flag=True, help="Measure more coarsely, in some 15 seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print all that was found as one JSON object.")
+@click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT [ARGS]...]")
+def doctor(quick: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
+    """What this machine is and can do, measured, and what is set up wrong on it.
+
+    Nothing is changed: each finding says what it costs and which command mends it. The exit code is 1 where
+    something is wrong, and 0 where nothing is, whatever could be better.
+
+    With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
+    how long a step would take on GPUs that are not here.
+    """
+    if wanted:
+        program = parse_program(words)
+        from overdrive import requirements_command
+        from overdrive.requirements.counting import CannotCount
+
+        with faults_as_sentences():
+            try:
+                code = requirements_command.wanted(program, quick, as_json)
+            except CannotCount as error:
+                fail(str(error), 1)
+        sys.exit(code)
+    if words:
+        fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
+    from overdrive import doctor_command
+
+    with faults_as_sentences():
+        code = doctor_command.doctor(quick, as_json)
+    sys.exit(code)
+
+
+@program_command(cli)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the profile as JSON.")
+@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could mend, with file and line.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def profile(
+    output: Path | None, trace: Path | None, json_path: Path | None, advise: bool, words: tuple[str, ...]
+) -> None:
+    """Where the time of a training step goes, and how far each part is from what this machine can do.
+
+    The script runs as it is, in copies that leave no trace; it and its files are never touched.
+    """
+    program = parse_program(words)
+    from overdrive import profile_command
+
+    with faults_as_sentences():
+        try:
+            place = output or profile_command.default_output(program)
+            code = profile_command.profile(program, place, trace, json_path, advise)
+        except profile_command.CannotProfile as error:
             fail(str(error), 1)
     sys.exit(code)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+# What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
+ITEM_PARTS = ("read", "decode", "transform", "collate", "copy")
+_LEAST_DATA = 0.02  # share of a step that the program must wait for data
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,20 @@ class LoaderFacts:
     map_style: bool
     length: int | None  # samples; None where the data set does not say
     seconds_per_batch: float  # mean time the program waited for a batch
+    prefetch: int = 0  # batches that each worker makes ahead
+    batch_bytes: int = 0  # of the largest batch seen, in the main memory; 0 where not known
+    own_fetch: bool = True  # batches come straight from the data set, not from what a technique keeps
+    # One item by one process: the parts (see ITEM_PARTS; empty where they could not be told apart), and
+    # "wait", which is what the program itself waited for an item and no part of their sum.
+    seconds_per_item: Mapping[str, float] = field(default_factory=dict)
+    not_split: str = ""  # why the parts could not be told apart
+    draws: bool | None = None  # whether fetching an item draws random numbers; None where that was not seen
+
+    @property
+    def seconds_to_make(self) -> float | None:
+        """What one process takes to make one batch; None where it is not known."""
+        made = [self.seconds_per_item[part] for part in ITEM_PARTS[:-1] if part in self.seconds_per_item]
+        return sum(made) * self.batch_size if made and self.batch_size else None
 
 
 @dataclass(frozen=True)
@@ -23,28 +41,62 @@ class Facts:
     """A program on a machine, as its own steps showed it. Times in seconds, sizes in bytes."""
 
     framework: str = "torch"
+    backend: str = ""  # of Keras: "tensorflow", "torch" or "jax"
     device: str = "cpu"  # where the parameters live: "cpu" or "cuda"
     cores: int = 1  # cores this process may use
     threads: int = 1  # threads the framework uses
     step_seconds: float = 0.0
-    # share of the step's time by part: "data", "forward", "backward", "optimizer", "other"; sums to 1
+    # share of the step's time by part: "data", "forward", "backward", "optimizer", "other"; sums to 1. Where a step
+    # runs in a graph and is not taken apart, it is all in "step".
     shares: Mapping[str, float] = field(default_factory=dict)
     samples_per_step: float = 0.0
+    noise_scale: float = 0.0  # of the gradient, in samples (see trials.torch.noise_scale); 0: not known
     loaders: tuple[LoaderFacts, ...] = ()
     optimizers: tuple[str, ...] = ()  # class names
     parameters: int = 0  # count of trained scalars
     parameter_dtypes: tuple[str, ...] = ()
     convolutions: int = 0  # modules with 2-d or 3-d convolution weights among the trained models
+    repeated_blocks: int = 0  # modules of one class in one list, the layers of a transformer, say
+    linears_by_16: int = 0  # plain Linear layers with both sides divisible by 16 among the trained models
+    largest_kernel: int = 0  # elements of the largest kernel among 1-d and 2-d convolutions with stride 1
+    inference_calls: bool = True  # whether a model in evaluation mode was called without gradients; unsure is True
     modules: bool = True  # False where parameters belong to no nn.Module
     own_autocast: bool = False
     own_compile: bool = False
+    fits: bool = False  # Keras: the program calls fit()
+    steps_per_call: int = 1  # Keras: `steps_per_execution` as the program sets it
+    scripted: bool = False  # a TorchScript module is among the trained models
     memory_available: int = 0
     bf16_fast: bool = False  # the device multiplies bf16 in hardware
     gpu_name: str = ""
+    compute_capability: float = 0.0  # of the GPU, 9.0 for Hopper; 0 without one
+    torch_gpus: int | None = None  # GPUs that the framework can use; None where it was built without any
+    scalar_reads: float = 0.0  # numbers a step that the program reads back from the GPU, in the steps watched
+    shared_memory: int | None = None  # free bytes in /dev/shm; None where there is none
 
     def share(self, *parts: str) -> float:
         """The share of a step spent in these parts together."""
-        return sum(self.shares.get(part, 0.0) for part in parts)
+        whole = self.shares.get("step", 0.0) if parts and parts != ("other",) else 0.0  # not taken apart: any of it
+        return whole + sum(self.shares.get(part, 0.0) for part in parts)
+
+    def no_samples_to_gain_by(self) -> str | None:
+        """Why nothing can be gained by making map-style samples in less time; None where something may be."""
+        if not any(loader.map_style for loader in self.loaders):
+            return "the program has no map-style DataLoader"
+        if self.share("data") < _LEAST_DATA:
+            return f"waiting for data is {self.share('data'):.0%} of a step"
+        return None
+
+    def items_draw(self) -> bool | None:
+        """Whether the items of the map-style loaders draw random numbers; None where some do, or one was not seen."""
+        seen = {loader.draws for loader in self.loaders if loader.map_style}
+        return seen.pop() if len(seen) == 1 else None
+
+    def with_costs_of(self, other: Facts) -> Facts:
+        """These facts, with the costs of an item from others of the same program, for loaders that lack them."""
+        if len(self.loaders) != len(other.loaders):
+            return self
+        return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,3 +108,12 @@ class Facts:
         for name in ("optimizers", "parameter_dtypes"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)
+
+
+def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:
+    if mine.draws is None:  # whoever serves the items now: the data set is the same
+        mine = replace(mine, draws=others.draws)
+    known = any(part in mine.seconds_per_item for part in ITEM_PARTS)
+    if known or not mine.own_fetch or not others.own_fetch:
+        return mine
+    return replace(mine, seconds_per_item={**others.seconds_per_item, **mine.seconds_per_item})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.facts import Facts
+from overdrive.objective import TIME, Objective, saves
 from overdrive.program import Program
 from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
@@ -24,6 +26,7 @@ class Rejected:
     settings: Settings
     reason: str
     duel: Duel | None = None
+    check: Check | None = None  # where it came to one
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Adopted:
     settings: Settings
     duel: Duel
     check: Check
+    for_memory: bool = False  # adopted for the memory it saves
+    needed: bool = False  # the program does not run without it: its duel is only the attempt
 
 
 @dataclass
@@ -40,13 +45,17 @@ class Findings:
 
     program: Program
     contract: Contract
+    objective: Objective = TIME
+    only: frozenset[str] = frozenset()  # the techniques that alone may be tried; empty: all
     control: Duel | None = None
     confirmation: Duel | None = None
+    confirmed: bool = False  # it came to as many process pairs as a claim takes
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    errors: dict[str, float] = field(default_factory=dict)  # against fp64, by `Order.name()`: see `formats`
     seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
     deterministic: bool = True
     notes: list[str] = field(default_factory=list)
@@ -58,27 +67,69 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict:
-        """FASTER only where a confirmed plan is both faster and the same."""
-        if self.confirmation is None or self.proof is None:
+        """FASTER and SMALLER only where a plan was confirmed to be so, and to be the same program."""
+        if self.needed():
+            return Verdict.FITS
+        confirmed = self.confirmation
+        if confirmed is None or self.proof is None or not self.confirmed:
             return Verdict.INCONCLUSIVE
-        if self.confirmation.verdict is Verdict.FASTER and self.proof.level is None:
+        proved = self.proof.level is not None
+        before, after = confirmed.old_side.peak_memory, confirmed.new_side.peak_memory
+        if self.objective.aim == "memory" or not self.objective.allows(before):
+            smaller = saves(before, after, self.memory_spread()) and self.objective.allows(after)
+            return Verdict.SMALLER if smaller and proved else Verdict.INCONCLUSIVE
+        if confirmed.verdict is Verdict.FASTER and not (proved and self.objective.allows(after)):
             return Verdict.INCONCLUSIVE
-        return self.confirmation.verdict
+        return confirmed.verdict
 
     @property
     def chosen(self) -> list[Adopted]:
-        """The techniques of the plan: none, unless the whole was confirmed."""
-        return self.adopted if self.verdict is Verdict.FASTER else []
+        """The techniques of the plan: none, unless the whole was confirmed, but those it cannot run without."""
+        if self.verdict is Verdict.FITS and not self._faster_than_needed():
+            return self.needed()
+        return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
+
+    def needed(self) -> list[Adopted]:
+        """The techniques without which the program runs out of memory."""
+        return [each for each in self.adopted if each.needed]
+
+    def reference(self) -> Order:
+        """What everything is compared with: the untouched program, with what it needs to run at all."""
+        return Order(self.program, tuple((each.name, each.settings) for each in self.needed()))
+
+    def peak(self) -> int:
+        """Bytes at the peak of the best so far; 0 where not known."""
+        if self.adopted:
+            return self.adopted[-1].duel.new_side.peak_memory
+        return self.control.old_side.peak_memory if self.control else 0
+
+    def gain(self) -> float:
+        """The speedups of what is adopted so far, multiplied."""
+        return math.prod(each.duel.interval.estimate for each in self.adopted if each.duel.interval)
+
+    def memory_spread(self) -> int:
+        """By how much the peaks of the program differ from those of itself."""
+        return abs(self.control.old_side.peak_memory - self.control.new_side.peak_memory) if self.control else 0
+
+    def _faster_than_needed(self) -> bool:
+        confirmed = self.confirmation
+        return (
+            confirmed is not None
+            and self.confirmed
+            and confirmed.verdict is Verdict.FASTER
+            and self.proof is not None
+            and self.proof.level is not None
+        )
 
     def best(self) -> tuple[Chosen, ...]:
         """What is adopted so far."""
         return tuple((each.name, each.settings) for each in self.adopted)
 
     def quick_plain(self) -> Order:
-        """The program under the techniques that were proved exact: the same runs, sooner done."""
+        """What everything is compared with, under the techniques proved exact: the same runs, sooner done."""
         first: list[Chosen] = []
         for each in self.adopted:
-            if each.check.level is not Contract.EXACT:
+            if each.check.level is not Contract.EXACT and not each.needed:
                 break  # those adopted later were compared with a plan that was not exact
             first.append((each.name, each.settings))
         return Order(self.program, tuple(first))
@@ -97,7 +148,12 @@ def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
     named = {each.name for each in found.adopted} | {each.name for each in [*found.rejected, *found.dropped]}
     rest = []
     for name, technique in catalogue().items():
-        if name not in named and technique.contract is not Contract.OPEN:
-            reason = technique.applies(facts) if facts else None
-            rest.append(Rejected(name, {}, reason or "not tried"))
+        if name in named or technique.contract is Contract.OPEN or (found.only and name not in found.only):
+            continue
+        if facts and facts.framework not in technique.frameworks:
+            continue  # no part of this program's catalogue
+        reason = technique.applies(facts) if facts else None
+        if reason is None and found.objective.aim not in technique.aims:
+            reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
+        rest.append(Rejected(name, {}, reason or "not tried"))
     return rest

@@ -16,13 +16,21 @@ from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.evidence import rounding
-from overdrive.evidence.equivalence import Check, compared, first_difference, judged_exact, screened, step_losses
-from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.equivalence import (
+    Check,
+    compared,
+    first_broken,
+    first_difference,
+    judged_exact,
+    screened,
+    step_losses,
+)
+from overdrive.evidence.statistical import OTHER_SEEDS, Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
 from overdrive.metric import Metric
 from overdrive.resume import Memory
-from overdrive.teaching import Teaching
+from overdrive.teaching import STATES, Teaching
 from overdrive.trials.bench import Bench
 from overdrive.trials.order import Ending, Order, Trace
 
@@ -34,7 +42,6 @@ _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze ch
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
 _LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
-_OTHER_SEEDS = 1000  # the candidate's seeds are the original's and this: other seeds
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
 _AT_ONCE = 4
@@ -90,7 +97,7 @@ class Prover:
         self._stage("proof: every step hashed")
         one, other = self._diary(old, "bits"), self._diary(new, "bits")
         if isinstance(one, Ending) or isinstance(other, Ending):
-            return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
+            return _broke_off(one, other)
         return judged_exact(one, other)
 
     # -- rounding -------------------------------------------------------------------------------
@@ -104,15 +111,38 @@ class Prover:
             return Check(None, refusal)
         one, other = teaching.pupil(old), teaching.pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
-            return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
+            return _broke_off(one, other)
+        within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
+        if within and len(within.intersection(one.lesson["states"], other.lesson["states"])) < STATES:
+            steps = min(self.steps, _MOST_STEPS)
+            self._bench.forget("pupil")  # of another teacher
+            teaching = Teaching(self._bench, plain, steps, within)
+            refusal = teaching.begin()
+            if refusal:
+                return Check(None, refusal)
+            one, other = teaching.pupil(old), teaching.pupil(new)
+            self._bench.forget("pupil")
+            if isinstance(one, Ending) or isinstance(other, Ending):
+                return _broke_off(one, other)
         told = compared(one, other, Contract.ROUNDING, self._nudged(plain))
-        wrong = next((each for each in told if not each.same), None)
+        wrong = first_broken(told)
         if wrong:
             return Check(None, wrong.told, invariants=told)
         careful = teaching.careful
-        result = rounding.judge(rounding.rows_of(one.lesson), rounding.rows_of(other.lesson), careful=bool(careful))
+        # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
+        skipped = {step for trace in (one, other) for step in trace.lesson.get("out_of_reach", ())}
+        mine, its = ([row for row in rounding.rows_of(each.lesson) if row.step not in skipped] for each in (one, other))
+        result = rounding.judge(mine, its, careful=bool(careful))
         evidence = {"rounding": {**result.evidence, "flag": careful or None}}
         return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
+
+    def error_against_fp64(self, plain: Order, order: Order) -> float | None:
+        """Of a gradient, as a share of its size, in teacher-forced steps; None where there is no fp64 reference."""
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        if teaching.begin() or teaching.careful:
+            return None
+        trace = teaching.pupil(order)
+        return None if isinstance(trace, Ending) else rounding.relative_error(rounding.rows_of(trace.lesson))
 
     # -- statistical ----------------------------------------------------------------------------
 
@@ -121,26 +151,25 @@ class Prover:
         told = self._same_inputs(old, new)
         if isinstance(told, Check):
             return told
-        looks = _LOOKS
-        original = self._arm(old, range(1, looks[0] + 1), deadline)
-        if len(original) < looks[0]:
-            return Check(None, f"the budget allowed {len(original)} of {looks[0]} seeds: not established")
+        fewest = _LOOKS[0]
+        original = self._arm(old, range(1, fewest + 1), deadline)
+        if len(original) < fewest:
+            return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
         if sum(run.converged for run in original) < 2:
             return Check(None, self.metric.missing())
-        registration = self._register(old, new, original, looks, tolerance)
+        registration = self._register(old, new, original, tolerance)
         candidate: list[Run] = []
         outcome: Outcome | None = None
-        for look in looks:
-            seeds = range(1, look + 1)
-            original = self._arm(old, seeds, deadline)
-            candidate = self._arm(new, [seed + _OTHER_SEEDS for seed in seeds], deadline)
+        for look in registration.looks:
+            original = self._arm(old, registration.seeds[:look], deadline)
+            candidate = self._arm(new, registration.candidate_seeds[:look], deadline)
             if len(candidate) < look or len(original) < look:
                 break
             outcome = judge(registration, original, candidate)
             if outcome.equivalent is not None:
                 break
         if outcome is None:
-            return Check(None, f"the budget allowed {len(candidate)} of {looks[0]} seeds: not established")
+            return Check(None, f"the budget allowed {len(candidate)} of {fewest} seeds: not established")
         evidence = {
             **outcome.to_dict(),
             **registration.to_dict(),
@@ -174,6 +203,10 @@ class Prover:
         rounds = -(-2 * _LOOKS[0] // self._at_once())
         return rounds * (self.run_seconds or 3.0 * self._bench.seconds)
 
+    def trial_seconds(self) -> float:
+        """Of the longest trial under the program's own seed so far."""
+        return self._bench.seconds
+
     def seed_curves(self) -> list[list[float]]:
         """Losses of the original under other seeds, as far as they were run."""
         return [list(run.losses) for run in self._originals.values() if run.losses]
@@ -182,14 +215,12 @@ class Prover:
         self._stage("proof: same samples, steps and learning rates")
         one, other = self._diary(old, "inputs"), self._diary(new, "inputs")
         if isinstance(one, Ending) or isinstance(other, Ending):
-            return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
+            return _broke_off(one, other)
         told = compared(one, other, Contract.STATISTICAL, self._nudged(old))
-        wrong = next((each for each in told if not each.same), None)
+        wrong = first_broken(told)
         return Check(None, wrong.told, invariants=told) if wrong else told
 
-    def _register(
-        self, old: Order, new: Order, original: list[Run], looks: tuple[int, ...], tolerance: float | None
-    ) -> Registration:
+    def _register(self, old: Order, new: Order, original: list[Run], tolerance: float | None) -> Registration:
         """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
         name = f"{old.name()} | {new.name()} | {self.metric.name} | {self._run_steps} | {tolerance}"
         known = self._memory.registration(name)
@@ -201,8 +232,8 @@ class Prover:
             metric=self.metric.name,
             horizon=0 if whole else self._run_steps,
             whole=whole,
-            seeds=tuple(range(1, looks[-1] + 1)),
-            looks=looks,
+            seeds=tuple(range(1, _LOOKS[-1] + 1)),
+            looks=_LOOKS,
             margin=margin,
             margin_rule=rule,
         )
@@ -227,7 +258,7 @@ class Prover:
 
         with ThreadPoolExecutor(at_once) as pool:
             runs = [run for run in pool.map(one, seeds) if run is not None]
-        self._originals.update((run.seed, run) for run in runs if run.seed < _OTHER_SEEDS)
+        self._originals.update((run.seed, run) for run in runs if run.seed < OTHER_SEEDS)
         return runs
 
     def _at_once(self) -> int:
@@ -259,6 +290,15 @@ class Prover:
         """Shows what the model is given that it has not made itself."""
         trace = self._diary(order, "nudged")
         return None if isinstance(trace, Ending) else trace
+
+
+def _call_starts(trace: Trace) -> frozenset[int]:
+    """The steps that a state can be loaded before: all, or those that a call begins with."""
+    return frozenset(step + 1 for step in trace.rests or range(1, trace.steps + 1))
+
+
+def _broke_off(one: Trace | Ending, other: Trace | Ending) -> Check:
+    return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
 
 
 def _finite(value: float) -> float | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from typing import Any
 
 from overdrive.clock import Clock
+from overdrive.seams import frameworks
+from overdrive.seams.frameworks import Scribe
 from overdrive.seams.hub import Seams
-
-# A program that makes a new optimizer every episode must not keep all its models in memory.
-_MOST_OPTIMIZERS = 8
 
 
 class Recorder:
@@ -21,56 +19,67 @@ class Recorder:
 
     def __init__(self, losses: bool = False) -> None:
         self.clock = Clock()
-        self.samples = 0
-        self.rates: list[float] = []  # learning rate of the stepping optimizer's first group, by step
-        self.optimizers: list[Any] = []  # kept alive (a script's are gone when its main() returns)
         self.first_step_at: float | None = None  # time.perf_counter() when the first step was done
         self.last_step_at = 0.0
         self.first_step_samples = 0
+        self.framework = ""  # whose optimizer steps; before the first step, that which arrived first
+        self._first_steps = 0  # that were made at once with the first: a call may make many
         self._with_losses = losses
-        self._losses: list[list[Any]] = []
-        self._current: list[Any] = []
-        self._pending_samples = 0
+        self._scribes: dict[str, Scribe] = {}
 
     def __call__(self, seams: Seams) -> None:
+        def arrived() -> None:
+            name = seams.frameworks[-1]
+            self._scribes[name] = frameworks.seams_of(name).make_scribe(seams, self._with_losses)
+            self.framework = self.framework or name
+
+        seams.framework_arrived.subscribe(arrived)
         seams.step_ends.subscribe(self._stepped)
-        seams.batch_fetched.subscribe(self._fetched)
-        seams.loss_backward.subscribe(self._sent_backward)
-
-    def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._pending_samples = leading_size(batch)
-
-    def _sent_backward(self, loss: Any) -> Any:
-        # Only a batch that leads to a gradient is a training sample: evaluation does not count.
-        self.samples += self._pending_samples
-        self._pending_samples = 0
-        if self._with_losses:
-            self._current.append(loss.detach().clone())  # a clone: `loss /= 4` may follow
-        return loss
+        seams.between_steps.subscribe(self._rests)
 
     def _stepped(self, optimizer: Any) -> None:
-        if self._with_losses and all(known is not optimizer for known in self.optimizers):
-            self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]
-        if not self.clock.tick(optimizer):
+        ticked = self.clock.tick(optimizer)
+        for name, scribe in self._scribes.items():
+            if scribe.stepped(optimizer, ticked) and self.first_step_at is None:
+                self.framework = name
+
+    def _rests(self) -> None:
+        if not self.clock.steps:
             return
         self.last_step_at = time.perf_counter()
         if self.first_step_at is None:
             self.first_step_at = self.last_step_at
+            self._first_steps = self.clock.steps
             self.first_step_samples = self.samples
-        if self._with_losses:
-            self.rates.append(float(optimizer.param_groups[0]["lr"]))
-            self._losses.append(self._current)
-            self._current = []
+
+    @property
+    def scribe(self) -> Scribe | None:
+        return self._scribes.get(self.framework)
+
+    @property
+    def samples(self) -> int:
+        """Trained on so far: only a batch that leads to a gradient counts."""
+        return self.scribe.samples if self.scribe else 0
+
+    @property
+    def rates(self) -> list[float]:
+        """Learning rate of the stepping optimizer's first group, by training step."""
+        return self.scribe.rates if self.scribe else []
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """Kept alive (a script's are gone when its main() returns)."""
+        return self.scribe.optimizers if self.scribe else []
 
     def losses(self) -> list[list[float]]:
         """The losses sent backward, by training step; reading them waits for the device."""
-        return [[float(loss.double().mean()) for loss in step] for step in self._losses]
+        return self.scribe.losses() if self.scribe else []
 
     def seconds_per_step(self) -> float | None:
         """Mean over all steps after the first, evaluation between them included."""
-        if self.first_step_at is None or self.clock.steps < 2:
+        if self.first_step_at is None or self.clock.steps <= self._first_steps:
             return None
-        return (self.last_step_at - self.first_step_at) / (self.clock.steps - 1)
+        return (self.last_step_at - self.first_step_at) / (self.clock.steps - self._first_steps)
 
     def samples_per_second(self) -> float | None:
         if self.first_step_at is None or self.samples == self.first_step_samples:
@@ -79,54 +88,15 @@ class Recorder:
 
     def parameters_hash(self) -> str | None:
         """sha256 of all parameters of all optimizers that stepped, in their order; None before any step."""
-        if not self.optimizers:
-            return None
-        digest = hashlib.sha256()
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    update(digest, parameter)
-        return digest.hexdigest()
+        return self.scribe.parameters_hash() if self.scribe else None
 
     def trained(self) -> str:
         """How much is trained, as text: optimizers that stepped, their tensors and scalars with a gradient."""
-        counts = [
-            [parameter.numel() for group in optimizer.param_groups for parameter in group["params"]]
-            for optimizer in self.optimizers
-        ]
-        return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
+        return self.scribe.trained() if self.scribe else ""
 
     def state_hash(self) -> str:
         """sha256 of parameters, optimizer states and random states: equal only where the runs are equal."""
-        import random
-
-        import torch
-
-        digest = hashlib.sha256((self.parameters_hash() or "").encode())
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    state = optimizer.state.get(parameter, {})
-                    for key in sorted(state, key=str):
-                        update(digest, state[key])
-        update(digest, torch.get_rng_state())
-        digest.update(repr(random.getstate()).encode())
-        return digest.hexdigest()
-
-
-def update(digest: Any, value: Any) -> None:
-    """Add a tensor's bytes in logical order, whatever its memory format, or a plain value's text."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            update(digest, each)
-    else:
-        digest.update(repr(value).encode())
+        return self.scribe.state_hash() if self.scribe else ""
 
 
 def leading_size(batch: Any) -> int:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from overdrive.contract import Contract
-from overdrive.evidence.equivalence import proof_data, step_losses
+from overdrive.devices import devices_of
+from overdrive.evidence.equivalence import OPEN, proof_data, step_losses
 from overdrive.evidence.speed import break_even_steps
 from overdrive.facts import Facts
 from overdrive.findings import Adopted, Findings, Rejected, leftovers
+from overdrive.formats import precision_table
 from overdrive.interval import Interval
 from overdrive.machine.inventory import machine, versions
+from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.plan import Plan, PlannedTechnique
 from overdrive.plan import Rejected as PlanRejected
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, Side
 
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
+_CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
 
 
 def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
@@ -26,15 +31,19 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
     confirmation = found.confirmation
     control = found.control
     before = _before(found)
-    after = _side(confirmation.new_side, confirmation.new_facts) if confirmation and found.chosen else None
+    after = _after(found)
     return {
         "program": found.program.command(),
-        "contract": str(found.contract),
+        "contract": str(_contract(found)),
+        "objective": str(found.objective),
         "verdict": found.verdict.value,
-        "speedup": _interval(confirmation.interval) if confirmation else None,
+        "speedup": _speedup(found),
         "noise_floor": found.noise(),
         "baseline": before,
         "tuned": after,
+        "devices": devices_of(found),
+        "loaders": _loaders(control.old_facts if control else None),
+        "tuned_loaders": _loaders(confirmation.new_facts) if confirmation and found.chosen else [],
         "techniques": [
             {
                 "name": each.name,
@@ -47,8 +56,9 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             for each in found.chosen
         ],
         "rejected": [_rejected(each) for each in _all_rejected(found)],
+        "precision": precision_table(found, _all_rejected(found)),
         "check": found.proof.sentence if found.proof else None,
-        "proof": proof_data(found.proof) if found.proof else None,
+        "proof": proof_data(found.proof) if found.proof and found.proof is not OPEN else None,
         "attribution": {
             **found.attribution.to_dict(),
             "dropped": [{"name": each.name, "reason": each.reason} for each in found.dropped],
@@ -76,7 +86,13 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "plan": plan_path,
         "date": datetime.date.today().isoformat(),
         "isolation": found.isolation,
-        "notes": [*([found.refusal] if found.refusal else []), *_whole_run_note(before, after), *found.notes],
+        "notes": [
+            *([found.refusal] if found.refusal else []),
+            *_whole_run_note(before, after),
+            *_crowded(found),
+            *_noise_scale(found),
+            *found.notes,
+        ],
     }
 
 
@@ -84,13 +100,13 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
     confirmation = found.confirmation
     return Plan(
         program=found.program.name,
-        contract=found.contract,
+        contract=_contract(found),
         techniques=tuple(
             PlannedTechnique(each.name, dict(each.settings), _kept(each), each.duel.verdict.value, each.duel.interval)
             for each in found.chosen
         ),
         verdict=found.verdict.value,
-        speedup=confirmation.interval if confirmation else None,
+        speedup=None if found.needed() or confirmation is None else confirmation.interval,
         noise_floor=result["noise_floor"],
         baseline=_rates(result["baseline"]),
         tuned=_rates(result["tuned"]),
@@ -103,6 +119,11 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
     )
 
 
+def _contract(found: Findings) -> Contract:
+    """What was asked for; open where a technique was asked for by name that changes the training itself."""
+    return max((found.contract, *(each.check.level or found.contract for each in found.chosen)), key=lambda c: c.rank)
+
+
 def _kept(adopted: Adopted) -> Contract:
     """The level a plan may promise: what was seen here, but no stricter than the technique promises anywhere."""
     declared = catalogue()[adopted.name].contract
@@ -113,7 +134,37 @@ def _kept(adopted: Adopted) -> Contract:
 def whole_run(before: Mapping[str, Any], after: Mapping[str, Any], steps: int) -> float:
     """The speedup of a run of so many steps, start-up included; evaluation counts as far as blocks held it."""
     old, new = (side["setup_seconds"] + (steps - 1) * side["seconds_per_step"] for side in (before, after))
+    if (times := _times_the_batch(before, after)) > 1:
+        new = after["setup_seconds"] + (steps - 1) / times * after["seconds_per_step"]
     return float(old / new)
+
+
+def _times_the_batch(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
+    """How many times as many samples a step has: for as many samples it takes so many fewer steps."""
+    one, other = ((side["samples_per_s"] or 0) * side["seconds_per_step"] for side in (before, after))
+    return max(1, round(other / one)) if one else 1
+
+
+def _noise_scale(found: Findings) -> list[str]:
+    """What a larger batch can be worth, where one was tried."""
+    facts = found.control.old_facts if found.control else None
+    tried = {each.name for each in found.adopted} | {
+        each.name for each in [*found.rejected, *found.dropped] if each.duel
+    }
+    opened = any(name in catalogue() and catalogue()[name].contract is Contract.OPEN for name in tried)
+    if facts is None or not facts.noise_scale or not opened:
+        return []
+    # A rough figure: three looks at one small program, at different steps, gave 45, 68 and 342 samples.
+    told = (
+        f"roughly {float(f'{facts.noise_scale:.1g}'):,.0f} samples, from a few steps"
+        if math.isfinite(facts.noise_scale)
+        else "too large to be told from a few steps"
+    )
+    return [
+        f"The gradient's noise scale early in this training is {told} (a batch has {facts.samples_per_step:,.0f}). "
+        "Batches well below it need nearly as many samples as now for the same loss, and fewer steps; batches "
+        "above it need more samples. It grows during training. Speeds are in samples, whatever the batch."
+    ]
 
 
 def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[str]:
@@ -122,6 +173,37 @@ def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] |
     gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in (1_000, 10_000, 100_000))
     return [
         f"The speed-up is that of a training step. With start-up, a whole run gains by its length in steps: {gains}."
+    ]
+
+
+def _loaders(facts: Facts | None) -> list[dict[str, Any]]:
+    """Where an item's time goes, for each loader that the program iterated over."""
+    return [
+        {
+            "batch_size": each.batch_size,
+            "workers": each.workers,
+            "samples": each.length,
+            "batch_bytes": each.batch_bytes,
+            "seconds_per_item": dict(each.seconds_per_item),
+            "not_split": each.not_split,
+            "draws": each.draws,
+        }
+        for each in (facts.loaders if facts else ())
+    ]
+
+
+def _crowded(found: Findings) -> list[str]:
+    """A warning where the program's own workers come near the limit of the shared memory."""
+    facts = found.control.old_facts if found.control else None
+    if facts is None or facts.shared_memory is None:
+        return []
+    most = sum(needed(each.workers, each.prefetch, each.batch_bytes) for each in facts.loaders)
+    if most <= _CROWDED * facts.shared_memory:
+        return []
+    return [
+        f"The program's own workers may put {most / 1e6:,.0f} MB into {PLACE} at once, and "
+        f"{facts.shared_memory / 1e6:,.0f} MB were free there: when it is full, a worker ends with a bus error. "
+        "Fewer workers, a smaller prefetch_factor or a larger limit (docker: --shm-size) avoid that."
     ]
 
 
@@ -155,7 +237,25 @@ def _rejected(each: Rejected) -> dict[str, Any]:
     }
 
 
+def _speedup(found: Findings) -> dict[str, float] | None:
+    """Of the whole plan against the untouched program; none where that does not run."""
+    return _interval(found.confirmation.interval) if found.confirmation and not found.needed() else None
+
+
+def _after(found: Findings) -> dict[str, Any] | None:
+    duel, needed = found.confirmation, found.needed()
+    if duel and found.chosen and len(found.chosen) > len(needed):
+        return _side(duel.new_side, duel.new_facts)
+    if not needed:
+        return None
+    if found.control and found.control.pairs:
+        return _side(found.control.old_side, found.control.old_facts)
+    return _side(needed[-1].duel.new_side, None)
+
+
 def _before(found: Findings) -> dict[str, Any] | None:
+    if found.needed():
+        return None  # it did not run
     duel = found.confirmation if found.confirmation and found.confirmation.pairs else found.control
     if duel is None:
         return None
@@ -172,6 +272,7 @@ def _side(side: Side, facts: Facts | None) -> dict[str, Any] | None:
         "seconds_per_step": side.seconds_per_step,
         "shares": dict(facts.shares) if facts else {},
         "setup_seconds": side.setup_seconds,
+        "peak_memory": side.peak_memory or None,
     }
 
 
@@ -183,10 +284,14 @@ def _rates(side: Mapping[str, Any] | None) -> dict[str, float]:
 
 def _break_even(found: Findings) -> int | None:
     duel = found.confirmation
-    if duel is None or not found.chosen:
+    if duel is None or not found.chosen or found.needed():
         return None
     setup = found.seconds + max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
-    return break_even_steps(setup, duel.old_side.seconds_per_step, duel.new_side.seconds_per_step)
+    times = 1.0
+    if duel.old_side.samples and duel.new_side.samples:
+        larger = duel.new_side.samples / duel.new_side.steps / (duel.old_side.samples / duel.old_side.steps)
+        times = max(1, round(larger))  # as `_times_the_batch`: steps of before are what is counted
+    return break_even_steps(setup, duel.old_side.seconds_per_step, duel.new_side.seconds_per_step / times)
 
 
 def _duels(found: Findings) -> list[dict[str, Any]]:
@@ -204,6 +309,7 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
             "against": duel.old.name(),
             "verdict": duel.verdict.value,
             "speedup": _interval(duel.interval),
+            "peak_memory": [duel.old_side.peak_memory or None, duel.new_side.peak_memory or None],
             "pairs": [vars(pair) for pair in duel.pairs],
         }
         for name, duel in fought

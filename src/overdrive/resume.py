@@ -56,9 +56,13 @@ class Memory:
         self._registrations[name] = registration
         self._ledger.remember(self.key, "registration", name, registration)
 
+    def forget(self) -> None:
+        """What was found is not to be gone on from: the program could not be tuned, and may be mended meanwhile."""
+        self._ledger.forget(self.key)
+
     def finished(self, result: dict[str, Any]) -> None:
         """The tune is complete: keep its result on record, and let the next tune start afresh."""
-        self._ledger.forget(self.key)
+        self.forget()
         self._ledger.remember(self.key, "result", result.get("date", ""), result)
 
 
@@ -93,6 +97,7 @@ def restore_duel(data: dict[str, Any], old: Order, new: Order) -> Duel:
         ending=made(Ending, "ending"),
         old_ending=made(Ending, "old_ending"),
         total_steps=data.get("total_steps"),
+        apart=data.get("apart", False),
     )
 
 

@@ -81,7 +81,7 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     steps = recorder.clock.steps
     if not steps:
-        return "no training step of PyTorch was seen in this program"
+        return "no training step was seen in this program"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
     speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} steps/s" if pace else ""

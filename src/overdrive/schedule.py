@@ -27,10 +27,7 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        gain = 1.0
-        for adopted in self._found.adopted:
-            gain *= adopted.duel.interval.estimate if adopted.duel.interval else 1.0
-        blocks = CONFIRMATION.looks[0] * pair_seconds(control.old_side.seconds_per_step, gain)
+        blocks = CONFIRMATION.looks[0] * pair_seconds(control.old_side.seconds_per_step, self._found.gain())
         return self.deadline - CONFIRMATION.processes * (self._start_seconds() + _PROCESS_SECONDS + blocks)
 
     def proof_begins(self) -> float:
@@ -43,6 +40,10 @@ class Schedule:
     def time_for_another(self) -> bool:
         """Whether another candidate may be tried."""
         return time.monotonic() + max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) < self.selection_ends()
+
+    def time_for_errors(self) -> bool:
+        """Whether there is time left, when all is settled, for another trial that nobody times."""
+        return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline
 
     def field_seconds(self, configurations: int) -> float:
         """What it takes to measure so many configurations side by side."""

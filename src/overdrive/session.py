@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
+from overdrive.seams import frameworks
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings
 
 Chosen = tuple[str, Settings]  # a technique's name and its settings
@@ -27,8 +29,12 @@ class Session:
         self.seams = Seams(on_left_out)
         self._techniques = list(techniques)
         self._observers = observers
-        self._arrival = Arrival("torch", self._torch_arrived)
-        self._leave_seams: Callable[[], None] | None = None
+        self._arrivals = [
+            Arrival(module, partial(self._arrived, name, module))
+            for name, modules in frameworks.MODULES.items()
+            for module in modules
+        ]
+        self._leave_seams: list[Callable[[], None]] = []
 
     def __enter__(self) -> Session:
         chosen = dict(self._techniques)
@@ -36,6 +42,10 @@ class Session:
             if name not in chosen:
                 continue
             with self.seams.owned_by(name):
+                other = conflict(name, self.active[: self.active.index(name)])
+                if other:
+                    self.seams.leave_out(name, f"it cannot go with {other}, which the plan names first")
+                    continue
                 settings = {**technique.defaults(), **chosen[name]}
                 if not _environment_is_there(technique.environment(settings)):
                     self.seams.leave_out(
@@ -49,16 +59,17 @@ class Session:
         for observer in self._observers:
             with self.seams.owned_by(OBSERVER):
                 observer(self.seams)
-        self._arrival.watch()
+        for arrival in self._arrivals:
+            arrival.watch()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._arrival.stop()
-        if self._leave_seams:
-            self._leave_seams()
-            self._leave_seams = None
+        for arrival in self._arrivals:
+            arrival.stop()
+        while self._leave_seams:
+            self._leave_seams.pop()()
         self.seams.close()
 
     @property
@@ -66,15 +77,24 @@ class Session:
         """The techniques that are in force."""
         return [name for name, _ in self._techniques if name not in self.seams.left_out]
 
-    def _torch_arrived(self) -> None:
+    def _arrived(self, framework: str, module: str) -> None:
+        """`module` of `framework` has been imported; the last of its modules brings what the seams patch."""
         try:
-            from overdrive.seams import torch as torch_seams
+            if framework not in self.seams.frameworks:
+                self.seams.frameworks.append(framework)
+                self.seams.framework_arrived.publish(to=lambda owner: _is_for(owner, framework))
+            if module == frameworks.MODULES[framework][-1]:
+                self._leave_seams.append(frameworks.seams_of(framework).enter(self.seams))
+                self.seams.framework_ready.publish(to=lambda owner: _is_for(owner, framework))
+        except Exception as error:  # a version that these seams were not made for: run on without us
+            concerned = [name for name in self.active if _is_for(name, framework)]
+            for name in [*concerned, OBSERVER]:
+                self.seams.leave_out(name, f"this {frameworks.title(framework)} has other seams ({reason_of(error)})")
 
-            self.seams.framework_arrived.publish()
-            self._leave_seams = torch_seams.enter(self.seams)
-        except Exception as error:  # a torch that these seams were not made for: run on without us
-            for name in [*self.active, OBSERVER]:
-                self.seams.leave_out(name, f"this PyTorch has other seams ({reason_of(error)})")
+
+def _is_for(owner: str, framework: str) -> bool:
+    """Whether who subscribed is to hear of this framework: a technique only of those that it is made for."""
+    return owner not in catalogue() or framework in catalogue()[owner].frameworks
 
 
 def _environment_is_there(needed: Mapping[str, str]) -> bool:

@@ -7,7 +7,7 @@ import time
 from overdrive.arena import CONFIRMATION, Arena
 from overdrive.contract import Contract
 from overdrive.evidence.attribution import attribute, configurations, without_effect
-from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict
 from overdrive.findings import Findings, Rejected
 from overdrive.proof import Prover
@@ -25,18 +25,19 @@ class Settlement:
         self._arena = arena
         self._prover = prover
         self._schedule = schedule
-        self._plain = Order(found.program)
 
     def settle(self) -> None:
         self._attribute()
         self._prove()
-        if self._found.adopted:
+        if any(not each.needed for each in self._found.adopted):
             self._confirm()
 
     def _attribute(self) -> None:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
+            if self._arena.apart:
+                return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
             names = tuple(chosen)
             wanted = self._affordable_configurations(names)
@@ -55,7 +56,8 @@ class Settlement:
             if len(seconds[0]) < FIELD_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
             found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
-            idle = without_effect(found.attribution)
+            kept_for_memory = {each.name for each in found.adopted if each.for_memory or each.needed}
+            idle = [name for name in without_effect(found.attribution) if name not in kept_for_memory]
             if not idle:
                 return
             self._drop(idle[0], "no measurable effect in the whole plan, and a simpler plan wins the tie")
@@ -77,33 +79,37 @@ class Settlement:
                 return wanted
         return []
 
-    def _drop(self, name: str, reason: str) -> None:
-        """Take an adopted technique out of the plan again."""
+    def _drop(self, name: str, reason: str, proof: Check | None = None) -> None:
+        """Take an adopted technique out of the plan again. `proof`: of the plan with it, where that is the reason."""
         found = self._found
         out = next(each for each in found.adopted if each.name == name)
         found.adopted = [each for each in found.adopted if each is not out]
-        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel))
+        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
         found.attribution = None  # it told of another plan
         self._arena.progress.outcome(f"dropped {name}: {reason}")
 
     def _prove(self) -> None:
         """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
         found = self._found
-        while found.adopted:
+        plain = found.reference()
+        while any(not each.needed for each in found.adopted):
             level = found.loosest()
             best = Order(found.program, found.best())
             if level is Contract.EXACT:
-                proof = self._prover.exact(self._plain, best)
+                proof = self._prover.exact(plain, best)
             elif level is Contract.ROUNDING:
-                proof = self._prover.rounding(self._plain, self._plain, best)
+                proof = self._prover.rounding(plain, plain, best)
+            elif level is Contract.OPEN:
+                proof = OPEN
             else:
                 proof = self._prover.statistical(found.quick_plain(), best, self._schedule.confirmation_begins())
             found.proof = proof
             if proof.level is not None:
                 self._arena.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
                 return
-            last = [each for each in found.adopted if each.check.level is level][-1]
-            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}")
+            free = [each for each in found.adopted if not each.needed]
+            last = ([each for each in free if each.check.level is level] or free)[-1]
+            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
         found.proof = None  # nothing is left to prove
 
     def _confirm(self) -> None:
@@ -111,15 +117,16 @@ class Settlement:
         found = self._found
         self._arena.progress.stage("confirmation: the whole plan against the untouched program")
         best = Order(found.program, found.best())
-        duel = found.confirmation = self._arena.fight(self._plain, best, CONFIRMATION, self._schedule.deadline)
+        duel = found.confirmation = self._arena.fight(found.reference(), best, CONFIRMATION, self._schedule.deadline)
         processes = full_processes(duel)
-        if processes < CONFIRMATION.processes:
+        found.confirmed = processes >= CONFIRMATION.processes
+        if not found.confirmed:
             duel.verdict = Verdict.INCONCLUSIVE
             found.notes.append(
                 f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
                 "was used up: nothing is established. A larger --budget would."
             )
-        if duel.old_trace and duel.new_trace:
+        if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
             wrong = differing_invariant(duel.old_trace, duel.new_trace)
             bad = first_non_finite(duel.new_trace)
             if bad:

@@ -1,4 +1,4 @@
-"""Runs the trials of a teacher-forced comparison: one teacher, and any number of pupils (see `trials.lesson`)."""
+"""Runs the trials of a teacher-forced comparison: one teacher, and any number of pupils (see `trials.torch.lesson`)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from overdrive.evidence import rounding
 from overdrive.trials.bench import Bench
 from overdrive.trials.order import Ending, Order, Part, Trace
 
-_STATES = 16
+STATES = 16
 
 
 class Teaching:
     """The teacher of one program, and what its pupils came to. `careful`: why the reference is not in fp64, if so."""
 
-    def __init__(self, bench: Bench, plain: Order, steps: int) -> None:
+    def __init__(self, bench: Bench, plain: Order, steps: int, among: frozenset[int] = frozenset()) -> None:
+        """`among`: the steps that may be chosen, where a pupil makes many in a call; empty: all."""
         self.careful = ""
         self._bench = bench
         self._plain = plain
         self._steps = steps  # the chosen ones lie within so many
+        self._among = among
         self._folder: Path | None = None
         self._taught: Mapping[str, Any] = {}
 
@@ -42,14 +44,19 @@ class Teaching:
 
     def _teach_as(self, role: str) -> str | None:
         """Why this teacher is of no use, or None."""
-        chosen = lesson_steps(self._steps)
+        chosen = self._chosen(self._steps)
         trace = self._lecture(role, chosen)
-        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.lesson["states"]) < _STATES:
+        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.lesson["states"]) < STATES:
             self._forget_lesson()  # a short program: other steps
-            trace = self._lecture(role, lesson_steps(trace.steps))
+            trace = self._lecture(role, self._chosen(trace.steps))
         if isinstance(trace, Ending):
             return str(trace)
         self._taught = trace.lesson
+        if self._taught.get("needs"):  # its steps are made in fp64 by another run
+            reference = self._reference(role, tuple(self._taught["states"]))
+            if isinstance(reference, Ending):
+                return str(reference)
+            self._taught = reference.lesson
         if not self._taught["states"]:
             return "it saved no state"
         pupil = self.pupil(self._plain)
@@ -59,6 +66,18 @@ class Teaching:
 
     def _lecture(self, role: str, chosen: tuple[int, ...]) -> Trace | Ending:
         return self._bench.run(replace(self._plain, part=Part(role, str(self._folder), chosen)), chosen[-1])
+
+    def _chosen(self, last: int) -> tuple[int, ...]:
+        if not self._among:
+            return lesson_steps(last)
+        reached = sorted(step for step in self._among if step <= last) or [last]
+        every = -(-len(reached) // (2 * STATES))
+        return tuple(reached[::every])
+
+    def _reference(self, role: str, states: tuple[int, ...]) -> Trace | Ending:
+        careful = "" if role == "teacher" else "careful "
+        part = Part(f"{careful}{self._taught['needs']}", str(self._folder), states)
+        return self._bench.run(replace(self._plain, part=part), max(states, default=1))
 
     def _forget_lesson(self) -> None:
         assert self._folder is not None
@@ -75,11 +94,11 @@ class Teaching:
 
 def lesson_steps(last: int) -> tuple[int, ...]:
     """The first four steps, ever fewer until the last sixteen: those in a row, for what happens now and then."""
-    if last <= 2 * _STATES:
+    if last <= 2 * STATES:
         return tuple(range(1, last + 1))
-    first, spaced = 4, last - _STATES  # the last of those that are spaced
+    first, spaced = 4, last - STATES  # the last of those that are spaced
     chosen = list(range(1, first + 1))
-    for place in range(1, _STATES - first + 1):
-        wanted = round(first * (spaced / first) ** (place / (_STATES - first)))
+    for place in range(1, STATES - first + 1):
+        wanted = round(first * (spaced / first) ** (place / (STATES - first)))
         chosen.append(max(wanted, chosen[-1] + 1))
     return (*chosen, *range(spaced + 1, last + 1))

@@ -13,6 +13,7 @@ from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.ledger import Ledger, default_path
 from overdrive.metric import Metric
+from overdrive.objective import TIME, Objective
 from overdrive.plan_evidence import remember
 from overdrive.program import Program
 from overdrive.report.html import page
@@ -36,8 +37,12 @@ def tune(
     output: Path,
     json_path: Path | None,
     metric: Metric | None = None,
+    objective: Objective = TIME,
+    only: frozenset[str] = frozenset(),
 ) -> int:
-    """Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
+    """`only`: the techniques to try, if not all.
+
+    Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
     Raises:
         CannotTune: there is no place to write the plan.
@@ -51,7 +56,7 @@ def tune(
             ) from None
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
-    memory = Memory(ledger, program, contract)
+    memory = Memory(ledger, program, f"{contract}, {objective}")
     for notice in filter(None, (ledger.notice,)):
         console.print(notice, markup=False)
     if memory.resumes:
@@ -61,10 +66,11 @@ def tune(
         markup=False,
     )
     with House() as house, Live(console, budget) as live:
-        found = Search(program, contract, budget, house, memory, live, metric).run()
+        found = Search(program, contract, budget, house, memory, live, metric, objective, only).run()
         last_output = house.last_output
     result = result_of(found, str(output))
     if found.refusal:
+        memory.forget()
         if found.refusal_is_failure and last_output.strip():
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)

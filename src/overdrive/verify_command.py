@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
-from overdrive.evidence.equivalence import Check, proof_data
+from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
 from overdrive.facts import Facts
 from overdrive.ledger import Ledger, default_path
 from overdrive.metric import Metric
@@ -24,7 +23,7 @@ from overdrive.resume import Memory
 from overdrive.running import read_plan
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Order, TrialOver
+from overdrive.trials.order import Order, Trace, TrialOver
 
 _PROFILED_STEPS = 8
 
@@ -104,7 +103,7 @@ def _facts(house: House, plain: Order) -> Facts:
         trial.first_step()
         trial.run(_PROFILED_STEPS, profile=True)
         facts = trial.facts()
-        losses = trial.trace().losses
+        trace = trial.trace()
     except TrialOver as over:
         if over.ending.kind != "ended":
             if house.last_output.strip():
@@ -112,14 +111,11 @@ def _facts(house: House, plain: Order) -> Facts:
             raise CannotVerify(f"The program fails by itself ({over.ending}).") from None
         if not over.report.get("steps"):
             raise CannotVerify("The program made no training step that Overdrive could see.") from None
-        facts, losses = Facts(), ()
+        facts, trace = Facts(), Trace()
     finally:
         trial.stop()
-    for number, step in enumerate(losses, start=1):
-        if not all(map(math.isfinite, step)):
-            raise CannotVerify(
-                f"The program's own loss is not finite in step {number}; there is nothing to keep equal to."
-            )
+    if bad := first_non_finite(trace):
+        raise CannotVerify(f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to.")
     return facts
 
 

@@ -116,3 +116,69 @@ def test_a_reference_that_computed_something_else_is_not_used() -> None:
 def test_states_with_other_batches_do_not_count() -> None:
     rows = [{"step": step, "kind": "update", "tensor": "w", "error": 0.0, "size": 1.0, "count": 1} for step in (1, 2)]
     assert [row.step for row in rows_of({"rows": rows, "other_inputs": [2]})] == [1]
+
+
+def one_tensor(count: int, times: float, states: int = len(STEPS), unit: float = 6e-6) -> tuple[list[Row], list[Row]]:
+    """Two pupils whose every error is the same, but of one tensor, which in some states is `times` as far off.
+
+    Errors of 6e-6 are well above the units of the last place that anything may be off.
+    """
+    base = [replace(row, size=1.0, error=unit) for row in pupil(0)]
+    base = [replace(row, count=count) if row.tensor == "conv.weight" else row for row in base]
+    off = STEPS[:states]
+    mine = [
+        replace(row, error=times * unit) if row.step in off and row.key == ("gradient", "conv.weight") else row
+        for row in base
+    ]
+    return base, mine
+
+
+@pytest.mark.parametrize(("count", "within", "beyond"), [(4000, 1.9, 2.2), (400, 7.8, 8.4)])
+def test_a_tensor_may_be_so_many_times_as_far_off_and_no_more(count: int, within: float, beyond: float) -> None:
+    assert judge(*one_tensor(count, within)).holds
+    judged = judge(*one_tensor(count, beyond))
+    assert judged.holds is False and "conv.weight" in judged.sentence
+
+
+def test_an_original_in_sixteen_bits_allows_three_times() -> None:
+    assert judge(*one_tensor(4000, 2.8, unit=2e-3)).holds
+    assert judge(*one_tensor(4000, 3.3, unit=2e-3)).holds is False
+
+
+@pytest.mark.parametrize(("states", "holds"), [(4, True), (5, False)])
+def test_a_quarter_of_the_states_may_have_a_flip(states: int, holds: bool) -> None:
+    assert judge(*one_tensor(4000, 500.0, states)).holds is holds
+
+
+def test_a_few_units_of_the_last_place_are_nothing() -> None:
+    unit = 2.0**-24
+    base, mine = one_tensor(4000, 1.0, unit=unit * 0.01)
+    key = ("buffer", "bn.running_mean")  # which is not in the mean over all tensors
+
+    def off(units: float) -> bool | None:
+        return judge(base, [replace(row, error=units * unit) if row.key == key else row for row in mine]).holds
+
+    assert off(3.5)
+    assert off(4.5) is False
+
+
+def test_the_mean_over_all_tensors_may_be_a_quarter_worse() -> None:
+    def worse(times: float) -> bool | None:
+        base, mine = one_tensor(4000, 1.0)
+        return judge(base, [replace(row, error=times * (row.error or 0)) for row in mine]).holds
+
+    assert worse(1.2)
+    assert worse(1.3) is False
+
+
+def test_in_one_state_no_error_may_be_larger_than_a_flip() -> None:
+    assert judge(*one_tensor(4000, 1500.0, states=1)).holds  # 0.9 % of its size
+    assert judge(*one_tensor(4000, 1800.0, states=1)).holds is False  # 1.1 %
+
+
+@pytest.mark.parametrize(("share", "holds"), [(0.25, True), (0.35, False)])
+def test_in_one_state_an_update_may_be_off_by_a_turned_sign(share: float, holds: bool) -> None:
+    base, _ = one_tensor(4000, 1.0)
+    place = (51, "update", "fc.weight")
+    mine = [replace(row, error=share) if (row.step, *row.key) == place else row for row in base]
+    assert judge(base, mine).holds is holds

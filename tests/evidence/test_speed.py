@@ -14,6 +14,7 @@ from overdrive.evidence.speed import (
     Verdict,
     break_even_steps,
     decided,
+    futile,
     noise_floor,
     speedup,
     verdict,
@@ -205,3 +206,9 @@ def test_the_quantiles_of_student_agree_with_the_tables(confidence: float, freed
 def test_student_refuses_what_is_no_probability() -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         student.quantile(1.0, 3)
+
+
+@pytest.mark.parametrize(("gain", "noise", "given_up"), [(1.0, 0.01, True), (1.05, 0.01, False), (1.0, 0.5, False)])
+def test_what_cannot_gain_much_is_given_up_and_what_may_is_not(gain: float, noise: float, given_up: bool) -> None:
+    wiggle = np.random.default_rng(3).normal(0, noise, 10)
+    assert futile([Pair(0, 10, float(gain * math.exp(each)), 1.0, True) for each in wiggle]) is given_up

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from overdrive.machine import cgroup, inventory, software
 from overdrive.machine.cpu import cpu
-from overdrive.machine.gpu import gpus
+from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import total_memory
 
 GIB = 2**30
@@ -42,6 +43,14 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     path.write_text("#!/bin/sh\n" + script)
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("says", "bytes_taken"), [("echo 12; echo 2048", 2**31), ("echo '[N/A]'", 0), ("exit 9", 0)]
+)
+def test_memory_that_is_taken_on_a_gpu(says: str, bytes_taken: int, tmp_path: Path, monkeypatch: Any) -> None:
+    command(tmp_path, monkeypatch, says)
+    assert memory_in_use() == bytes_taken
 
 
 def test_this_machine_has_a_core_and_memory_and_says_nothing_about_who_it_is() -> None:
@@ -217,7 +226,7 @@ def test_an_old_driver_is_asked_for_less(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_a_broken_driver_means_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    monkeypatch.setattr("overdrive.machine.gpu._WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("overdrive.machine.command._WAIT_SECONDS", 0.3)
     command(tmp_path, monkeypatch, script)
     assert gpus() == ()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from overdrive.report.html import page
-from tests.report.sample import hostile, proof, result
+from tests.report.sample import HOSTILE, devices, hostile, proof, result
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -169,7 +169,16 @@ def test_every_drawing_says_in_words_what_it_shows() -> None:
     for tag, attributes in Tags(page(result())).tags:
         if tag == "svg":
             assert attributes["role"] == "img" and len(attributes["aria-label"] or "") > 60
-    assert page(result()).count("<details>") == 6  # contributions, step, rounding, seeds, loss, duels
+    assert page(result()).count("<details>") == 7  # contributions, step, item, rounding, seeds, loss, duels
+
+
+def test_a_loaders_item_is_shown_part_by_part_and_what_is_not_known_has_its_reason() -> None:
+    text = page(result())
+    assert "Where an item’s time goes" in text and "decode 0.21 ms" in text and "Loader 1, batches of 64" in text
+    assert "Loader 2 is not taken apart: its data set is a stream." in text
+    for absurd in ({"decode": -1}, {"decode": math.nan, "wait": "x"}, {"decode": 1e300}, [], None):
+        odd = page(result(loaders=[{"seconds_per_item": absurd}, 7], tuned_loaders="none"))
+        assert "Where an item’s time goes" not in odd
 
 
 def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
@@ -179,6 +188,7 @@ def test_text_stands_out_from_its_ground_in_light_and_in_dark() -> None:
         colour = {name: luminance(value) for name, value in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)}
         pairs = [(text, ground) for text in ("ink", "soft", "good", "bad", "still") for ground in ("paper", "wash")]
         pairs += [("on-part", part) for part in ("data", "forward", "backward", "optimizer", "other")]
+        pairs += [("on-part", part) for part in ("read", "decode", "transform", "collate", "copy")]
         pairs += [("soft", "noise"), ("ink", "noise")]
         for one, other in pairs:
             low, high = sorted((colour[one], colour[other]))
@@ -215,3 +225,34 @@ def test_a_browser_shows_it_without_an_error(make: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "</html>" in done.stdout
     assert "CONSOLE" not in done.stderr and "reached" not in done.stderr
+
+
+def test_cpu_against_gpu_where_both_were_measured() -> None:
+    assert "CPU against GPU" not in page(result())
+    text = page(result(devices=devices()))
+    assert "CPU against GPU" in text and "61,500" in text
+    assert "<script" not in page(result(devices=[{**row, "device": HOSTILE} for row in devices()]))
+
+
+def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
+    from overdrive.contract import Contract
+    from overdrive.devices import devices_of
+    from overdrive.facts import Facts
+    from overdrive.findings import Findings, Rejected
+    from overdrive.program import Program
+    from overdrive.trials.duel import Duel, Side
+    from overdrive.trials.order import Order
+
+    program = Program("train.py", (), False)
+    found = Findings(program, Contract.ROUNDING)
+    assert devices_of(found) == []
+    duel = Duel(Order(program), Order(program, (("device", {}),)))
+    found.rejected.append(Rejected("device", {}, "slower", duel))
+    assert devices_of(found) == []  # its trial ended before a block was measured
+    duel.old_side, duel.new_side = Side(2.0, 10, 640, 1.0), Side(1.0, 10, 0, 3.0)
+    duel.old_facts = Facts(samples_per_step=64)
+    rows = devices_of(found)
+    assert [(row["device"], row["samples_per_s"], row["seconds_per_step"]) for row in rows] == [
+        ("CPU", 320.0, 0.2),
+        ("GPU", 640.0, 0.1),
+    ]

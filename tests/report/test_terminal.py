@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from overdrive.report.terminal import table
-from tests.report.sample import hostile, result
+from tests.report.sample import devices, hostile, result
 
 
 def printed(found: dict[str, Any], terminal: bool = False, width: int | None = None) -> str:
@@ -48,3 +48,11 @@ def test_makes_sense_with_any_part_missing(name: str) -> None:
 @pytest.mark.parametrize("verdict", ["SAME", "SLOWER", "INCONCLUSIVE"])
 def test_claims_no_gain_that_was_not_established(verdict: str) -> None:
     assert "times as fast" not in printed(result(verdict=verdict, techniques=[], tuned=None))
+
+
+def test_cpu_against_gpu_where_both_were_measured() -> None:
+    rows = devices()
+    text = printed(result(devices=rows))
+    assert "the same script on" in text and "GPU" in text and "61,500" in text
+    assert "the same script on" not in printed(result(devices=rows[:1]))
+    assert "the same script on" not in printed(result())

@@ -135,11 +135,55 @@ def test_a_file_that_changed_meanwhile_is_not_trusted(store: Store, tmp_path: Pa
     assert list(store.folder.iterdir()) == []
 
 
-def test_the_first_of_two_wins_and_both_go_on(store: Store) -> None:
-    one, other = draft_of(store), draft_of(store)
-    assert one.finish([], 1.0) and not other.finish([], 1.0)
+def test_only_one_fills_and_the_others_read_along(store: Store) -> None:
+    layout = layout_of(batch_of(COUNT))
+    one = store.draft("key", layout, COUNT)
+    assert one is not None
+    other = Store(store.folder)
+    assert other.draft("key", layout, COUNT) is None and other.busy("key")
+    table = other.join("key")
+    assert table is not None and table.missing == COUNT and not table.writable
+    assert one.table.write(np.arange(4), _first(4))
+    assert table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
+    assert same_bits(table.gather(np.arange(4)), _first(4), layout)
+    assert one.table.write(np.arange(COUNT), batch_of(COUNT))
+    assert one.finish([], 1.0)
+    table.count_present()
+    assert table.complete and same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), layout)
     assert [each.name for each in store.folder.iterdir()] == ["key"]
-    assert same_bits(other.table.gather(np.arange(COUNT)), batch_of(COUNT), other.table.layout)
+    assert sorted(each.name for each in (store.folder / "key").iterdir())[-1] == "manifest.json"
+    assert other.join("key") is None and other.open("key") is not None
+
+
+def _first(count: int) -> Any:
+    def cut(thing: Any) -> Any:
+        if isinstance(thing, dict):
+            return {key: cut(value) for key, value in thing.items()}
+        if isinstance(thing, (list, tuple)):
+            return type(thing)(map(cut, thing))
+        return thing[:count]
+
+    return cut(batch_of(COUNT))
+
+
+def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
+    draft = draft_of(store)
+    draft._unlock()
+    assert store.join("key") is None
+    assert draft_of(store).finish([], 1.0)
+    assert store.open("key") is not None
+
+
+def test_what_is_fetched_goes_into_the_places_of_what_is_absent() -> None:
+    layout = layout_of(batch_of(COUNT))
+    table = Table.in_memory(layout, COUNT)
+    assert table.write(np.array([0, 1, 2, 3]), _first(4))
+    rows = np.array([3, 9, 0, 7, 9])
+    whole = Table.in_memory(layout, COUNT)
+    assert whole.write(np.arange(COUNT), batch_of(COUNT))
+    absent = table.absent(rows)
+    assert absent.tolist() == [9, 7]
+    assert same_bits(table.gather(rows, absent, whole.gather(absent)), whole.gather(rows), layout)
 
 
 def test_only_drafts_of_the_dead_are_removed(store: Store) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from overdrive.contract import Contract
 from overdrive.facts import Facts, LoaderFacts
 from overdrive.session import Chosen, Session
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 
 CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
 FACTS = Facts(
@@ -82,10 +82,26 @@ def test_candidates_are_valid_settings(name: str) -> None:
         assert all(knobs[key].fault(value) is None for key, value in settings.items())
 
 
+def test_conflicts_name_techniques_and_are_seen_from_both_sides() -> None:
+    for name, technique in catalogue().items():
+        assert set(technique.conflicts) <= set(catalogue()) - {name}
+        assert set(technique.aims) <= {"time", "memory"} and technique.aims
+        for other in technique.conflicts:
+            assert conflict(name, [other]) == other and conflict(other, [name]) == name
+    assert conflict("threads", ["allocator"]) is None
+
+
+def test_of_two_that_cannot_go_together_the_first_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(catalogue()["threads"]), "conflicts", ("channels_last",))
+    seen = train([("threads", {"count": 3}), ("channels_last", {})])
+    assert seen["threads"] == 3 and "cannot go with threads" in seen["left_out"]["channels_last"]
+
+
 def test_reasons_are_given_where_a_technique_cannot_help() -> None:
     still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True)
-    for name in set(catalogue()) - {"allocator"}:
-        assert catalogue()[name].applies(still), name
+    for name, technique in catalogue().items():
+        if "torch" in technique.frameworks and name not in ("allocator", "affinity"):  # which depend on the machine
+            assert technique.applies(still), name
 
 
 def test_channels_last_changes_the_weights_format_and_puts_it_back() -> None:

@@ -67,6 +67,25 @@ def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
     assert trace.steps == 11 and len(trace.losses) == 11 and trace.rates == (0.1,) * 11
 
 
+FETCHING = """if not step:
+        from torch.utils.data import DataLoader, TensorDataset
+        batches = iter(DataLoader(TensorDataset(torch.randn(4000, 4)), batch_size=8, shuffle=True))
+    next(batches)"""
+
+
+def test_asking_for_the_cost_of_an_item_changes_nothing_of_what_follows(trial: Make) -> None:
+    traces = []
+    for costs in (False, True):
+        one = trial(FETCHING)
+        one.first_step()
+        one.run(8, profile=True)
+        (loader,) = one.facts(costs).loaders
+        assert ("collate" in loader.seconds_per_item) is costs and loader.seconds_per_item["wait"] > 0
+        one.run(20)
+        traces.append(one.trace())
+    assert traces[0] == traces[1]
+
+
 def test_a_program_that_is_over_says_after_how_many_steps(trial: Make) -> None:
     assert ending_of(trial()) == ("ended", "after 200 steps")
 

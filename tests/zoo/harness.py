@@ -75,12 +75,13 @@ def run(order: Order, steps: int, output: list[str] | None = None) -> Trace | En
         "part": asdict(order.part) if order.part else None,
         "returned": order.returned,
         "deterministic": order.deterministic,
+        "profiling": order.profiling,
     }
     reports, printed = io.BytesIO(), io.StringIO()
     guest = _InProcessGuest(cast(Any, _Orders(steps)), cast(Any, reports), job)
 
     def seeds(seams: Seams) -> None:  # as trials/guest.py does
-        seams.framework_arrived.subscribe(lambda: seed_everything(order.seed))
+        seams.framework_arrived.subscribe(lambda: seed_everything(order.seed, "torch"))
         if order.seed:
             seams.seed_set.subscribe(lambda value: (value + 7919 * order.seed) % 2**32)
 
@@ -103,13 +104,17 @@ def run(order: Order, steps: int, output: list[str] | None = None) -> Trace | En
 @contextlib.contextmanager
 def _settings_kept() -> Iterator[None]:
     """A careful teacher changes these for its whole process."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    threads = torch.get_num_threads()
+    # One by one: setting the whole leaves "ieee" where the default is "none".
+    places = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
+    precisions = [torch._C._get_fp32_precision_getter(*place) for place in places]
     deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
+        for place, precision in zip(places, precisions, strict=True):
+            torch._C._set_fp32_precision_setter(*place, precision)
         torch.use_deterministic_algorithms(deterministic)
 
 

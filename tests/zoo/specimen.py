@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from overdrive.contract import Contract
 from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
 from overdrive.techniques.technique import Settings, Technique
 
 
@@ -47,7 +48,7 @@ class Swap:
 
     def __call__(self, holder: Any, name: str, value: Any) -> Any:
         """Returns what stood there."""
-        before = getattr(holder, name)
-        setattr(holder, name, value)
-        self._seams.on_undo(lambda: setattr(holder, name, before))
+        before, patches = getattr(holder, name), Patches()
+        patches.replace(holder, name, value)  # what was inherited is inherited again afterwards
+        self._seams.on_undo(patches.restore)
         return before

@@ -76,6 +76,12 @@ def rows_of(lesson: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def relative_error(rows: Iterable[Row]) -> float | None:
+    """How far a gradient lies from fp64, as a share of its size: the median over tensors and states."""
+    errors = [row.error / row.size for row in rows if row.kind == "gradient" and row.error is not None and row.size > 0]
+    return float(np.median(errors)) if errors else None
+
+
 def usable(original: Sequence[Row]) -> str | None:
     """Why the fp64 steps are no reference for this program, or None where they are one."""
     states = {row.step for row in original}
@@ -169,8 +175,7 @@ def _is_main(row: Row) -> bool:
 
 
 def _relative(rows: Iterable[Row]) -> float:
-    errors = [row.error / row.size for row in rows if row.kind == "gradient" and row.error is not None and row.size > 0]
-    return float(np.median(errors)) if errors else 0.0
+    return relative_error(rows) or 0.0
 
 
 def _allowed(original: Row, low: bool, careful: bool) -> float:

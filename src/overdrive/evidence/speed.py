@@ -24,6 +24,9 @@ from overdrive.interval import Interval
 
 Array = NDArray[np.floating[Any]]
 
+# A smaller gain is not looked for longer. In simulated duels of 10 pairs whose noise was 1 to 12 % a pair, 0 to 3 % of
+# true gains of 5 % were given up so, 7 to 10 % of 3 %, and 100 to 26 % of no gain at all.
+LEAST_GAIN = 0.03
 LOOKS = (10, 20, 40, 80)  # the numbers of pairs at which a duel may be judged
 _TRIM = 0.2  # share of pairs dropped at each end: a stalled block says nothing about the program
 _RESAMPLES = 2000
@@ -41,12 +44,14 @@ class Pair:
 
 
 class Verdict(str, Enum):
-    """What an interval of a speedup allows to be said. Only `FASTER` is ever adopted."""
+    """What an interval of a speedup allows to be said; and, of a whole plan, what was measured of its memory."""
 
     FASTER = "FASTER"
     SAME = "SAME"
     SLOWER = "SLOWER"
     INCONCLUSIVE = "INCONCLUSIVE"
+    SMALLER = "SMALLER"  # it needs clearly less memory, as was asked for
+    FITS = "FITS"  # the program runs out of memory without it
 
     def __str__(self) -> str:
         return self.value
@@ -95,6 +100,11 @@ def decided(pairs: Sequence[Pair], looks: Sequence[int] = LOOKS, alpha: float = 
         return None
     seen = verdict(speedup(pairs[: max(reached)], confidence=1 - alpha / len(looks)))
     return None if seen is Verdict.INCONCLUSIVE and len(reached) < len(looks) else seen
+
+
+def futile(pairs: Sequence[Pair]) -> bool:
+    """Whether B gains less than `LEAST_GAIN`, with nine in ten: not worth more of a tune's time."""
+    return speedup(pairs, confidence=0.8).high < 1 + LEAST_GAIN
 
 
 def noise_floor(control_pairs: Sequence[Pair]) -> float:

@@ -40,7 +40,7 @@ from overdrive.evidence import convergence, student
 from overdrive.evidence.convergence import Band, Pace
 from overdrive.interval import Interval
 
-_OTHER_SEEDS = 1000  # the candidate's seeds are the original's plus this: far from seeds that people choose
+OTHER_SEEDS = 1000  # the candidate's seeds are the original's plus this: far from seeds that people choose
 _SPREADS = 1.5  # TOST then has a power of 0.9 with 10 runs an arm (measurement note, B4)
 # Seeds that make no difference leave the roundings of fp32: 1e-5 is some 170 of them, 6e-8 each.
 _RELATIVE_FLOOR, _ABSOLUTE_FLOOR = 1e-5, 1e-9
@@ -66,7 +66,7 @@ class Registration:
         if len(self.seeds) < self.looks[-1]:
             raise ValueError(f"the last look needs {self.looks[-1]} seeds, and {len(self.seeds)} are given")
         if len({*self.seeds, *self.candidate_seeds}) < 2 * len(self.seeds):
-            raise ValueError(f"two runs would share a seed: the candidate's are {_OTHER_SEEDS} above the original's")
+            raise ValueError(f"two runs would share a seed: the candidate's are {OTHER_SEEDS} above the original's")
         if not 0 < self.margin < math.inf:
             raise ValueError(f"the margin must be above 0 and finite, and is {self.margin}")
         if not 0 < self.alpha < 0.5:
@@ -74,7 +74,7 @@ class Registration:
 
     @property
     def candidate_seeds(self) -> tuple[int, ...]:
-        return tuple(seed + _OTHER_SEEDS for seed in self.seeds)
+        return tuple(seed + OTHER_SEEDS for seed in self.seeds)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "seeds": list(self.seeds), "looks": list(self.looks)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
 from functools import cache
 from typing import Any
 
+from overdrive.machine.command import ask
+
 _MIB = 2**20
-_WAIT_SECONDS = 15.0  # a driver that is starting up takes several; a broken one never answers
 # Our name, the command's name, and what to make of its text. No serial numbers or UUIDs: plans get published.
 _FIELDS: dict[str, tuple[str, Any]] = {
     "name": ("name", str),
@@ -34,24 +34,19 @@ def gpus() -> tuple[dict[str, Any], ...]:
     return ()
 
 
+def memory_in_use() -> int:
+    """Bytes that are taken now on the fullest of the GPUs, by anybody; 0 where there is none."""
+    command = shutil.which("nvidia-smi")
+    answer = _ask(command, ["memory.used"]) if command else None
+    taken = [0]
+    for line in (answer or "").splitlines():
+        with contextlib.suppress(ValueError):  # "[N/A]"
+            taken.append(int(float(line) * _MIB))
+    return max(taken)
+
+
 def _ask(command: str, fields: list[str]) -> str | None:
-    words = [command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-    except OSError:
-        return None
-    try:
-        answer, _ = process.communicate(timeout=_WAIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a broken driver, it cannot be killed
-            process.communicate(timeout=1.0)
-        return None
-    except UnicodeDecodeError:
-        return None
-    return answer if process.returncode == 0 else None
+    return ask([command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
 
 
 def _gpu(line: str, names: list[str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
         "memory_bytes": total_memory(root),
         "available_bytes": available_memory(root),
         "gpus": [dict(gpu) for gpu in gpus()],
-        "os": _operating_system(),
+        "os": operating_system(),
     }
 
 
@@ -44,7 +44,7 @@ def fingerprint(root: Path = cgroup.ROOT) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def _operating_system() -> str:
+def operating_system() -> str:
     """Such as "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"."""
     kernel = f"{platform.system()} {platform.release()}".strip()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -18,6 +19,15 @@ def total_memory(root: Path = cgroup.ROOT) -> int:
 def available_memory(root: Path = cgroup.ROOT) -> int:
     """What can be taken without swapping and without being killed; 0 where it cannot be found out."""
     return _least(_of_machine("available", "SC_AVPHYS_PAGES"), cgroup.memory_left(root))
+
+
+def peak_resident() -> int:
+    """The most that this process itself has held in memory so far; its workers' is theirs. 0: not known."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def _least(machine: int | None, limit: int | None) -> int:

@@ -58,8 +58,19 @@ def duels(rows: Sequence[svg.Row], noise: float | None, width: int = svg.WIDE) -
     return svg.drawing(width, frame.height, "Speed-up of every pair in every duel, on a log axis", said, drawn)
 
 
-def step_time(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], width: int = svg.WIDE) -> str:
-    """Where a step's time goes: one stacked bar for each (name, [(part, seconds)…]), all to one scale."""
+Bars = Sequence[tuple[str, Sequence[tuple[str, float]]]]  # (name, [(part, seconds)…])
+
+
+def step_time(bars: Bars, width: int = svg.WIDE) -> str:
+    return stacked(bars, width, "Where the time of a step goes", "per step")
+
+
+def item_time(bars: Bars, width: int = svg.WIDE) -> str:
+    return stacked(bars, width, "Where the time of an item of the data goes", "per item")
+
+
+def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
+    """Where time goes: one stacked bar for each name, all to one scale."""
     longest = max((sum(seconds for _, seconds in parts) for _, parts in bars), default=0.0)
     if longest <= 0:
         return ""
@@ -67,13 +78,14 @@ def step_time(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], width: in
     drawn, y = [], 0.0
     for name, parts in bars:
         total = sum(seconds for _, seconds in parts)
-        drawn.append(svg.text(0, y + 13, name, "strong"))
-        drawn.append(svg.text(width, y + 13, f"{_milliseconds(total)} per step", "number", "end"))
+        number = f"{_milliseconds(total)} {unit}"
+        drawn.append(svg.text(0, y + 13, svg.fit(name, width - len(number) * svg.CHARACTER - 16), "strong"))
+        drawn.append(svg.text(width, y + 13, number, "number", "end"))
         x = 0.0
         for part, seconds in parts:
             across = scale.at(seconds)
-            title = f"{name}: {part} {_milliseconds(seconds)}"
-            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=title))
+            told = f"{name}: {part} {_milliseconds(seconds)}"
+            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=told))
             label = f"{part} {_milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
                 drawn.append(svg.text(x + 8, y + 41, label, "on-part"))
@@ -84,7 +96,7 @@ def step_time(bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], width: in
     said = "; ".join(
         f"{name}: " + ", ".join(f"{part} {_milliseconds(seconds)}" for part, seconds in parts) for name, parts in bars
     )
-    return svg.drawing(width, y - 22, "Where the time of a step goes", said, drawn)
+    return svg.drawing(width, y - 22, title, said, drawn)
 
 
 def losses(
@@ -126,6 +138,8 @@ def losses(
 
 
 def _milliseconds(seconds: float) -> str:
+    if seconds < 0.9995e-4:
+        return f"{seconds * 1e6:.3g} µs"
     return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 

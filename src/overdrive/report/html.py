@@ -7,9 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from overdrive.report import plots, proof_plots, words
+from overdrive.report.precision import precision
 from overdrive.report.proof import LEVELS, Level, Proof, proof
 from overdrive.report.reading import interval, mapping, mappings, positive, sequence, word
 
@@ -22,41 +23,51 @@ def page(result: Mapping[str, Any]) -> str:
     verdict = words.verdict(result)
     program = word(result.get("program"), 2000)
     found = proof(result)
-    return _template().render(
+    return template("page.html").render(
         program=program,
         title=f"{program or 'Overdrive'}: {claim.lower()}",
         claim=claim,
         rest=rest,
         tight=rest[:1] in (",", ":"),
         tone="good" if words.usable(result) else "bad" if verdict in ("FASTER", "SLOWER") else "",
-        faster=verdict == "FASTER",
+        faster=words.adopted(result),
         usable=words.usable(result),
         notice=words.notice(result),
         date=word(result.get("date"), 60),
         asked=word(result.get("contract"), 40),
         numbers=words.before_after(result),
+        devices=words.devices(result),
+        devices_head=words.DEVICES_HEAD,
         sentences=words.sentences(result),
         techniques=_techniques(result),
         waterfall=plots.waterfall(result),
         step_time=plots.step_time(result),
+        item_time=plots.item_time(result),
+        item_parts=words.ITEM_PARTS,
+        precision=precision(result),
         proof=_proof(found) if found else None,
         rounding=proof_plots.rounding(result),
         statistical=proof_plots.statistical(result),
         losses=plots.losses(result),
         duels=plots.duels(result),
         rejected=[_rejected(item) for item in words.dropped(result)],
-        machine=_machine(result),
+        machine=machine_rows(result),
         command=" ".join(words.command(result)),
     )
 
 
 @cache
-def _template() -> Template:
-    source = files("overdrive.report").joinpath("page.html").read_text(encoding="utf-8")
+def template(name: str) -> Template:
+    """A template of this folder, which may include others of it by name. All strings are escaped."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        loader=FunctionLoader(lambda part: files("overdrive.report").joinpath(part).read_text(encoding="utf-8")),
     )
-    return environment.from_string(source)
+    return environment.get_template(name)
 
 
 def _techniques(result: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -121,7 +132,7 @@ def _rejected(item: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _machine(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def machine_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and value of what the numbers were measured on."""
     data, found = mapping(result.get("machine")), []
     if cpu := word(data.get("cpu")):

@@ -14,6 +14,7 @@ from overdrive.report import charts, svg, words
 from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
+_MOST_LOADERS = 4  # that are drawn
 _TABLE_ROWS = 24  # of a loss curve: enough to read it off
 _FASTEST = 1e6  # a pair beyond this ratio is a broken clock, not a speed-up
 
@@ -122,6 +123,30 @@ def step_time(result: Mapping[str, Any]) -> Plot | None:
     table.append(("whole step", *(words.duration(sum(s for _, s in parts)) for _, parts in bars)))
     head = ("part", *(name.lower() for name, _ in bars))
     return plot(lambda width: charts.step_time(bars, width), head, table, names)
+
+
+def item_time(result: Mapping[str, Any]) -> Plot | None:
+    """What making one item takes, for each loader, beside what the program waited for it."""
+    bars: list[tuple[str, list[tuple[str, float]]]] = []
+    table, notes = [], []
+    for when, key in (("Loader", "loaders"), ("After: loader", "tuned_loaders")):
+        for place, loader in enumerate(mappings(result.get(key))[:_MOST_LOADERS], 1):
+            size, workers = positive(loader.get("batch_size")), positive(loader.get("workers"))
+            name = f"{when} {place}, batches of {size:,.0f}" if size else f"{when} {place}"
+            parts, waited = words.item_times(loader)
+            known = dict(parts)
+            if parts:
+                bars.append((name, parts))
+            elif key == "loaders" and (why := word(loader.get("not_split"))):
+                notes.append(f"Loader {place} is not taken apart: {why}.")
+            if parts or waited is not None:
+                cells = (words.duration(known[part]) if part in known else "–" for part in words.ITEM_PARTS)
+                told = words.duration(waited) if waited is not None else "–"
+                table.append((name, f"{workers or 0:,.0f}", *cells, told))
+    if not bars:
+        return None
+    head = ("loader", "workers", *words.ITEM_PARTS, "waited")
+    return plot(lambda width: charts.item_time(bars, width), head, table, notes)
 
 
 def _curve(values: object) -> list[float | None]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from overdrive.report import words
+from overdrive.report.paper import Paper
+from overdrive.report.precision import precision
 from overdrive.report.proof import proof
 from overdrive.report.reading import interval, mappings, word
-
-PLAIN_WIDTH = 100  # columns, where the output is no terminal
-_ASCII = str.maketrans({"×": "x", "±": "+/-", "\N{MINUS SIGN}": "-", "–": "-", "’": "'", "µ": "u"})
 
 
 def table(result: Mapping[str, Any], console: Console) -> None:
     """Print the verdict, the numbers, what was adopted and what was not, the proof, and how to run the plan."""
-    paper = _Paper(console)
+    paper = Paper(console)
     found = words.verdict(result)
     good = words.usable(result)
     program = word(result.get("program"), 2000)
@@ -32,14 +29,19 @@ def table(result: Mapping[str, Any], console: Console) -> None:
     paper.say()
     numbers = words.before_after(result)
     if numbers:
-        after = "after" if found == "FASTER" else "not adopted"
+        after = "after" if words.adopted(result) else "not adopted"
         paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
-    _adopted(result, "adopted" if found == "FASTER" else "not adopted", paper)
+    if rows := words.devices(result):
+        paper.rows(words.DEVICES_HEAD, [tuple(cell or "-" for cell in row) for row in rows], right=True)
+    _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
     _proof(result, paper)
+    if formats := [row for row in precision(result) if row.measured]:
+        body = [(f"{row.name} {row.by}".strip(), row.speed, row.memory, row.error, row.learns) for row in formats]
+        paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
     rejected = [(word(item.get("name"), 80), words.reason(item)) for item in words.dropped(result)]
     if rejected:
         paper.rows(("tried, not used", "why"), rejected)
-    for line in (*words.sums(result), *words.sentences(result)):
+    for line in filter(None, (*words.sums(result), words.items(result), *words.sentences(result))):
         paper.say(line)
     command = words.command(result) if good else []
     if command:
@@ -48,40 +50,7 @@ def table(result: Mapping[str, Any], console: Console) -> None:
         paper.command(command)
 
 
-class _Paper:
-    """A console that takes nothing for markup and stays within a readable width."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._width = console.width if console.is_terminal else min(console.width, PLAIN_WIDTH)
-
-    def say(self, value: str = "", style: str = "") -> None:
-        self._console.print(self._text(value, style), width=self._width, overflow="fold")
-
-    def rows(self, head: Sequence[str], body: Sequence[Sequence[str]], right: bool = False) -> None:
-        grid = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
-        for place, name in enumerate(head):
-            grid.add_column(self._text(name), justify="right" if right and place else "left", overflow="fold")
-        for row in body:
-            grid.add_row(*(self._text(cell, "" if place else "bold") for place, cell in enumerate(row)))
-        self._console.print(grid, width=self._width)
-        self.say()
-
-    def command(self, command: Sequence[str]) -> None:
-        """A command to be copied: never folded within a word, which would be another command."""
-        lines = [" ".join(command)] if self._console.is_terminal else _continued(command, self._width)
-        self._console.print(self._text("\n".join(lines), "bold"), soft_wrap=True)
-
-    def _text(self, value: str, style: str = "") -> Text:
-        encoding = self._console.encoding or "utf-8"  # a pipe may speak ASCII only
-        try:
-            value.encode(encoding)
-        except UnicodeEncodeError:
-            value = value.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-        return Text(value, style=style, overflow="fold")
-
-
-def _adopted(result: Mapping[str, Any], title: str, paper: _Paper) -> None:
+def _adopted(result: Mapping[str, Any], title: str, paper: Paper) -> None:
     adopted = mappings(result.get("techniques"))
     if not adopted:
         return
@@ -95,7 +64,7 @@ def _adopted(result: Mapping[str, Any], title: str, paper: _Paper) -> None:
     paper.rows((title, "contract", "speed-up", "check"), body)
 
 
-def _proof(result: Mapping[str, Any], paper: _Paper) -> None:
+def _proof(result: Mapping[str, Any], paper: Paper) -> None:
     found = proof(result)
     if found is None:
         return
@@ -110,15 +79,3 @@ def _proof(result: Mapping[str, Any], paper: _Paper) -> None:
             body.append((str(each.level), said + asked, each.told))
     if body:
         paper.rows(("sameness", "verdict", "what was compared"), body)
-
-
-def _continued(words: Sequence[str], width: int) -> list[str]:
-    """A command over several lines, joined by backslashes so that a shell still reads it as one."""
-    lines = [words[0]]
-    for part in words[1:]:
-        if len(lines[-1]) + len(part) + 3 > width:
-            lines[-1] += " \\"
-            lines.append("    " + part)
-        else:
-            lines[-1] += " " + part
-    return lines

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive.contract import Contract
+from overdrive.objective import size
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
 
-VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE")
+VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")
 
 
 def verdict(result: Mapping[str, Any]) -> str:
@@ -22,13 +23,27 @@ def verdict(result: Mapping[str, Any]) -> str:
         return "INCONCLUSIVE"
     if said == "SLOWER" and (measured is None or measured.high >= 1):
         return "INCONCLUSIVE"
+    peaks = _peaks(result)
+    if said == "SMALLER" and (peaks is None or peaks[1] >= peaks[0]):
+        return "INCONCLUSIVE"
     return said if said in VERDICTS else "INCONCLUSIVE"
+
+
+def adopted(result: Mapping[str, Any]) -> bool:
+    """Whether there is a plan that does what was asked for."""
+    return verdict(result) in ("FASTER", "SMALLER", "FITS")
+
+
+def _peaks(result: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Bytes at the peak before and after, where both are known."""
+    before, after = (positive(mapping(result.get(side)).get("peak_memory")) for side in ("baseline", "tuned"))
+    return (before, after) if before and after else None
 
 
 def usable(result: Mapping[str, Any]) -> bool:
     """Whether the plan is one to run under: faster and, where there is a proof, shown to be the same."""
     found = proof(result)
-    return verdict(result) == "FASTER" and (found is None or found.holds is True)
+    return adopted(result) and (found is None or found.holds is True)
 
 
 def count(value: float) -> str:
@@ -76,6 +91,16 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
         return claim, f": {shown.why()}. The plan is not one to use; it is {estimate} times as fast {within}."
     if found == "FASTER":
         return f"Trains {estimate} times as fast", f"{within}, {_kept(result)}."
+    if found == "FITS":
+        peak = positive(mapping(result.get("tuned")).get("peak_memory"))
+        at_most = f", with {size(int(peak))} at its peak" if peak else ""
+        return "Runs now, where it ran out of memory", f"{at_most}; what the plan keeps is as declared, not compared."
+    if found == "SMALLER" and (peaks := _peaks(result)):
+        speed = f"at {estimate} times its speed {within}, " if measured else ""
+        return (
+            f"Needs {size(int(peaks[1]))} of memory instead of {size(int(peaks[0]))}",
+            f"at its peak, {speed}{_kept(result)}.",
+        )
     if found == "SLOWER":
         return (
             f"Runs only {estimate} times as fast",
@@ -234,6 +259,30 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     return said + [note for note in (word(note, 1000) for note in sequence(result.get("notes"))) if note]
 
 
+ITEM_PARTS = ("read", "decode", "transform", "collate", "copy")
+
+
+def item_times(loader: Mapping[str, Any]) -> tuple[list[tuple[str, float]], float | None]:
+    """(part, seconds) of making one item, empty where that is not known, and the seconds waited for it."""
+    data = mapping(loader.get("seconds_per_item"))
+    found = [(part, positive(data.get(part)) or 0.0) for part in ITEM_PARTS]
+    known = [(part, seconds) for part, seconds in found if 0 < seconds < 1e6]
+    waited = positive(data.get("wait"))
+    return known, waited if waited is not None and waited < 1e6 else None
+
+
+def items(result: Mapping[str, Any]) -> str:
+    """Where the time of an item goes in the loader that is waited for most, as a sentence; "" if not known."""
+    told = [item_times(loader) for loader in mappings(result.get("loaders"))]
+    parts, waited = max(told, key=lambda each: each[1] or 0.0, default=([], None))
+    if not parts:
+        return ""
+    whole = sum(seconds for _, seconds in parts)
+    shares = ", ".join(f"{part} {seconds / whole:.0%}" for part, seconds in parts)
+    wait = f"; the loop waited {duration(waited)} for it" if waited is not None else ""
+    return f"An item of the data takes one process {duration(whole)} to make: {shares}{wait}."
+
+
 def reason(item: Mapping[str, Any]) -> str:
     """Why a technique was not adopted, with what was measured."""
     why, measured = word(item.get("reason")), interval(item.get("speedup"))
@@ -250,9 +299,30 @@ def before_after(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("samples per second", "samples_per_s", count),
         ("time per step", "seconds_per_step", duration),
         ("setup, before the first step", "setup_seconds", duration),
+        ("memory at the peak", "peak_memory", lambda value: size(int(value))),
     ):
         pair = [positive(side.get(key)) for side in (before, after)]
         if any(value is not None for value in pair):
             a, b = ("" if value is None else write(value) for value in pair)
             found.append((name, a, b))
     return found
+
+
+def devices(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row of cells for each device (see `DEVICES_HEAD`); [] where not both were measured."""
+    rows: list[tuple[str, ...]] = []
+    for item in mappings(result.get("devices")):
+        keys = ("samples_per_s", "seconds_per_step", "setup_seconds", "peak_memory")
+        rate, step, setup, peak = (positive(item.get(key)) for key in keys)
+        if step is not None:
+            told = (
+                count(rate) if rate else "",
+                duration(step),
+                duration(setup) if setup else "",
+                size(int(peak)) if peak else "",
+            )
+            rows.append((word(item.get("device"), 40), *told))
+    return rows if len(rows) > 1 else []
+
+
+DEVICES_HEAD = ("the same script on", "samples per second", "time per step", "setup", "peak memory")

@@ -1,20 +1,25 @@
-"""Fills a table at once: forked processes, one a core, fetch what is missing and write it down."""
+"""Fills a table by forked processes, which fetch what is missing and write it down: at once, or beside the program."""
 
 from __future__ import annotations
 
 import os
 import struct
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import numpy as np
+
+from overdrive.machine.cpu import granted_cores
 from overdrive.samples import progress
-from overdrive.samples.child import Tick, Work, in_children
+from overdrive.samples.child import Beside, Tick, Work, in_children
 from overdrive.samples.files import Opened
-from overdrive.samples.layout import Unfit
+from overdrive.samples.layout import ForkFailed, Unfit
 from overdrive.samples.randomness import States, left_alone, reseed
 from overdrive.samples.source import Source
-from overdrive.samples.table import Table
+from overdrive.samples.table import Table, shared_bytes
 
 _NUMBER = struct.Struct("=q")
 # Samples that are handed out together: few, so that the last ones are not waited for long.
@@ -41,16 +46,118 @@ def fill(table: Table, source: Source) -> Filled:
         done += count
         progress(done, table.count)
 
-    # A file's place is shared by forked processes, so each read takes the next number from this queue.
-    with tempfile.TemporaryFile(buffering=0) as queue:
-        queue.write(b"".join(map(_NUMBER.pack, range(blocks))))
-        queue.seek(0)
-        works = [_worker(table, source, queue.fileno(), k) for k in range(min(_cores(), blocks))]
-        try:
-            told = in_children(works, on_tick)
-        finally:
-            table.count_present()
+    queue = _queue_of(blocks)
+    try:
+        told = in_children([_worker(table, source, queue, k) for k in range(min(_cores(), blocks))], on_tick)
+    finally:
+        os.close(queue)
+        table.count_present()
     return Filled({path for each in told for path in each["opened"]}, sum(each["failures"] for each in told))
+
+
+class Filling:
+    """A table that is being filled while the program trains, by processes that take only idle cores.
+
+    They take the samples in the order in which the program will want them, ahead of it, or where that
+    cannot be known from the far end; then whatever else is missing.
+    """
+
+    def __init__(self, table: Table, source: Source, coming: Callable[[], Iterable[int]] | None, most: int) -> None:
+        """
+        Args:
+            coming: gives the indices that the program will fetch next; called in the forked processes only.
+            most: so many processes at the most.
+
+        Raises:
+            Unfit: no process could be started.
+        """
+        self.opened: set[str] = set()  # files that samples were read from, as far as is known
+        self.unseen = False  # a process came to grief, and what it had opened is not known
+        self._taken = 0
+        self._skip = shared_bytes(8).view(np.int64)  # no file or lock, on which a process of low priority could sit
+        self._blocks = -(-table.count // _BLOCK)
+        try:
+            self._queue = _queue_of(-(-2 * table.count // _BLOCK))
+        except OSError as error:
+            raise ForkFailed(f"there is no place for a queue ({error.strerror})") from None
+        fillers = max(1, min(most, granted_cores() - 1, self._blocks))  # one core is the program's
+        try:
+            self._processes = Beside(
+                [_filler(table, source, self._queue, self._skip, k, coming) for k in range(fillers)]
+            )
+        except BaseException:
+            os.close(self._queue)
+            raise
+
+    @property
+    def going(self) -> bool:
+        return self._processes.going
+
+    def taken(self, samples: int, missed: bool) -> None:
+        """The program has taken the next samples, of which it missed some: let the fillers overtake it."""
+        self._taken += samples
+        if missed:
+            self._skip[0] = min(self._blocks, (self._taken + 2 * samples) // _BLOCK + 1)
+
+    def look(self) -> None:
+        """See which processes have come to their end.
+
+        Raises:
+            Unfit: the samples turned out to be unfit.
+        """
+        for child in self._processes.ended():
+            try:
+                self.opened.update(child.result()["opened"])
+            except ForkFailed:
+                self.unseen = True
+
+    def end(self) -> None:
+        self.unseen |= self._processes.going
+        self._processes.end()
+        os.close(self._queue)
+
+
+def _filler(
+    table: Table, source: Source, queue: int, skip: Any, number: int, coming: Callable[[], Iterable[int]] | None
+) -> Work:
+    def work(tick: Tick) -> dict[str, Any]:
+        wanted = [*_order(table, coming), *range(table.count)]
+        reseed(number)
+        with Opened() as opened:
+            while taken := os.read(queue, _NUMBER.size):
+                first = _NUMBER.unpack(taken)[0] * _BLOCK
+                if first < skip[0] * _BLOCK:
+                    continue
+                block = dict.fromkeys(wanted[first : first + _BLOCK])
+                indices = [index for index in block if not table.present[index]]
+                _fetch(table, source, indices)
+                tick(len(indices))
+        return {"opened": sorted(opened.paths())}
+
+    return work
+
+
+def _order(table: Table, coming: Callable[[], Iterable[int]] | None) -> list[int]:
+    """What the program will want, as far as a copy of its sampler tells; else from the far end."""
+    try:
+        indices = list(islice(coming(), table.count)) if coming is not None else []
+    except Exception:
+        indices = []
+    return indices if table.rows(indices or None) is not None else list(range(table.count))[::-1]
+
+
+def _queue_of(count: int) -> int:
+    """The numbers from 0 on, in a file. Its place is shared by forked processes, so each read takes the next one."""
+    if hasattr(os, "memfd_create"):
+        queue = os.memfd_create("overdrive")
+    else:
+        queue, name = tempfile.mkstemp()
+        os.unlink(name)
+    numbers = b"".join(map(_NUMBER.pack, range(count)))
+    while numbers:
+        numbers = numbers[os.write(queue, numbers) :]
+    os.lseek(queue, 0, os.SEEK_SET)
+    return queue
 
 
 def fill_here(table: Table, source: Source, opened: Opened) -> int:

@@ -27,6 +27,7 @@ from overdrive.samples.files import Files
 from overdrive.samples.state import PLAIN, hash_of, pickles_itself, plain_leaves, slots_of
 from overdrive.samples.watch import Watch
 
+STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
 _CLASS_NOISE = re.compile(
@@ -41,22 +42,26 @@ class Fingerprint:
 
     digest: str
     hidden: str | None  # a kind of object, or another reason, why the digest may not tell two states apart
+    hidden_here: str | None  # the same within this process, whose code is what it is, whatever its files say
     open_file: bool  # an open file was among the attributes
     watch: Watch
     files: Files
 
 
-def fingerprint(*roots: Any, besides: str = "") -> Fingerprint:
-    """Of these objects together; files under the folder `besides` do not count."""
-    walk = _Walk(besides)
+def fingerprint(*roots: Any, besides: str = "", content: bool = True) -> Fingerprint:
+    """Of these objects together; files under the folder `besides` do not count.
+
+    Without `content`, what arrays and tensors hold does not count either, nor is it watched.
+    """
+    walk = _Walk(besides, content)
     try:
         walk.visit(roots)
     except (_TooMuch, RecursionError):
         walk.hide("it holds too many objects")
     walk.emit("files", walk.files.text())
     if walk.files.too_many:
-        walk.hide("its folders hold too many files")
-    return Fingerprint(walk.hash.hexdigest(), walk.hidden, walk.open_file, walk.watch, walk.files)
+        walk.hide("its folders hold too many files", here=False)
+    return Fingerprint(walk.hash.hexdigest(), walk.hidden, walk.hidden_here, walk.open_file, walk.watch, walk.files)
 
 
 class _TooMuch(Exception):
@@ -64,9 +69,11 @@ class _TooMuch(Exception):
 
 
 class _Walk:
-    def __init__(self, besides: str) -> None:
+    def __init__(self, besides: str, content: bool = True) -> None:
+        self._content = content
         self.hash = hashlib.blake2b(digest_size=32)
         self.hidden: str | None = None
+        self.hidden_here: str | None = None
         self.open_file = False
         self.watch = Watch()
         self.files = Files(besides)
@@ -79,8 +86,10 @@ class _Walk:
         self.hash.update(f"{kind}:{len(data)}:".encode())
         self.hash.update(data)
 
-    def hide(self, reason: str) -> None:
+    def hide(self, reason: str, here: bool = True) -> None:
         self.hidden = self.hidden or reason
+        if here:
+            self.hidden_here = self.hidden_here or reason
         self.emit("hidden", reason)
 
     def visit(self, thing: Any) -> None:
@@ -149,7 +158,7 @@ class _Walk:
                 part = fingerprint(each)
                 parts.append(part.digest)
                 if part.hidden:
-                    self.hide(part.hidden)
+                    self.hide(part.hidden_here or part.hidden, part.hidden_here is not None)
             self.emit("parts", repr(sorted(parts)))
             self.watch.items(thing)
         elif kind is dict:
@@ -165,6 +174,8 @@ class _Walk:
 
     def _array(self, array: Any) -> None:
         self.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}")
+        if not self._content and not array.dtype.hasobject:
+            return
         if isinstance(array, np.memmap) and array.filename is not None:
             self.files.note(str(array.filename))
             whole = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
@@ -203,6 +214,8 @@ class _Walk:
             return
         name = f"{kind.__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
         self.emit("tensor", f"{name} {tensor.requires_grad}")
+        if not self._content:
+            return
         plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
         content = plain.reshape(-1).view(torch.uint8).numpy()
         if not tensor.is_inference():
@@ -232,7 +245,7 @@ class _Walk:
             return
         source = code.source_of(name)
         if source is None:
-            self.hide(f"the source of {name} is not there or newer than this process")
+            self.hide(f"the source of {name} is not there or newer than this process", here=False)
         else:
             self.emit("source", source)
         if values and name in sys.modules:  # `settings.SIZE` is reached through the module
@@ -254,7 +267,8 @@ class _Walk:
             if not _CLASS_NOISE.fullmatch(name) and not isinstance(space[name], _DESCRIPTORS):
                 self.emit("attribute", name)
                 self.watch.name(space, name)
-                self.visit(space[name])
+                # Where prefix_cache has put its own method, the class is still what its author wrote.
+                self.visit(getattr(space[name], STANDS_FOR, space[name]))
 
     def function(self, function: types.FunctionType) -> None:
         self.emit("function", f"{function.__module__}.{function.__qualname__}")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import weakref
-from typing import Any
+from collections.abc import Callable, Container
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
 
 from overdrive.samples import log
 from overdrive.samples.fingerprint import fingerprint
@@ -22,6 +26,40 @@ from overdrive.samples.table import Table
 _MOST_TRIED = 8
 # Samples of a stored table that are fetched and compared when it is opened.
 _LOOKED_AT = 16
+# Between two moments another process may finish or give up the table that we meant to join: looked again so often.
+_ROUNDS = 3
+_ROUND = 0.05  # seconds
+_NOT_PACKED = (
+    "{} holds no samples that are this data set's: its files or code, whether its loader has workers, the version of a "
+    "library or the kind of processor are not what they were when `overdrive pack` wrote them, or a file is damaged"
+)
+
+
+class Hub(Protocol):
+    """Of a session's seams, what is needed here."""
+
+    def owned_by(self, owner: str) -> AbstractContextManager[None]: ...
+
+    def on_undo(self, undo: Callable[[], None]) -> None: ...
+
+
+_keepers: weakref.WeakKeyDictionary[Hub, Keeper] = weakref.WeakKeyDictionary()
+
+
+def shared(seams: Hub, memory_share: float, folder: str = "") -> Keeper:
+    """The session's one keeper, for all techniques that need samples; closed when the session ends.
+
+    Who asks first decides on the share of memory, and on the folder.
+
+    Raises:
+        StoreUnavailable: the folder that is named is not there, or is not the user's own.
+    """
+    keeper = _keepers.get(seams)
+    if keeper is None:
+        keeper = _keepers[seams] = Keeper(memory_share, fills_at_once(), folder)
+        with seams.owned_by("session"):  # not undone with any technique that is left out
+            seams.on_undo(keeper.close)
+    return keeper
 
 
 class Keeper:
@@ -30,33 +68,48 @@ class Keeper:
     Args:
         memory_share: of the available memory, that one table may take.
         at_once: fill a table when its loader is first opened, not in the course of the first epoch.
+        folder: where `overdrive pack` wrote the samples; no others are kept then.
+
+    Raises:
+        StoreUnavailable: that folder cannot be used.
     """
 
-    def __init__(self, memory_share: float, at_once: bool) -> None:
+    def __init__(self, memory_share: float, at_once: bool, folder: str = "") -> None:
         self.reasons: list[str] = []  # why loaders were refused
+        self._process = os.getpid()
         self._memory_share = memory_share
         self._at_once = at_once
         self._kept: list[Kept] = []
         self._verdicts: weakref.WeakKeyDictionary[Any, Kept | str] = weakref.WeakKeyDictionary()
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._tried = 0
+        self._opened = False
         self.fill_seconds = 0.0  # spent on filling tables at once
         try:
-            self._store: Store | None = Store(home())
+            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home())
         except StoreUnavailable as error:
+            if folder:
+                raise
             log.info("samples are kept for this run only: %s", error)
-            self._store = None
+            self.store = None
 
     @property
     def useful(self) -> bool:
         """Whether anything is kept."""
         return any(kept.dropped is None for kept in self._kept)
 
+    @property
+    def kept(self) -> list[Kept]:
+        return list(self._kept)
+
     def kept_for(self, loader: Any) -> Kept | None:
         """What is kept of this loader's samples, which is about to be opened; None where it is refused."""
         verdict = self._verdicts.get(loader)
         if isinstance(verdict, str):
             return None
+        if verdict is not None and self._deserted(verdict):
+            self._kept = [kept for kept in self._kept if kept is not verdict]
+            verdict = None
         if verdict is None or loader not in self._frozen:
             verdict = self._look(loader, verdict)
         if isinstance(verdict, Kept) and verdict.dropped is not None:
@@ -68,16 +121,37 @@ class Keeper:
             self._frozen.add(loader)  # such workers go on with the data set as it was when they began
         return verdict
 
+    def open(
+        self,
+        loader: Any,
+        call: Callable[[], Any],
+        serve: Callable[[Kept, Any, Callable[[], Any]], Any],
+        leave_out: Callable[[str], None],
+    ) -> Any:
+        """The iterator over an epoch of this loader's batches: by `serve` where its samples are kept, else by `call`.
+
+        At the first opening, all other loaders are looked at where this one is refused, or where all is to be
+        filled at once. Where nothing is kept after that, `leave_out` is told why.
+        """
+        first, self._opened = not self._opened, True
+        kept = self.kept_for(loader)
+        if first and (kept is None or fills_at_once()):
+            self.keep_others()
+        if kept is not None:
+            return serve(kept, loader, call)
+        if not self.useful:
+            leave_out(self.reasons[0])
+        return call()
+
     def keep_others(self) -> None:
         """Look at all other loaders that the program has made: the one for evaluation, say."""
-        from torch.utils.data import DataLoader
-
-        for thing in gc.get_objects():
-            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
-                self.kept_for(thing)
+        for loader in other_loaders(self._verdicts):
+            self.kept_for(loader)
 
     def close(self) -> None:
         """Let go of all samples; the reasons stay."""
+        if os.getpid() != self._process:
+            return  # a fork of the program that came back up here: what is on disk is not its own
         for kept in self._kept:
             kept.close()
         self._kept.clear()
@@ -85,18 +159,28 @@ class Keeper:
         for loader in self._frozen:
             release(loader)
 
+    def _deserted(self, kept: Kept) -> bool:
+        """Whether another process was filling its table, and has given up."""
+        if kept.table.writable or kept.table.complete:
+            return False
+        kept.table.count_present()
+        return not kept.table.complete and self.store is not None and not self.store.busy(kept.key)
+
     def _refuse(self, reason: str) -> str:
         log.info("a loader's samples are not kept: %s", reason)
         self.reasons.append(reason)
         return reason
 
+    def _source(self, loader: Any) -> Source:
+        return Source.of(loader)
+
     def _look(self, loader: Any, before: Kept | None) -> Kept | str:
         try:
-            source = Source.of(loader)
+            source = self._source(loader)
             if before is not None and before.source.same(source):
                 before.changed()
                 return before
-            return self._find(source) or self._try(source)
+            return self._find(source) or self.keep(source)
         except Unfit as error:
             return self._refuse(str(error))
         except Exception as error:  # an odd data set must not take the others' samples with it
@@ -109,31 +193,39 @@ class Keeper:
                 return kept
         return None
 
-    def _try(self, source: Source) -> Kept:
-        besides = str(self._store.folder) if self._store else ""
+    def keep(self, source: Source) -> Kept:
+        """Try these samples, and keep them from now on.
+
+        Raises:
+            Unfit: they cannot be kept, with the reason.
+        """
+        besides = str(self.store.folder) if self.store else ""
         seen = fingerprint(*source.roots, besides=besides)
         for kept in self._kept:  # a program may make the same data set anew for each epoch
             if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
                 self._kept.remove(kept)
-                return self._add(Kept(source, seen, kept.table, besides=besides))
+                return self._add(Kept(source, seen, kept.table, besides=besides, key=kept.key))
         self._tried += 1
         if self._tried > _MOST_TRIED:
             raise Unfit("the program makes new data sets again and again")
         if seen.open_file:
             raise Unfit("its data set holds an open file, whose place a trial would move")
-        key = key_of(seen, len(source.dataset)) if self._store and seen.hidden is None else None
+        key = key_of(seen, len(source.dataset)) if self.store and seen.hidden is None else None
         table = self._stored(source, key)
         if table is not None:
-            return self._add(Kept(source, seen, table, besides=besides))
+            return self._add(Kept(source, seen, table, besides=besides, key=key or ""))
+
+        if self.store is not None and self.store.packed:
+            raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
 
         proof = prove(source, seen.digest)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
-        draft = self._draft(source, proof, key)
-        table = draft.table if draft else Table.in_memory(proof.layout, len(source.dataset))
+        table, draft = self._place(source, proof, key, seen.hidden)
         files_known = not seen.files.uncovered(set(proof.opened))
-        kept = Kept(source, seen, table, draft, besides, files_known)
+        seconds_each = proof.seconds if in_forks and not source.workers else 0.0
+        kept = Kept(source, seen, table, draft, besides, files_known, seconds_each, key or "")
         if self._at_once:
             try:
                 kept.fill(in_forks)
@@ -148,26 +240,56 @@ class Keeper:
         return kept
 
     def _stored(self, source: Source, key: str | None) -> Table | None:
-        if self._store is None or key is None:
+        if self.store is None or key is None:
             return None
-        table = self._store.open(key)
+        table = self.store.open(key)
         if table is not None and (table.count != len(source.dataset) or not still_true(source, table, _LOOKED_AT)):
-            self._store.remove(key)
+            self.store.remove(key)
             return None
         return table
 
-    def _draft(self, source: Source, proof: Proof, key: str | None) -> Draft | None:
-        """A table on disk if it may outlive this process and there is room.
+    def _place(self, source: Source, proof: Proof, key: str | None, hidden: str | None) -> tuple[Table, Draft | None]:
+        """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
+
+        What another process of this machine is writing to disk (a rank of the same training) is read along.
 
         Raises:
             Unfit: the samples are too large, wherever they lie.
         """
         count = len(source.dataset)
-        size = proof.layout.bytes * count
-        budget = self._memory_share * _available_memory()
-        if size > budget:
-            raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budget / 1e9:.1f} GB")
-        return self._store.draft(key, proof.layout, count) if self._store and key else None
+        size = source.bytes_of_all(proof.layout)
+        if not source.on_disk:
+            key = None
+        fits = size <= (budget := self._memory_share * _available_memory())
+        disk = self.store.room() if self.store and key else 0
+        if not fits and size > disk:
+            why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
+            budgets = f"{budget / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB of disk{why}"
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
+        for _ in range(_ROUNDS if self.store and key else 0):
+            assert self.store is not None and key is not None
+            draft = self.store.draft(key, proof.layout, count)
+            if draft is not None:
+                return draft.table, draft
+            if not self._at_once or not fits:
+                table = self.store.join(key) or self.store.open(key)
+                fitting = table is not None and table.layout == proof.layout and table.count == count
+                if table is not None and fitting and still_true(source, table, _LOOKED_AT):
+                    return table, None
+            if not self.store.busy(key):
+                break
+            time.sleep(_ROUND)
+        if not fits:
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
+        return source.empty_table(proof.layout), None
+
+
+def other_loaders(known: Container[Any]) -> list[Any]:
+    """The loaders that this process has made, besides these."""
+    from torch.utils.data import DataLoader
+
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
+    return [loader for loader in found if loader not in known]
 
 
 def _available_memory() -> int:

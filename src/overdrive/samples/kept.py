@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import psutil
+
+from overdrive.machine.memory import available_memory
 from overdrive.samples import log
 from overdrive.samples.files import Opened
-from overdrive.samples.fill import fill, fill_here
+from overdrive.samples.fill import Filling, fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.key import surroundings
-from overdrive.samples.layout import ForkFailed
+from overdrive.samples.layout import ForkFailed, Unfit
 from overdrive.samples.proof import still_true
 from overdrive.samples.randomness import States
 from overdrive.samples.source import Source
@@ -21,6 +26,10 @@ from overdrive.samples.table import Rows, Table
 _LOOKED_AT_AGAIN = 4
 # Attributes set anew to what they were; each such alarm costs a fingerprint.
 _MOST_FALSE_ALARMS = 5
+# Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
+WORTH_FILLING_BESIDE = 0.5
+_MOST_FILLINGS = 3  # attempts: a fill is started again where its processes were killed
+_LAST_WORDS = 1.0  # seconds
 
 
 class Kept:
@@ -39,15 +48,27 @@ class Kept:
         draft: Draft | None = None,
         besides: str = "",
         files_known: bool = True,
+        seconds_each: float = 0.0,
+        key: str = "",
     ) -> None:
+        """
+        Args:
+            files_known: the fingerprint covers what the tried samples were read from.
+            seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
+            key: under which the table is stored, or is being written, here or by another process.
+        """
         self.source = source
         self.table = table
+        self.key = key
         self.dropped: str | None = None
         self.fill_seconds = 0.0
         self._seen = seen
         self._draft = draft
         self._besides = besides  # files here do not count as the data set's: our own
-        self._files_known = files_known  # the fingerprint covers what the tried samples were read from
+        self._files_known = files_known
+        self._seconds_each = seconds_each
+        self._filling: Filling | None = None
+        self._fillings = 0
         self._surroundings = surroundings()
         self._opened = Opened()
         self._opened_elsewhere: set[str] = set()
@@ -98,10 +119,15 @@ class Kept:
 
     def close(self) -> None:
         """The session ends."""
+        if self._filling is not None and self.dropped is None:
+            self.table.count_present()
+            if self.table.complete:
+                self._wait_for_fillers()
         self.dropped = self.dropped or "the session has ended"
         self._abandon()
 
     def _abandon(self) -> None:
+        self._end_filling()
         if self._draft is not None:
             self._draft.abandon()
             self._draft = None
@@ -112,6 +138,8 @@ class Kept:
         Raises:
             Unfit: the samples turned out to be unfit.
         """
+        if not self.table.writable:
+            return
         began = time.perf_counter()
         try:
             if in_forks:
@@ -125,9 +153,61 @@ class Kept:
         log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self.fill_seconds)
         self.finish_if_complete()
 
+    def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
+        """Let idle cores fetch what is missing from now on, if that is worth the trouble of a fork.
+
+        Args:
+            coming: see `Filling`.
+        """
+        seconds = self._seconds_each * self.table.missing
+        if self._filling is not None or seconds < WORTH_FILLING_BESIDE or not self.table.writable:
+            return None
+        if self._fillings >= _MOST_FILLINGS:
+            return None
+        self._fillings += 1
+        if not _may_fork():
+            return None
+        try:
+            self._filling = Filling(self.table, self.source, coming, math.ceil(seconds))
+        except Unfit as error:
+            log.info("samples are not fetched beside the program: %s", error)
+        return self._filling
+
+    @property
+    def filling(self) -> bool:
+        """Whether other processes are filling it now, started here."""
+        return self._filling is not None
+
+    def look_after_filling(self) -> None:
+        """Take in what the processes that fill it beside the program have done, for each batch."""
+        if self._filling is None:
+            return
+        try:
+            self._filling.look()
+        except Unfit as error:
+            return self.drop(str(error))
+        self.table.count_present()
+        if not self._filling.going:
+            self._end_filling()
+            self.finish_if_complete()
+
+    def _end_filling(self) -> None:
+        if self._filling is not None:
+            filling, self._filling = self._filling, None
+            filling.end()
+            self._opened_elsewhere |= filling.opened
+            self._unseen |= filling.unseen
+
+    def _wait_for_fillers(self) -> None:
+        """All is there; they only have to say which files they have read."""
+        limit = time.monotonic() + _LAST_WORDS
+        while self._filling is not None and time.monotonic() < limit:
+            self.look_after_filling()
+            time.sleep(0.005)
+
     def finish_if_complete(self) -> None:
         """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
-        if not self.table.complete or self._draft is None:
+        if not self.table.complete or self._draft is None or self._filling is not None:
             return
         if self._unseen and not self._files_known:
             return self._abandon()
@@ -139,6 +219,13 @@ class Kept:
             return
         opened = self._seen.files.uncovered(self._opened.paths() | self._opened_elsewhere)
         draft.finish(opened, self.fill_seconds or time.perf_counter() - self._began)
+
+    def count_others(self) -> None:
+        """Rows were written by other hands: this process's data set, or its workers."""
+        if self.dropped is None and not self.table.complete:
+            self._unseen = True
+            self.table.count_present()
+            self.finish_if_complete()
 
     def record(self, indices: Any, batch: Any) -> None:
         """Take in a batch that the program's own workers fetched."""
@@ -171,7 +258,18 @@ class Kept:
                     before.restore()
             elif self._take(absent, batch):
                 self.finish_if_complete()
-                return batch if whole else self.table.gather(rows)
+                if whole:
+                    return batch
+                return self.table.gather(rows) if self.table.writable else self.table.gather(rows, absent, batch)
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         return batch if whole else fetcher.fetch(indices)
+
+
+def _may_fork() -> bool:
+    """Whether there is memory enough for a copy of what this process writes to while its forks live."""
+    try:
+        memory = psutil.Process().memory_info()
+        return bool(2 * (memory.rss - getattr(memory, "shared", 0)) < available_memory())
+    except psutil.Error:
+        return False

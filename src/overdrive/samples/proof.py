@@ -8,6 +8,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.files import Opened
@@ -59,7 +61,8 @@ def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:
 
 def still_true(source: Source, table: Table, wanted: int) -> bool:
     """Whether some samples, fetched now, are what the table holds. Here, or as in a worker if it has some."""
-    rows = random.Random().sample(range(table.count), min(wanted, table.count))
+    there = np.flatnonzero(table.present).tolist()
+    rows = random.Random().sample(there, min(wanted, len(there)))
 
     def compare(tick: Tick) -> bool:
         source.enter_worker(0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import chain
 from typing import Any
 
+from overdrive.samples.fill import Filling
 from overdrive.samples.kept import Kept
 from overdrive.samples.layout import Unfit
 
@@ -15,8 +17,8 @@ from overdrive.samples.layout import Unfit
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """Open the loader; `call` gives torch's iterator."""
     if loader.num_workers == 0:
-        return _without_workers(kept, call)
-    if not kept.table.complete and 2 * kept.table.missing <= kept.table.count:
+        return _without_workers(kept, loader, call)
+    if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
         try:
             kept.fill(in_forks=True)
@@ -30,10 +32,12 @@ def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
 class _Fetcher:
     """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
 
-    def __init__(self, kept: Kept, real: Any, live: bool) -> None:
+    def __init__(self, kept: Kept, real: Any, live: bool, coming: Callable[[], Iterable[int]] | None = None) -> None:
         self._kept = kept
         self._real = real
         self._live = live  # whether the program sees changes to its data set at once, having no workers
+        self._coming = coming
+        self._filling: Filling | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -42,12 +46,16 @@ class _Fetcher:
         kept = self._kept
         rows = absent = None
         try:
+            if kept.filling:
+                kept.look_after_filling()
             if kept.dropped is None and not (self._live and kept.touched() and kept.changed()):
                 rows = kept.table.rows(indices)
                 if rows is None:
                     kept.drop("its sampler gives other things than lists of whole numbers")
                 else:
                     absent = kept.table.absent(rows)
+                    if self._live and not kept.table.complete:
+                        self._let_others_fill(len(rows), bool(len(absent)))
                     if not len(absent):
                         return kept.table.gather(rows)
         except Exception as error:  # ours: the program must not meet it
@@ -55,6 +63,19 @@ class _Fetcher:
         if kept.dropped is not None or rows is None or absent is None:
             return self._real.fetch(indices)
         return kept.fetch_rest(self._real, indices, rows, absent)
+
+    def _let_others_fill(self, samples: int, missed: bool) -> None:
+        """In the first epoch: idle cores fetch what this iterator will want."""
+        if self._filling is not None and self._filling.going:
+            self._filling.taken(samples, missed)
+        elif missed:
+            self._filling = self._kept.fill_beside(self._coming)
+
+
+def kept_by(iterator: Any) -> Kept | None:
+    """What this iterator gathers from; None where it fetches each sample."""
+    fetcher = getattr(iterator, "_dataset_fetcher", None)
+    return fetcher._kept if isinstance(fetcher, _Fetcher) else None
 
 
 def release(loader: Any) -> None:
@@ -67,12 +88,25 @@ def release(loader: Any) -> None:
         iterator._index_sampler = iterator._index_sampler.sampler
 
 
-def _without_workers(kept: Kept, call: Callable[[], Any]) -> Any:
+def _without_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     iterator = call()
     real = getattr(iterator, "_dataset_fetcher", None)
     if real is not None and not isinstance(real, _Fetcher):
-        iterator._dataset_fetcher = _Fetcher(kept, real, live=True)
+        iterator._dataset_fetcher = _Fetcher(kept, real, live=True, coming=_coming(loader, iterator))
     return iterator
+
+
+def _coming(loader: Any, iterator: Any) -> Callable[[], Iterable[int]] | None:
+    """The indices that the iterator will draw, for a forked process to find out by drawing them from its copy.
+
+    For torch's own samplers only: another one may write to files or to memory that forked processes share.
+    """
+    batches = loader.batch_sampler
+    own = [type(each).__module__.startswith("torch.utils.data.") for each in (batches, loader.sampler)]
+    if not all(own) or getattr(batches, "sampler", None) is not loader.sampler:
+        return None
+    drawn = iterator._sampler_iter
+    return lambda: chain.from_iterable(drawn)
 
 
 def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:

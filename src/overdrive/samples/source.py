@@ -6,7 +6,8 @@ import multiprocessing
 from dataclasses import dataclass
 from typing import Any
 
-from overdrive.samples.layout import Unfit
+from overdrive.samples.layout import Layout, Unfit
+from overdrive.samples.table import Table
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Source:
         if loader.num_workers > 0:
             if not getattr(loader, "in_order", True):
                 raise Unfit("its workers hand over batches in no fixed order")
-            if _start_method(loader) != "fork":
+            if start_method(loader) != "fork":
                 raise Unfit("its workers are not forked, so that they may see another data set than we do")
         if len(dataset) == 0:
             raise Unfit("its data set is empty")
@@ -64,6 +65,19 @@ class Source:
         fetcher = _MapDatasetFetcher(self.dataset, True, self.collate, False)
         return fetcher.fetch(indices)  # type: ignore[no-untyped-call]
 
+    def empty_table(self, layout: Layout) -> Table:
+        """For all samples, in memory."""
+        return Table.in_memory(layout, len(self.dataset))
+
+    def bytes_of_all(self, layout: Layout) -> int:
+        """How much memory the samples need."""
+        return layout.bytes * len(self.dataset)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether they may be kept there."""
+        return True
+
     def enter_worker(self, number: int) -> None:
         """Make this forked process what the loader's worker `number` would be. Nothing where it has none."""
         if not self.workers:
@@ -76,7 +90,8 @@ class Source:
             self.prepare_worker(number)
 
 
-def _start_method(loader: Any) -> str:
+def start_method(loader: Any) -> str:
+    """How its workers will be started."""
     context = loader.multiprocessing_context
     method = context.get_start_method() if context is not None else None
     # Asking plainly would fix the method for the program.

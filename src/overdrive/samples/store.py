@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.atomic_file import write_atomically
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
-from overdrive.samples.table import Bytes, Table, shared_bytes
+from overdrive.samples.table import Bytes, Table
 
 FORMAT = 1
 # zlib.crc32 sums 2 GB/s on each core and lets other threads run meanwhile; in parts of this size.
@@ -47,20 +48,26 @@ def home() -> Path:
 class Store:
     """The tables under one folder, which is the user's own and nobody else's to read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, packed: bool = False) -> None:
         """
+        Args:
+            packed: by `overdrive pack`; nothing is made, changed or removed there.
+
         Raises:
-            StoreUnavailable: it cannot be made, or belongs to somebody else.
+            StoreUnavailable: it cannot be made, is not there, or belongs to somebody else.
         """
         self.folder = folder
+        self.packed = packed
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not packed:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = folder.stat()
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise StoreUnavailable(f"{folder} belongs to another user, or others may write to it")
         except OSError as error:
             raise StoreUnavailable(f"{folder} cannot be used ({error.strerror})") from None
-        self._clean()
+        if not packed:
+            self._clean()
 
     def open(self, key: str) -> Table | None:
         """The table under this key; None where there is none. A damaged or outdated one is removed."""
@@ -73,22 +80,45 @@ class Store:
             table = None
         if table is None:
             self.remove(key)
-        else:
+        elif not self.packed:
             with contextlib.suppress(OSError):
                 os.utime(place)  # the least recently used go first
         return table
 
     def remove(self, key: str) -> None:
         """Take it away at once, so that nobody opens it half removed."""
-        gone = self.folder / f"{_DRAFT}{os.getpid()}-{os.urandom(6).hex()}"
+        if self.packed:
+            return
+        gone = _new_place(self.folder)
         with contextlib.suppress(OSError):
             os.rename(self.folder / key, gone)
             shutil.rmtree(gone, ignore_errors=True)
 
+    def note(self, key: str, name: str, content: Any) -> bool:
+        """Write something short (JSON) beside a table; it goes when the table goes. False where there is no table."""
+        place = self.folder / key
+        text = json.dumps(content)
+        try:
+            if not (place / "manifest.json").is_file():
+                return False
+            write_atomically(place / f"{name}.json", json.dumps({"text": text, "sum": zlib.crc32(text.encode())}))
+        except OSError:
+            return False
+        return True
+
+    def noted(self, name: str) -> Any:
+        """What was written down under this name, beside any table; None where there is nothing, or it is damaged."""
+        for path in self.folder.glob(f"*/{name}.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                note = json.loads(path.read_text())
+                if zlib.crc32(note["text"].encode()) == note["sum"]:
+                    return json.loads(note["text"])
+        return None
+
     def draft(self, key: str, layout: Layout, count: int) -> Draft | None:
-        """A new table to be filled; None where the disk has no room for it."""
+        """A new table to be filled; None where the disk has no room for it, or another process fills it."""
         size = layout.bytes * count
-        if size > self._allowed():
+        if size > self._allowed() or self.busy(key):
             return None
         self._evict(size, besides=key)
         if size > self._allowed() - self._used():
@@ -97,6 +127,34 @@ class Store:
             return Draft(self, key, layout, count)
         except OSError:
             return None
+
+    def join(self, key: str) -> Table | None:
+        """The table that another process is filling, to be read as far as it goes; None where there is none."""
+        place = self.folder / f"{_DRAFT}{key}"
+        try:
+            if not self.busy(key):
+                return None
+            layout, count = _read_layout(json.loads((place / "layout.json").read_text()))
+            leaves = [_mapped(place / f"{k}.raw", count, leaf.bytes) for k, leaf in enumerate(layout.leaves)]
+            return Table(layout, count, leaves, _mapped(place / "present", count, 1).reshape(-1).view(np.bool_))
+        except (OSError, ValueError, KeyError, TypeError):  # it has just been finished, or given up
+            return None
+
+    def room(self) -> int:
+        """Bytes of disk that a table may take, once others have gone for it."""
+        return 0 if _in_memory(self.folder) else int(self._allowed())
+
+    def busy(self, key: str) -> bool:
+        """Whether a living process fills this table. What a dead one has left is removed."""
+        place = self.folder / f"{_DRAFT}{key}"
+        try:
+            with _locked(place / "lock"):
+                shutil.rmtree(place, ignore_errors=True)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # there is none
+        return False
 
     def _used(self) -> int:
         return sum(_size_of(place) for place in self._tables())
@@ -132,7 +190,7 @@ class Draft:
         self._store = store
         self._key = key
         self._began = time.time_ns()
-        self.place = store.folder / f"{_DRAFT}{os.getpid()}-{os.urandom(6).hex()}"
+        self.place = _new_place(store.folder)
         self.place.mkdir(mode=0o700)
         self._lock = os.open(self.place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -141,10 +199,18 @@ class Draft:
                 _new_file(self.place / f"{number}.raw", count * leaf.bytes).reshape(count, leaf.bytes)
                 for number, leaf in enumerate(layout.leaves)
             ]
+            present = _new_file(self.place / "present", count).view(np.bool_)
+            (self.place / "layout.json").write_text(json.dumps({"layout": layout.to_json(), "count": count}))
+            self._claim(store.folder / f"{_DRAFT}{key}")
         except OSError:
             self.abandon()
             raise
-        self.table = Table(layout, count, leaves, shared_bytes(count).view(np.bool_))
+        self.table = Table(layout, count, leaves, present)
+
+    def _claim(self, name: Path) -> None:
+        """Take the name under which other processes find it. Only one can: the others' folder is not empty."""
+        os.rename(self.place, name)
+        self.place = name
 
     def finish(self, opened: list[str], seconds: float) -> bool:
         """Put the whole table into its place; False where that was not to be.
@@ -169,10 +235,13 @@ class Draft:
             "depends": depends,
             "fill_seconds": round(seconds, 3),
         }
+        final = self._store.folder / self._key
         try:
             (self.place / "manifest.json").write_text(json.dumps(manifest))
-            (self.place / "lock").unlink()
-            os.rename(self.place, self._store.folder / self._key)
+            for name in ("present", "layout.json"):
+                (self.place / name).unlink()
+            os.rename(self.place, final)
+            (final / "lock").unlink()
         except OSError:  # another process was first, or the disk is full: our own table stays mapped
             shutil.rmtree(self.place, ignore_errors=True)
             self._unlock()
@@ -220,21 +289,53 @@ def _opened(place: Path) -> Table | None:
     manifest: dict[str, Any] = json.loads((place / "manifest.json").read_text())
     if manifest["format"] != FORMAT:
         return None
-    layout, count = Layout.from_json(manifest["layout"]), int(manifest["count"])
+    layout, count = _read_layout(manifest)
     depends = [(str(path), int(size), int(modified)) for path, size, modified in manifest["depends"]]
     if stats_of([path for path, _, _ in depends]) != depends:
         return None
     leaves = []
     for leaf, entry in zip(layout.leaves, manifest["files"], strict=True):
-        size = count * leaf.bytes
-        with open(place / Path(entry["name"]).name, "rb") as file:
-            if size < 1 or os.fstat(file.fileno()).st_size != size or entry["bytes"] != size:
-                return None
-            held = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), dtype=np.uint8)
-        if _sums(held) != entry["sums"]:
+        held = _mapped(place / Path(entry["name"]).name, count, leaf.bytes)
+        if entry["bytes"] != held.nbytes or _sums(held.reshape(-1)) != entry["sums"]:
             return None
-        leaves.append(held.reshape(count, leaf.bytes))
+        leaves.append(held)
     return Table(layout, count, leaves, np.ones(count, dtype=np.bool_))
+
+
+def _read_layout(data: dict[str, Any]) -> tuple[Layout, int]:
+    return Layout.from_json(data["layout"]), int(data["count"])
+
+
+def _mapped(path: Path, count: int, size: int) -> Bytes:
+    """A file of `count` rows of `size` bytes, to be read.
+
+    Raises:
+        ValueError: it has another size.
+    """
+    with open(path, "rb") as file:
+        if count * size < 1 or os.fstat(file.fileno()).st_size != count * size:
+            raise ValueError(f"{path} has another size than {count} times {size}")
+        mapped = mmap.mmap(file.fileno(), count * size, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, dtype=np.uint8).reshape(count, size)
+
+
+def _in_memory(folder: Path) -> bool:
+    """Whether the folder's file system lies in memory, so that files there are no relief for it."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        device = os.stat(folder).st_dev
+    except OSError:
+        return False
+    for mount in mounts:
+        _, place, kind, *_ = mount.split()
+        with contextlib.suppress(OSError):
+            if kind in ("tmpfs", "ramfs", "devtmpfs") and os.stat(place).st_dev == device:
+                return True
+    return False
+
+
+def _new_place(folder: Path) -> Path:
+    return folder / f"{_DRAFT}{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def _sums(data: Bytes) -> list[int]:

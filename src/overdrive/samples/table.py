@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ class Table:
         self.count = count
         self.leaves = list(leaves)
         self.present = present  # shared with forked children, like the leaves
+        self.writable = all(held.flags.writeable for held in self.leaves)  # else another process fills it
         self.missing = count - int(present.sum())
 
     @classmethod
@@ -50,29 +52,47 @@ class Table:
         if self.complete:
             return rows[:0]
         wanting = rows[~self.present[rows]]
+        _fence()
         _, first = np.unique(wanting, return_index=True)
         return wanting[np.sort(first)]
 
     def write(self, rows: Rows, batch: Any) -> bool:
-        """Take in a real batch; False where it is of another layout than the samples before it."""
+        """Take in a real batch; False where it is of another layout than the samples before it.
+
+        What another process fills is only looked at: there, nothing is written.
+        """
         tensors = tensors_of(batch, self.layout.structure)
         if tensors is None or not all(
             leaf.fits(tensor) and len(tensor) == len(rows)
             for leaf, tensor in zip(self.layout.leaves, tensors, strict=True)
         ):
             return False
+        if not self.writable:
+            return True
         for leaf, held, tensor in zip(self.layout.leaves, self.leaves, tensors, strict=True):
             held[rows] = bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
+        _fence()
         self.present[rows] = True
         self.count_present()
         return True
+
+    def put(self, row: int, data: Bytes) -> None:
+        """Fill the first leaf of one row, or its beginning, unless another process does that."""
+        if self.writable:
+            self.leaves[0][row][: len(data)] = data
+            _fence()
+            self.present[row] = True
 
     def count_present(self) -> None:
         """Count again: forked children may have written."""
         self.missing = self.count - int(np.count_nonzero(self.present))
 
-    def gather(self, rows: Rows) -> Any:
+    def gather(self, rows: Rows, absent: Rows | None = None, fetched: Any = None) -> Any:
         """The batch of these samples, in memory of its own.
+
+        Args:
+            absent: those of the rows that are not there, each once.
+            fetched: the batch that they make, to be put in their places.
 
         numpy's `take` copies 250,000 CIFAR images (12 kB) a second on one core; torch's index_select
         starts threads for it and came to 3,000 to 130,000, by how busy the other cores were.
@@ -80,18 +100,77 @@ class Table:
         import torch
 
         tensors = []
-        for leaf, held in zip(self.layout.leaves, self.leaves, strict=True):
+        fresh: list[torch.Tensor] = []
+        places = sources = None
+        if absent is not None:
+            fresh = tensors_of(fetched, self.layout.structure) or []
+            places, sources = _where(rows, absent)
+        for number, (leaf, held) in enumerate(zip(self.layout.leaves, self.leaves, strict=True)):
             tensor = torch.empty((len(rows), *leaf.sizes_in_memory), dtype=getattr(torch, leaf.dtype))
             np.take(held, rows, axis=0, out=bytes_of(tensor), mode="clip")
+            if fresh:
+                one = fresh[number]
+                bytes_of(tensor)[places] = bytes_of(one if leaf.plain else one.permute(leaf.order))[sources]
             if not leaf.plain:
                 tensor = tensor.permute(np.argsort(leaf.order).tolist())
             tensors.append(tensor)
         return self.layout.build(tensors)
 
 
+def _fence() -> None:
+    """What was written, or read, before this comes before what follows, for other processes too.
+
+    Arm processors may otherwise show a row's flag before its bytes. To release a lock and then to take it is
+    a barrier both ways.
+    """
+    lock = threading.Lock()
+    for _ in range(2):
+        with lock:
+            pass
+
+
 def shared_bytes(size: int) -> Bytes:
     """Zeros in anonymous memory that is shared with forked children."""
     return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype=np.uint8)[:size]
+
+
+def _where(rows: Rows, absent: Rows) -> tuple[Rows, Rows]:
+    """The places in `rows` where one of `absent` stands, and which one it is."""
+    sorting = np.argsort(absent)
+    found = sorting[np.searchsorted(absent, rows, sorter=sorting).clip(max=len(absent) - 1)]
+    places = np.nonzero(absent[found] == rows)[0]
+    return places, found[places]
+
+
+def shared_room(size: int) -> Bytes:
+    """The same, of which only what is written to will ever be there: it may be more than the machine has."""
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    return np.frombuffer(mmap.mmap(-1, max(1, size), flags=flags), dtype=np.uint8)[:size]
+
+
+class UnevenTable(Table):
+    """Rows that are filled to different lengths: the rest of a row is not touched, and takes no memory."""
+
+    @classmethod
+    def with_room(cls, layout: Layout, count: int, filled: Callable[[Bytes], int]) -> UnevenTable:
+        """
+        Args:
+            filled: how many bytes of a row are to be written.
+        """
+        leaves = [shared_room(count * leaf.bytes).reshape(count, leaf.bytes) for leaf in layout.leaves]
+        table = cls(layout, count, leaves, shared_bytes(count).view(np.bool_))
+        table._filled = filled
+        return table
+
+    _filled: Callable[[Bytes], int]
+
+    def write(self, rows: Rows, batch: Any) -> bool:
+        if not self.layout.leaves[0].fits(batch) or len(batch) != len(rows):
+            return False
+        for row, data in zip(rows.tolist(), bytes_of(batch), strict=True):
+            self.put(row, data[: self._filled(data)])
+        self.count_present()
+        return True
 
 
 def bytes_of(tensor: torch.Tensor) -> Bytes:

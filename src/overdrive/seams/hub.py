@@ -45,9 +45,12 @@ class Point:
 class Event(Point):
     """Something happened; subscribers are told, and what they return is ignored."""
 
-    def publish(self, *subject: Any) -> None:
+    def publish(self, *subject: Any, to: Callable[[str], bool] | None = None) -> None:
+        """`to`: which owners' subscribers are told; all, where it is not given."""
         hub = self.hub
         for subscriber in tuple(self.subscribers):
+            if to is not None and not to(subscriber.owner):
+                continue
             before, hub.owner = hub.owner, subscriber.owner  # by hand: `owned_by` costs 1 us, many times a step
             try:
                 subscriber.act(*subject)
@@ -104,6 +107,21 @@ class Around(Point):
         return guarded
 
 
+class Answer(Point):
+    """An operation that a subscriber may carry out in its own way: the first answer stands, None is no answer."""
+
+    def ask(self, *subject: Any) -> Any:
+        for subscriber in tuple(self.subscribers):
+            try:
+                answer = subscriber.act(*subject)
+            except Exception as error:
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+                continue
+            if answer is not None:
+                return answer
+        return None
+
+
 class Seams:
     """All points of one session, and the record of which techniques had to be left out."""
 
@@ -112,16 +130,35 @@ class Seams:
         self.left_out: dict[str, str] = {}
         self._on_left_out = on_left_out
         self._undos: list[tuple[str, Callable[[], None]]] = []
+        self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
 
-        self.framework_arrived = Event(self)  # () the framework has just been imported
+        self.framework_arrived = Event(self)  # () the last of `frameworks` has just been imported
+        self.framework_ready = Event(self)  # () all of it is there, and its seams are entered
         self.optimizer_made = Event(self)  # (optimizer, models) parameters and their modules are known
         self.step_begins = Event(self)  # (optimizer)
         self.step_ends = Event(self)  # (optimizer) the clock of everything
+        self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
+        self.at_work = Event(self)  # () the program lives, whether or not it makes steps
         self.model_called = Around(self)  # (module) outermost call; may alter its arguments and its result
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
+        self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches
+        self.batch_awaited = Around(self)  # (loader) call() waits for the next batch and gives it, or ends the epoch
         self.batch_fetched = Event(self)  # (loader, batch, seconds waited)
+        self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
+        self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
+        self.relu_called = Answer(self)  # (tensor, in_place) a ReLU about to be computed
+        self.convolution_called = Answer(self)  # (call, args, kwargs) a convolution of one or two dimensions
+        self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
+        self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
+        # Keras and TensorFlow (see docs/decisions/008-keras.md)
+        self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
+        self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)
+        self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
+        self.dataset_passed = Around(self)  # (epoch iterator) call() gives the tf.data.Dataset that fit() reads
+        self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched
+        self.dataset_iterated = Around(self)  # (tf.data.Dataset) the program's own loop; call(dataset) opens it
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 
     @contextmanager

@@ -31,3 +31,12 @@ def catalogue() -> Mapping[str, Technique]:
                 found.append(thing())
     found.sort(key=lambda technique: (technique.order, technique.name))
     return {technique.name: technique for technique in found}
+
+
+def conflict(name: str, others: Iterable[str]) -> str | None:
+    """The first of `others` that cannot be in one plan with the technique `name`, whichever side declares it."""
+    known = catalogue()
+    for other in others:
+        if other in known[name].conflicts or name in known[other].conflicts:
+            return other
+    return None

@@ -56,9 +56,14 @@ class Technique:
 
     name: ClassVar[str]
     family: ClassVar[str]
+    frameworks: ClassVar[tuple[str, ...]] = ("torch",)  # whose programs it is for (see seams.frameworks)
     contract: ClassVar[Contract]  # the strictest level that it can keep
     falls_to: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
     relieves: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
+    aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both
+    # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
+    weighed: ClassVar[bool] = False
+    conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()
 
@@ -69,6 +74,10 @@ class Technique:
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         """The settings worth a duel on this program, the most promising first."""
         return [self.defaults()]
+
+    def computes_in(self, settings: Settings) -> str:
+        """The number format that it makes the program compute in (see `formats.FORMATS`); "" where it changes none."""
+        return ""
 
     def environment(self, settings: Settings) -> dict[str, str]:
         """Environment variables that must be there before the process starts."""

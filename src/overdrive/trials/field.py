@@ -12,8 +12,9 @@ from contextlib import ExitStack, suppress
 
 import psutil
 
+from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
-from overdrive.trials.duel import block_steps
+from overdrive.trials.duel import block_steps, changes_training
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
@@ -36,7 +37,8 @@ def measure(
     on_round: Callable[[int], None] = lambda done: None,
     total_steps: int | None = None,
 ) -> list[list[float]]:
-    """Seconds a training step, for each order a list with one number a round.
+    """Seconds a training step, for each order a list with one number a round; where one of them changes the training
+    itself (its batches, say), seconds a sample.
 
     In each round all trials make the same number of steps, and the same steps of the program: what it does
     now and then, such as evaluating at the end of an epoch, falls into the same rounds for all of them.
@@ -52,49 +54,56 @@ def measure(
     with ExitStack() as stack, suppress(TrialOver):
         trials, paces = _start(house, orders, deadline, stack)
         size = block_steps(min(paces), max(paces))
+        by_sample = any(map(changes_training, orders))
         if total_steps is not None:
             size = max(1, min(size, (total_steps - trials[0].step) // rounds))
         chance = random.Random(len(orders))
         for done in range(1, rounds + 1):
             if time.monotonic() > deadline:
                 break
-            for row, pace in zip(seconds, _round(trials, size, chance), strict=True):
+            for row, pace in zip(seconds, _round(trials, size, chance, by_sample), strict=True):
                 row.append(pace)
             on_round(done)
     return seconds
 
 
-def _round(trials: Sequence[Trial], size: int, chance: random.Random) -> list[float]:
+def _round(trials: Sequence[Trial], size: int, chance: random.Random, by_sample: bool) -> list[float]:
     """Seconds a step in one block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
     paces = [0.0] * len(trials)
     for index in chance.sample(range(len(trials)), len(trials)):
         block = trials[index].run(size)
-        paces[index] = block.seconds / block.steps
+        paces[index] = block.seconds / ((by_sample and block.samples) or block.steps)
     return paces
 
 
 def _start(house: House, orders: Sequence[Order], deadline: float, stack: ExitStack) -> tuple[list[Trial], list[float]]:
     """All trials at the same step and at their usual pace, and that pace in seconds a step.
 
-    One after the other: two that start at once slow each other.
+    As many are started at once as there are cores, since starting is done by one; nothing is measured meanwhile.
     """
     others = _resident()
     trials: list[Trial] = []
     paces: list[float] = []
     steps, chunk = 0, 0
-    for order in orders:
+    together = granted_cores()
+    # The first alone: it tells how much memory the others will take.
+    groups = [orders[:1], *(orders[at : at + together] for at in range(1, len(orders), together))]
+    for group in groups:
         if trials:
             _look_at_memory(len(trials), len(orders), _resident() - others)
-        trial = Trial(house, order)
-        stack.callback(trial.stop)
-        trial.first_step(deadline)
-        if not trials:
-            steps, chunk = _warm_up(trial)
-        else:
-            trial.run(steps)
-        block = trial.run(chunk)
-        paces.append(block.seconds / block.steps)
-        trials.append(trial)
+        started = [Trial(house, order) for order in group]
+        for trial in started:
+            stack.callback(trial.stop)
+        for trial in started:
+            trial.first_step(deadline)
+        for trial in started:
+            if not trials:
+                steps, chunk = _warm_up(trial)
+            else:
+                trial.run(steps)
+            block = trial.run(chunk)
+            paces.append(block.seconds / block.steps)
+            trials.append(trial)
     return trials, paces
 
 

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from overdrive.launch import execute, hide_own_frames
+from overdrive.machine.memory import peak_resident
 from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
+from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.session import Session
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.isolation import isolate, redirect_torch
-from overdrive.trials.probe import Probe
+from overdrive.trials.observers import observers_of
 from overdrive.trials.returned import Returned
 
 _BEAT_SECONDS = 0.5
@@ -40,15 +42,24 @@ class Guest:
         self._block_began = time.perf_counter()
         self._block_steps = 0
         self._block_samples = 0
+        self._steps_seen = 0
+        self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
         self._last_beat = 0.0
         self._sent_steps = 0
         self.recorder = Recorder(losses=True)
-        self.probe = Probe(_HASHED_STEPS)
+        self._probes = {name: observers_of(name).make_probe(_HASHED_STEPS) for name in frameworks.MODULES}
         self.session: Session | None = None
         self._job = job
-        self._diary: Any = None
-        self._lesson: Any = None
+        self._diaries: dict[str, Any] = {}
+        self._lessons: dict[str, Any] = {}
+        self._profiler: Any = None
+        self._rests: list[int] = []  # steps after which it could stand still, where not after each
         self.returned: Returned | None = Returned(job["returned"]) if job["returned"] else None
+
+    @property
+    def probe(self) -> Any:
+        """Of the framework that makes the steps."""
+        return self._probes[self.recorder.framework or next(iter(self._probes))]
 
     def report(self, event: str, **fields: Any) -> None:
         self._last_beat = time.monotonic()
@@ -58,33 +69,31 @@ class Guest:
 
     def observe(self, seams: Seams) -> None:
         self.recorder(seams)
-        if not self._job["diary"] and not self._job["part"]:
-            self.probe(seams)
+        if not self._job["diary"] and not self._job["part"] and self._job["profiling"] in ("", "details"):
+            for probe in self._probes.values():
+                probe(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
+        seams.at_work.subscribe(self.beat)
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
 
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""
-        part = self._job["part"]
+        name, part = seams.frameworks[-1], self._job["part"]
         if self._job["deterministic"]:
-            import torch
-
-            torch.use_deterministic_algorithms(True)
+            frameworks.seams_of(name).refuse_chance()
         if self._job["diary"]:
-            from overdrive.trials.diary import Diary
-
-            self._diary = Diary(self._job["diary"])
-            self._diary(seams)
+            self._diaries[name] = observers_of(name).make_diary(self._job["diary"])
+            self._diaries[name](seams)
         if part:
-            from overdrive.trials import lesson
+            self._lessons[name] = observers_of(name).make_lesson(part["role"], part["steps"], Path(part["folder"]))
+            self._lessons[name](seams)
+        if self._job["profiling"] in ("times", "details"):
+            from overdrive.trials.profiling.recorder import Profiler
 
-            folder = Path(part["folder"])
-            if part["role"] == "pupil":
-                self._lesson = lesson.Pupil(part["steps"], folder)
-            else:
-                self._lesson = lesson.Teacher(part["steps"], folder, in_double=part["role"] == "teacher")
-            self._lesson(seams)
-        seams.step_ends.subscribe(self._stepped)  # last: it is here that the trial stands still
+            self._profiler = Profiler(self._job["profiling"], self._job["recordings"])
+            self._profiler(seams)
+        seams.between_steps.unsubscribe(self._between_steps)
+        seams.between_steps.subscribe(self._between_steps)  # last: it is here that the trial stands still
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
@@ -97,25 +106,34 @@ class Guest:
         if time.monotonic() - self._last_beat > _BEAT_SECONDS:
             self.report("beat")
 
-    def _stepped(self, _optimizer: Any) -> None:
+    def _between_steps(self) -> None:
         steps = self.recorder.clock.steps
-        if steps == self._block_steps:
+        if steps == self._steps_seen:
             return  # another optimizer of the same training step
+        self._call_steps = max(self._call_steps, steps - self._steps_seen)
+        self._rests.append(steps)
+        self._steps_seen = steps
         self.probe.stepped(steps)
-        if self._diary:
-            self._diary.stepped()
+        diary = self._diaries.get(self.recorder.framework)
+        if diary:
+            diary.stepped()
         if steps < self._due:
             self.beat()
             return
-        synchronize()
+        self._of_framework().synchronize()
         now = time.perf_counter()
         self.probe.end_profile()  # here: until the next order this process stands still
+        if self._profiler:
+            self._profiler.end(steps - self._block_steps)
         self.report(
             "block",
             step=steps,
             steps=steps - self._block_steps,
             seconds=now - self._block_began,
             samples=self.recorder.samples - self._block_samples,
+            call_steps=self._call_steps,
+            peak_memory=self._of_framework().peak_memory() or peak_resident(),
+            left_out=self.session.seams.left_out if self.session else {},
         )
         self._block_steps, self._block_samples = steps, self.recorder.samples
         while self._obey():
@@ -129,10 +147,14 @@ class Guest:
             if order.get("profile"):
                 self.probe.start_profile()
             self._due = self._block_steps + int(order["steps"])
+            if order.get("record") and self._profiler:
+                self._profiler.begin(order["record"], self.recorder)
             self._block_began = time.perf_counter()
             return False
         if order["do"] == "facts":
-            self.report("facts", facts=self.probe.facts(self.recorder).to_dict())
+            self.report("facts", facts=self.probe.facts(self.recorder, bool(order["costs"])).to_dict())
+        elif order["do"] == "recorded":
+            self.report("recorded", recorded=self._profiler.report())
         elif order["do"] == "trace":
             self.report("trace", **self._trace())
         elif order["do"] == "stop":
@@ -140,8 +162,12 @@ class Guest:
             os._exit(0)
         return True
 
+    def _of_framework(self) -> frameworks.FrameworkSeams:
+        return frameworks.seams_of(self.recorder.framework)
+
     def _trace(self) -> dict[str, Any]:
         assert self.session is not None
+        diary, lesson = (kept.get(self.recorder.framework) for kept in (self._diaries, self._lessons))
         return {
             "steps": self.recorder.clock.steps,
             "losses": self.recorder.losses(),
@@ -149,8 +175,9 @@ class Guest:
             "samples": self.recorder.samples,
             "batches": self.probe.batch_hashes,
             "state": self.recorder.state_hash(),
-            "diary": self._diary.entries if self._diary else [],
-            "lesson": self._lesson.report() if self._lesson else {},
+            "diary": diary.entries if diary else [],
+            "lesson": lesson.report() if lesson else {},
+            "rests": self._rests if self._call_steps > 1 else [],
             "trained": self.recorder.trained(),
             "returned": self.returned.value if self.returned else None,
             "active": self.session.active,
@@ -162,23 +189,14 @@ class Guest:
         return self._trace() if self.recorder.clock.steps else {"steps": 0}
 
 
-def synchronize() -> None:
-    """Wait for the device, where there is one in use."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-
-
-def seed_everything(seed: int) -> None:
+def seed_everything(seed: int, framework: str) -> None:
     """A program that sets no seed gets this one, so that two trials of it can be compared."""
     random.seed(seed)
     if "numpy" in sys.modules:
         import numpy
 
         numpy.random.seed(seed)
-    import torch
-
-    torch.manual_seed(seed)
+    frameworks.seams_of(framework).seed(seed)
 
 
 def kind_of(error: BaseException) -> str:
@@ -198,7 +216,7 @@ def main() -> None:
     def seeds(seams: Seams) -> None:
         if job["isolate"]:
             seams.framework_arrived.subscribe(redirect_torch)
-        seams.framework_arrived.subscribe(lambda: seed_everything(seed))
+        seams.framework_arrived.subscribe(lambda: seed_everything(seed, seams.frameworks[-1]))
         if seed:
             seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
 
@@ -222,7 +240,11 @@ def main() -> None:
     except BaseException as error:
         hide_own_frames(error)
         first = str(error).strip().split("\n", 1)[0][:300]
-        guest.report("failed", kind=kind_of(error), detail=f"{type(error).__name__}: {first}")
+        facts = {}
+        if kind_of(error) == "oom":  # which techniques may help is for the tuner to judge
+            with contextlib.suppress(Exception):
+                facts = {"facts": guest.probe.facts(guest.recorder).to_dict()}
+        guest.report("failed", kind=kind_of(error), detail=f"{type(error).__name__}: {first}", **facts)
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     if code == 0:

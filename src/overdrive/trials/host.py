@@ -61,6 +61,11 @@ class House:
         self.warden.close()
         discard_scratch(self.scratch)
 
+    @property
+    def recordings(self) -> Path:
+        """The folder where trials leave what they recorded for a profile; it is gone with the house."""
+        return self.scratch / "recordings"
+
     def folder(self) -> Path:
         folder = self.scratch / f"{next(self._trials):03d}"
         folder.mkdir()
@@ -74,11 +79,14 @@ class Trial:
         self.order = order
         self.house = house
         self.step = 0
+        self.call_steps = 1  # the most steps that it has made in one call so far: it stands still only between calls
+        self.left_out: Mapping[str, str] = {}  # techniques, by now, with the reason
         self._folder = house.folder()
         self._log = (self._folder / "output.log").open("wb")
         self._longest_wait = 0.0
         self._buffer = b""
         self._failure: Ending | None = None
+        self._last_words: Mapping[str, Any] = {}  # its report of the failure
         self._started = time.monotonic()
         ours_in, their_out = os.pipe()
         their_in, ours_out = os.pipe()
@@ -97,6 +105,7 @@ class Trial:
         if order.threads:
             environment |= {name: str(order.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         (house.scratch / "inductor").mkdir(exist_ok=True)
+        house.recordings.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "overdrive.trials.guest", str(their_in), str(their_out)],
             stdin=subprocess.DEVNULL,
@@ -120,7 +129,14 @@ class Trial:
             techniques=[{"name": name, "settings": dict(settings)} for name, settings in order.techniques],
             isolate=house.isolate,
             scratch=str(self._folder),
-            keep=[str(cache), str(house.scratch / "inductor"), *([order.part.folder] if order.part else [])],
+            keep=[
+                str(cache),
+                str(house.scratch / "inductor"),
+                *([order.part.folder] if order.part else []),
+                *([str(house.recordings)] if order.profiling else []),
+            ],
+            profiling=order.profiling,
+            recordings=str(house.recordings),
             diary=order.diary,
             part=asdict(order.part) if order.part else None,
             returned=order.returned,
@@ -136,33 +152,47 @@ class Trial:
         Its seconds include all set-up: start, imports, filling caches, compiling.
         """
         report = self._await("block", self.house.first_patience, until)
-        self.step = report["step"]
+        self.step, self.left_out, self.call_steps = report["step"], report["left_out"], report["call_steps"]
         self._pause()
         self.house.prepared_files = max(self.house.prepared_files, self._files_written())
-        return Block(report["step"], report["steps"], time.monotonic() - self._started, report["samples"])
+        return Block(
+            report["step"], report["steps"], time.monotonic() - self._started, report["samples"], report["peak_memory"]
+        )
 
-    def run(self, steps: int, profile: bool = False) -> Block:
+    def run(self, steps: int, profile: bool = False, record: str = "") -> Block:
         """Let the program make `steps` training steps, and measure them.
+
+        `record`: what is recorded meanwhile, in a trial that is ordered for profiling.
 
         Raises:
             TrialOver: it ended, failed, hung or crashed before.
         """
         self._resume()
-        self._send(do="run", steps=steps, profile=profile)
+        self._send(do="run", steps=steps, profile=profile, record=record)
         began = time.monotonic()
         patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
         report = self._await("block", patience)
         self._longest_wait = max(self._longest_wait, time.monotonic() - began)
         self._pause()
-        self.step = report["step"]
-        return Block(report["step"], report["steps"], report["seconds"], report["samples"])
+        self.step, self.left_out, self.call_steps = report["step"], report["left_out"], report["call_steps"]
+        return Block(report["step"], report["steps"], report["seconds"], report["samples"], report["peak_memory"])
 
-    def facts(self) -> Facts:
+    def facts(self, costs: bool = False) -> Facts:
+        """`costs`: those of an item too, which takes seconds; the steps after it are slower than usual."""
         self._resume()
-        self._send(do="facts")
+        self._send(do="facts", costs=costs)
         report = self._await("facts", _LEAST_PATIENCE)
         self._pause()
         return Facts.from_dict(report["facts"])
+
+    def recorded(self) -> Mapping[str, Any]:
+        """What was recorded so far, as plain data (see `trials.profiling.recorder`)."""
+        self._resume()
+        self._send(do="recorded")
+        report = self._await("recorded", _LEAST_PATIENCE)
+        self._pause()
+        found: Mapping[str, Any] = report["recorded"]
+        return found
 
     def trace(self) -> Trace:
         self._resume()
@@ -232,11 +262,12 @@ class Trial:
                     self.house.isolation = f"{report['kind']}: {report['detail']}"
                 elif kind == "failed":
                     self._failure = Ending(report["kind"], report["detail"])
+                    self._last_words = report
                 elif kind == "ended":
                     raise TrialOver(Ending("ended", f"after {report.get('steps', 0)} steps"), report)
             if self._process.poll() is not None and not self._read(0.0, peek=True):
                 self.house.last_output = self.output_tail()
-                raise TrialOver(self._failure or self._post_mortem())
+                raise TrialOver(self._failure or self._post_mortem(), self._last_words)
             if time.monotonic() > until:
                 raise TrialOver(Ending("late", "its first step did not come within the budget"))
             if time.monotonic() > deadline:

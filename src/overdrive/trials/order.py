@@ -12,9 +12,11 @@ from overdrive.session import Chosen
 
 @dataclass(frozen=True)
 class Part:
-    """A part in a teacher-forced comparison (see `trials.lesson`)."""
+    """A part in a teacher-forced comparison (see `trials.torch.lesson`)."""
 
-    role: str  # "teacher", "careful teacher" (in the program's own precision) or "pupil"
+    # "teacher", "careful teacher" (in the program's own precision) or "pupil"; where the teacher's own steps are
+    # made in fp64 by another run (Keras), "reference" or "careful reference"
+    role: str
     folder: str  # of the saved states and references
     steps: tuple[int, ...]  # the chosen ones, from 1
 
@@ -26,10 +28,11 @@ class Order:
     program: Program
     techniques: tuple[Chosen, ...] = ()
     seed: int = 0
-    diary: str = ""  # kind of diary to keep (see `trials.diary`), if any
+    diary: str = ""  # kind of diary to keep (see `trials.torch.diary`), if any
     part: Part | None = None
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
+    profiling: str = ""  # what blocks are recorded for (see `trials.profiling.recorder`), or "plain": for nothing
     threads: int = 0  # that parallel operations may use; 0: as the program has it
 
     def name(self) -> str:
@@ -69,6 +72,7 @@ class Block:
     steps: int
     seconds: float
     samples: float
+    peak_memory: int = 0  # bytes that the process has used at most so far: of the GPU where it uses one; 0: not known
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,10 @@ class Trace:
     samples: float = 0
     batches: tuple[str, ...] = ()  # checksums of the first steps' batches
     state: str = ""  # hash of parameters, optimizer and random state at the last step
-    diary: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `trials.diary`)
+    diary: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `trials.torch.diary`)
     lesson: Mapping[str, Any] = field(default_factory=dict)  # what a part in a comparison came to
+    # Step counts at which it could stand still, where several steps are made in one call; empty: after every step.
+    rests: tuple[int, ...] = ()
     trained: str = ""  # how many tensors and scalars are trained
     returned: float | None = None
     active: tuple[str, ...] = ()
@@ -99,6 +105,7 @@ class Trace:
             state=report["state"],
             diary=tuple(report.get("diary", ())),
             lesson=dict(report.get("lesson", {})),
+            rests=tuple(report.get("rests", ())),
             trained=report.get("trained", ""),
             returned=report.get("returned"),
             active=tuple(report["active"]),

@@ -129,7 +129,10 @@ class _View:
     def cover_everything(self) -> None:
         """Overlay what can be overlaid, then put back what must stay the real thing."""
         sources = {mount.point: self._open(mount.point) for mount in self._mounts}
-        real = [(path, self._open(path)) for path in (*self._kept, *_endpoints("/tmp"))]
+        real = [(path, self._open(path)) for path in self._kept]
+        for path in _endpoints("/tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                real.append((path, self._open(path)))
         for mount in self._mounts:
             if self._stays_real(mount):
                 continue
@@ -141,7 +144,11 @@ class _View:
         for folder in _subfolders("/dev/shm"):  # its plain files are how processes talk
             self._cover(folder, folder)
         for path, source in real:
-            bind(source, path)
+            try:
+                bind(source, path)
+            except FileNotFoundError:  # another program's socket, gone in the meantime
+                if path in self._kept:
+                    raise
 
     def _stays_real(self, mount: Mount) -> bool:
         return is_within(mount.point, (*KERNEL_TREES, *self._kept))

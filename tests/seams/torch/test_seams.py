@@ -15,6 +15,8 @@ from overdrive.session import Session
 
 PATCHED = [
     (torch.optim.Optimizer, "__init__"),
+    (torch.optim.Optimizer, "zero_grad"),
+    (nn.Module, "zero_grad"),
     (nn.Module, "__call__"),
     (torch.autograd, "backward"),
     (DataLoader, "__iter__"),
@@ -41,6 +43,7 @@ def listening(seen: list[Any]) -> Any:
             return call(*args, **kwargs)
 
         seams.model_called.subscribe(called)
+        seams.gradients_zeroed.subscribe(lambda owner, call, set_to_none: call(set_to_none))
         seams.loader_opens.subscribe(lambda loader, call: (seen.append("opens"), call())[1])
 
     return observer
@@ -185,3 +188,20 @@ def test_observers_are_never_blamed_for_the_programs_failure() -> None:
     with Session(observers=[listening([])]) as session, pytest.raises(ValueError, match="own"):
         Broken()(torch.zeros(1))
     assert OBSERVER not in session.seams.left_out
+
+
+def test_what_a_technique_reads_ahead_counts_when_the_program_takes_it() -> None:
+    taken: list[int] = []
+
+    def ahead(loader: Any, call: Any) -> Any:
+        return iter(list(call()))  # the whole epoch before the program has had a batch
+
+    def observer(seams: Seams) -> None:
+        seams.loader_opens.subscribe(ahead)
+        seams.batch_fetched.subscribe(lambda iterator, batch, seconds: taken.append(len(iterator._dataset)))
+
+    with Session(observers=[observer]):
+        batches = iter(DataLoader(TensorDataset(torch.arange(12)), batch_size=4))
+        counts = [(len(next(batches)[0]), len(taken)) for _ in range(3)]
+    assert counts == [(4, 1), (4, 2), (4, 3)]
+    assert taken == [12, 12, 12]

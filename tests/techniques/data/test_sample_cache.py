@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import re
@@ -29,8 +28,10 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
+from tests.techniques.data import harness  # noqa: E402
+from tests.techniques.data.harness import epochs, leaves, seed  # noqa: E402
 
 COUNT = 53
 
@@ -65,97 +66,24 @@ def as_dict(samples: list[Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("OVERDRIVE_PREFILL", raising=False)
-    return tmp_path / "cache"
-
-
-@pytest.fixture(params=["by and by", "at once"])
-def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "at once":
-        monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
-    return str(request.param)
-
-
-def seed() -> None:
-    random.seed(5)
-    np.random.seed(6)
-    torch.manual_seed(7)
-
-
-def states(loader: Any) -> list[Any]:
-    own = loader.generator.get_state().tolist() if loader.generator is not None else None
-    numbers = np.random.get_state()[1].tolist()
-    return [random.getstate(), numbers, torch.get_rng_state().tolist(), own]
-
-
-def leaves(batch: Any) -> Iterator[Any]:
-    if isinstance(batch, torch.Tensor):
-        yield (batch.dtype, tuple(batch.shape), batch.stride(), batch.contiguous().numpy().tobytes())
-    elif isinstance(batch, dict):
-        yield list(batch)
-        for value in batch.values():
-            yield from leaves(value)
-    else:
-        yield type(batch)
-        for value in batch:
-            yield from leaves(value)
-
-
-def epochs(loader: Any, count: int = 3) -> list[Any]:
-    """Everything that can be seen of some epochs, with draws of the program's own between the batches."""
-    seen: list[Any] = []
-    for _ in range(count):
-        iterator = iter(loader)
-        seen.append(states(loader))
-        for batch in iterator:
-            seen.append(list(leaves(batch)))
-            seen.append([torch.rand(1).item(), random.random(), np.random.rand()])
-        seen.append(states(loader))
-    return seen
-
-
-class Run:
-    """A session with the technique, and why it was left out, if it was."""
-
+class Run(harness.Run):
     def __init__(self, **settings: float) -> None:
-        self.left_out: list[tuple[str, str]] = []
+        super().__init__("sample_cache", **settings)
         self.kept: list[Any] = []
-        self.session = Session([("sample_cache", settings)], on_left_out=lambda *why: self.left_out.append(why))
 
-    def __enter__(self) -> Run:
-        gc.collect()  # loaders of earlier tests are other loaders of this program
-        self.session.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
+    def ends(self) -> None:
         keeper = technique().keeper
         self.kept = list(keeper._kept) if keeper else []
-        self.session.__exit__(None, None, None)
-
-    @property
-    def reason(self) -> str:
-        assert self.left_out, "the loader was not refused"
-        return self.left_out[0][1]
 
 
 def technique() -> SampleCache:
-    from overdrive.techniques.catalogue import catalogue
-
     found = catalogue()["sample_cache"]
     assert isinstance(found, SampleCache)
     return found
 
 
 def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any], Run]:
-    seed()
-    plain = epochs(make(), count)
-    seed()
-    with Run() as run:
-        kept = epochs(make(), count)
-    return plain, kept, run
+    return harness.both(make, lambda loader: epochs(loader, count), Run())
 
 
 MAKERS: dict[str, Callable[[int], Any]] = {
@@ -401,13 +329,54 @@ def test_what_is_refused_runs_as_without_us(kind: type) -> None:
     assert plain == kept
 
 
-def test_refuses_samples_above_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_memory(monkeypatch: pytest.MonkeyPatch, disk: int | None = None) -> None:
     from overdrive.samples import keeper
+    from overdrive.samples.store import Store
 
     monkeypatch.setattr(keeper, "_available_memory", lambda: 10_000)
+    if disk is not None:
+        monkeypatch.setattr(Store, "_allowed", lambda self: float(disk))
+
+
+def test_refuses_samples_above_the_budgets_of_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_memory(monkeypatch, disk=10_000)
     with Run() as run:
         list(DataLoader(Images(), 8))
-    assert run.reason == "its samples need 0.0 GB, the budget is 0.0 GB"
+    assert run.reason == "its samples need 0.0 GB, the budget is 0.0 GB of memory and 0.0 GB of disk"
+
+
+def test_samples_above_the_budget_of_memory_lie_on_disk(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, filling: str
+) -> None:
+    small_memory(monkeypatch)
+    plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True))
+    assert plain == kept and not run.left_out
+    assert run.kept[0].table.complete and len(tables(folder)) == 1
+
+
+def test_a_disk_in_memory_is_no_relief_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from overdrive.samples import store
+
+    assert store._in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
+    small_memory(monkeypatch)
+    monkeypatch.setattr(store, "_in_memory", lambda folder: True)
+    with Run() as run:
+        list(DataLoader(Images(), 8))
+    assert "0.0 GB of disk" in run.reason and tables(folder) == []
+
+
+def test_samples_that_cannot_be_written_down_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    class Locked(Images):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    small_memory(monkeypatch)
+    with Run() as run:
+        list(DataLoader(Locked(), 8))
+    assert "0.0 GB of disk (it holds a _thread.lock" in run.reason
 
 
 def test_rare_draws_are_found_while_the_samples_are_first_fetched() -> None:
@@ -707,12 +676,76 @@ def test_a_killed_fill_does_no_harm(program: Path, folder: Path) -> None:
 # Conditions
 
 
+# A folder that `overdrive pack --samples decoded` wrote
+
+
+@pytest.fixture
+def packed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    with monkeypatch.context() as at_once:
+        at_once.setenv("OVERDRIVE_PREFILL", "1")
+        with Run():
+            epochs(DataLoader(Images(), 8), 1)
+    return folder.rename(tmp_path / "packed")
+
+
+def test_samples_come_from_a_folder_that_is_named(packed: Path, folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in packed.rglob("*")}
+    make = lambda: DataLoader(Images(), 8, shuffle=True)  # noqa: E731
+    seed()
+    plain = epochs(make())
+    seed()
+    with Run(folder=str(packed)) as run:
+        assert epochs(make()) == plain
+    assert not run.left_out and run.kept[0].table.complete and not run.kept[0].table.writable
+    assert not folder.exists() and {path: path.stat().st_mtime_ns for path in packed.rglob("*")} == before
+
+
+def flip_a_bit(packed: Path) -> None:
+    (raw, *_) = sorted(packed.glob("*/0.raw"))
+    data = bytearray(raw.read_bytes())
+    data[5] ^= 1
+    raw.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("harm", "make", "reason"),
+    [
+        (flip_a_bit, lambda: Images(), "holds no samples that are this data set's"),
+        (None, lambda: Getting(), "holds no samples that are this data set's"),
+        (lambda packed: packed.rename(packed.with_name("gone")), lambda: Images(), "cannot be used"),
+        (lambda packed: packed.chmod(0o777), lambda: Images(), "others may write to it"),
+    ],
+)
+def test_a_folder_without_these_samples_is_left_out_with_the_reason(
+    harm: Any, make: Any, reason: str, packed: Path, folder: Path
+) -> None:
+    if harm is not None:
+        harm(packed)
+    names = sorted(packed.glob("*/*"))
+    seed()
+    plain = epochs(DataLoader(make(), 8))
+    seed()
+    with Run(folder=str(packed)) as run:
+        assert epochs(DataLoader(make(), 8)) == plain
+    assert reason in run.reason
+    assert not folder.exists() and sorted(packed.glob("*/*")) == names, "nothing is made or removed"
+
+
 def test_applies_where_a_program_waits_for_data() -> None:
     loader = LoaderFacts(batch_size=8, workers=0, map_style=True, length=50, seconds_per_batch=0.1)
     facts = Facts(loaders=(loader,), shares={"data": 0.5})
     assert SampleCache().applies(facts) is None
     assert "1%" in str(SampleCache().applies(Facts(loaders=(loader,), shares={"data": 0.01})))
     assert "map-style" in str(SampleCache().applies(Facts(shares={"data": 0.5})))
+
+
+def test_whether_items_draw_decides_before_any_trial() -> None:
+    def reason(*draws: bool | None) -> str | None:
+        loaders = tuple(LoaderFacts(8, 0, True, 50, 0.1, draws=each) for each in draws)
+        return SampleCache().applies(Facts(loaders=loaders, shares={"data": 0.5}))
+
+    assert "draws random numbers" in str(reason(True)) and "draws random numbers" in str(reason(True, True))
+    assert reason(None) is None and reason(False) is None and reason(True, False) is None and reason(True, None) is None
 
 
 def test_tensors_in_memory_are_kept_as_well() -> None:

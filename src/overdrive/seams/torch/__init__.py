@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch import backward, loaders, models, optimizers, seeds
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
+from overdrive.seams.torch import (
+    autocasts,
+    backward,
+    convolutions,
+    functions,
+    loaders,
+    models,
+    moves,
+    optimizers,
+    relus,
+    scalars,
+    seeds,
+    zeroing,
+)
+from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.torch.scribe import Scribe as make_scribe
+
+__all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
 
 def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    for seam in (seeds, optimizers, models, backward, loaders):
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, relus, convolutions)
+    for seam in (*rooms, scalars, functions):
         removers += seam.enter(hub, patches)
 
     def leave() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:

@@ -1,4 +1,4 @@
-"""Seam *batch fetched*: a `DataLoader` is iterated over, and each batch that comes out of it."""
+"""Seams *batch awaited* and *batch fetched*: a `DataLoader` is iterated over, and each batch that comes out of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
+
+# Set on torch's iterators that a technique reads from on the program's behalf, perhaps ahead of it.
+_BEHIND = "overdrive_behind"
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -20,18 +23,55 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(open_loader)
         def __iter__(self: Any) -> Any:
-            return hub.loader_opens.run(self, lambda: open_loader(self))
+            def call() -> Any:
+                iterator = open_loader(self)
+                setattr(iterator, _BEHIND, True)  # until it is known who reads from it
+                return iterator
+
+            handed = hub.loader_opens.run(self, call)
+            if isinstance(handed, _BaseDataLoaderIter):
+                handed.__dict__.pop(_BEHIND, None)
+                return handed
+            watched = hub.batch_fetched.subscribers or hub.batch_awaited.subscribers
+            return _Handed(hub, handed, self) if watched else handed
 
         patches.replace(DataLoader, "__iter__", __iter__)
-    if hub.batch_fetched.subscribers:
+    if hub.batch_fetched.subscribers or hub.batch_awaited.subscribers:
         fetch = _BaseDataLoaderIter.__next__
 
         @functools.wraps(fetch)
         def __next__(self: Any) -> Any:
+            if _BEHIND in self.__dict__:
+                return fetch(self)
             began = time.perf_counter()
-            batch = fetch(self)
+            batch = hub.batch_awaited.run(self, fetch, self) if hub.batch_awaited.subscribers else fetch(self)
             hub.batch_fetched.publish(self, batch, time.perf_counter() - began)
             return batch
 
         patches.replace(_BaseDataLoaderIter, "__next__", __next__)
     return []
+
+
+class _Handed:
+    """An iterator that is not torch's: what the program takes from it counts, not what it reads ahead."""
+
+    def __init__(self, hub: Seams, batches: Any, loader: Any) -> None:
+        self._hub = hub
+        self._batches = iter(batches)
+        self._dataset = loader.dataset  # as torch's iterators name them
+        self._num_workers = loader.num_workers
+
+    def __iter__(self) -> _Handed:
+        return self
+
+    def __next__(self) -> Any:
+        began = time.perf_counter()
+        batch = self._hub.batch_awaited.run(self, next, self._batches)
+        self._hub.batch_fetched.publish(self, batch, time.perf_counter() - began)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)

@@ -3,6 +3,8 @@
 A first call of each kind (module, training or evaluation, shapes) is a rehearsal: should it fail with
 our techniques in place, they are left out, random state and buffers are put back, and the program's own
 call is made. So a model that, say, calls `.view()` under channels_last runs on as its author wrote it.
+
+What is called inside a backward pass is no call of the program's: there, activations are made again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.hub import Seams, reason_of
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
 
 # Past this many kinds of call (sequence lengths, say) rehearsing costs more than it protects.
 _MOST_REHEARSALS = 64
@@ -32,7 +34,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
-        if not hub.model_called.subscribers:
+        if not hub.model_called.subscribers or torch._C._current_graph_task_id() != -1:
             return plain(self, *args, **kwargs)
         inside.model = True
         try:

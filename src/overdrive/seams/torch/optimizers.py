@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
 )
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -23,9 +23,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if hub.step_begins.subscribers:
         handle = register_optimizer_step_pre_hook(lambda optimizer, *_: hub.step_begins.publish(optimizer))
         removers.append(handle.remove)
-    if hub.step_ends.subscribers:
-        handle = register_optimizer_step_post_hook(lambda optimizer, *_: hub.step_ends.publish(optimizer))
-        removers.append(handle.remove)
+    if hub.step_ends.subscribers or hub.between_steps.subscribers:
+
+        def ends(optimizer: Any, *_: Any) -> None:
+            hub.step_ends.publish(optimizer)
+            hub.between_steps.publish()
+
+        removers.append(register_optimizer_step_post_hook(ends).remove)
     if hub.optimizer_made.subscribers:
         make = Optimizer.__init__
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.patch import Patches
+from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -27,12 +27,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         def seed(value: Any = None, *args: Any, **kwargs: Any) -> Any:
             return original(hub.seed_set.apply(value) if isinstance(value, int) else value, *args, **kwargs)
 
+        seed.__dict__["overdrive_seeds"] = True
         return seed
 
-    patches.replace(torch, "manual_seed", seeding(torch.manual_seed))
-    patches.replace(random, "seed", seeding(random.seed))
+    holders: list[tuple[Any, str]] = [(torch, "manual_seed"), (random, "seed")]
     if "numpy" in sys.modules:
         import numpy.random
 
-        patches.replace(numpy.random, "seed", seeding(numpy.random.seed))
+        holders.append((numpy.random, "seed"))
+    for holder, name in holders:
+        if not getattr(getattr(holder, name), "overdrive_seeds", False):  # Keras's seams may have come before
+            patches.replace(holder, name, seeding(getattr(holder, name)))
     return []

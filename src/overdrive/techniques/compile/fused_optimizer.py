@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.technique import Technique
+from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.techniques.technique import Settings
 
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
+_FOREACH = (*_FUSED, "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 
 
 class FusedOptimizer(Technique):
     """Updates all parameters in one kernel instead of one operation after another.
 
     What it does: for torch's own SGD, Adam, AdamW and Adagrad, switches the `fused` implementation on for
-    the length of each step. Checkpoints show the optimizer as the program made it.
+    the length of each step; or `foreach`, one operation for all parameters at a time, which RMSprop, Adadelta,
+    Adamax, NAdam, RAdam, ASGD and Rprop have too. Checkpoints show the optimizer as the program made it.
 
     When it helps: models with many small parameters, where the update is dominated by the cost of
-    launching operations: 1.1 to 1.25 times for whole steps of MLPs and transformers on a CPU.
+    launching operations: 1.1 to 1.25 times for whole steps of MLPs and transformers on a CPU. With `foreach`, on
+    one core of a shared two-core machine, whole steps of an MLP of 14 layers, 32 wide, were 1.20 [1.14, 1.26]
+    times as fast with RMSprop and 1.32 [1.21, 1.45] with NAdam.
 
     When it hurts: hardly ever; where the update is a small share of the step nothing is gained.
 
@@ -36,45 +41,66 @@ class FusedOptimizer(Technique):
     contract = Contract.ROUNDING
     relieves = ("optimizer",)
     order = 60
+    knobs = (
+        Knob("implementation", "fused", "fused: all in one kernel; foreach: each operation for all parameters",
+             choices=("fused", "foreach")),
+    )  # fmt: skip
 
     def applies(self, facts: Facts) -> str | None:
-        if not set(facts.optimizers) & set(_FUSED):
+        made = set(facts.optimizers)
+        if not made & set(_FOREACH):
             return f"there is no fused {', '.join(facts.optimizers) or 'optimizer'}"
+        if facts.device == "cuda" and not made & set(_FUSED):
+            return f"there is no fused {', '.join(facts.optimizers)}, and foreach is what torch does on a GPU by itself"
         if facts.share("optimizer") < 0.01:
             return f"the optimizer is only {facts.share('optimizer'):.1%} of a step"
         return None
 
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        made = set(facts.optimizers)
+        found: list[Settings] = [{"implementation": "fused"}] if made & set(_FUSED) else []
+        if facts.device == "cpu" and made & (set(_FOREACH) - set(_FUSED)):
+            found.append({"implementation": "foreach"})
+        return found
+
     def install(self, seams: Seams, settings: Settings) -> None:
-        before: list[tuple[dict[str, Any], Any]] = []
+        before: list[tuple[dict[str, Any], str, Any]] = []
+        key = str(settings["implementation"])
 
         def switch_on(optimizer: Any) -> None:
-            if not _can_be_fused(optimizer):
+            if not _can_be(key, optimizer):
                 return
             for group in optimizer.param_groups:
-                before.append((group, group["fused"]))
-                group["fused"] = True
+                before.append((group, key, group[key]))
+                group[key] = True
 
         def switch_off(*_: Any) -> None:
             while before:
-                group, fused = before.pop()
-                group["fused"] = fused
+                group, name, value = before.pop()
+                group[name] = value
 
         seams.step_begins.subscribe(switch_on)
         seams.step_ends.subscribe(switch_off)
         seams.on_undo(switch_off)
 
 
-def _can_be_fused(optimizer: Any) -> bool:
+def _can_be(key: str, optimizer: Any) -> bool:
     import torch
 
-    if type(optimizer) is not getattr(torch.optim, type(optimizer).__name__, None):
+    name = type(optimizer).__name__
+    if type(optimizer) is not getattr(torch.optim, name, None):
         return False  # a subclass may rely on the implementation it was written for
-    return type(optimizer).__name__ in _FUSED and all(
-        "fused" in group
+    return name in (_FUSED if key == "fused" else _FOREACH) and all(
+        key in group
         and not group.get("differentiable")
+        and not (key == "foreach" and group.get("fused"))
+        and not (key == "fused" and group.get("foreach"))
         and not isinstance(group["lr"], torch.Tensor)
         and all(
-            parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda") for parameter in group["params"]
+            type(parameter) in (torch.Tensor, torch.nn.Parameter)
+            and parameter.is_floating_point()
+            and parameter.device.type in ("cpu", "cuda")
+            for parameter in group["params"]
         )
         for group in optimizer.param_groups
     )

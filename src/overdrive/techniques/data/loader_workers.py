@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.facts import Facts, LoaderFacts
+from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
 if TYPE_CHECKING:
@@ -14,24 +17,40 @@ if TYPE_CHECKING:
 
 # Starting workers takes tens of milliseconds; an epoch of fewer batches does not earn that back.
 _FEWEST_BATCHES = 8
+# What the program's process itself spends on taking a batch from a worker: a message, a file of shared
+# memory opened and mapped; 1.3 ms were seen on a busy virtual machine. A batch that is made in less than
+# this is better made on the spot everywhere.
+_HAND_OVER_SECONDS = 0.2e-3
+# Below this many cores there is none that could be kept free of workers for the training.
+_CORES_TO_SPREAD = 4
+# A batch is measured before workers start only where the shared memory has less room than this for each
+# of those in flight: larger batches are hardly seen, and measuring takes a fork.
+_ROOMY_BATCH = 1 << 30
+_PLACE = shared_memory.PLACE
+_CONTEXT = "_DataLoader__multiprocessing_context"  # how a DataLoader keeps it
+_CHANGED = ("num_workers", "prefetch_factor", "persistent_workers", "worker_init_fn", _CONTEXT)
 
 
 class LoaderWorkers(Technique):
     """Fetches batches in worker processes, ahead of the training loop.
 
-    What it does: sets the number of workers, how many batches each keeps ready, and whether the workers
-    live on from epoch to epoch, for every map-style `DataLoader` of the program.
+    What it does: sets the number of workers, how many batches each keeps ready, whether they live on from
+    epoch to epoch, how they are started, on which cores and with how many threads they run, for every
+    map-style `DataLoader` of the program. As many workers are tried as the measured cost of a batch asks
+    for. Where their batches would not fit into /dev/shm, there are fewer workers, or none.
 
     When it helps: where the loop waits for data and cores (or a GPU's idle host) are free to make it.
 
     When it hurts: where the training itself needs all cores: on 2 cores, 2 workers gave 0.8 to 1.1 times
-    the speed of none. Small data sets lose more by starting workers than they gain.
+    the speed of none. Small data sets lose more by starting workers than they gain, and batches that are
+    made in no time lose by being handed over.
 
     Contract: exact for data sets that draw no random numbers; where they do, each worker draws from a
-    stream of its own, and the level falls to statistical. Sampler order is untouched. Iterable data sets
-    are left alone, because workers would repeat their samples.
+    stream of its own, and the level falls to statistical. Sampler order is untouched, and a loader draws
+    its one seed as before. Iterable data sets are left alone, because workers would repeat their samples.
 
-    Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+    Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading; for the shared memory
+    https://github.com/pytorch/pytorch/issues/5040.
     """
 
     name = "loader_workers"
@@ -44,39 +63,184 @@ class LoaderWorkers(Technique):
         Knob("workers", 2, "processes that fetch batches; 0 fetches in the loop itself", low=0, high=128),
         Knob("prefetch", 2, "batches that each worker keeps ready", low=1, high=64),
         Knob("persistent", True, "workers live on from epoch to epoch"),
+        Knob(
+            "start",
+            "program",
+            "how workers are started; program: as the program has it",
+            choices=("program", "fork", "forkserver", "spawn"),
+        ),
+        Knob(
+            "affinity",
+            "none",
+            "spread: each worker stays on one core, and the first is left to the main thread",
+            choices=("none", "spread"),
+        ),
+        Knob("threads", 1, "threads of an operation in a worker; more than one not with fork", low=1, high=64),
     )
 
     def applies(self, facts: Facts) -> str | None:
-        if not any(loader.map_style for loader in facts.loaders):
+        loader = _most_waited_for(facts)
+        if loader is None:
             return "the program has no map-style DataLoader"
         if facts.share("data") < 0.05:
             return f"waiting for data is only {facts.share('data'):.0%} of a step"
+        made = loader.seconds_to_make
+        if made is not None and made < _HAND_OVER_SECONDS:
+            return f"a batch is made in {made * 1e6:.0f} µs, less than handing it over from a worker takes"
+        if _fitted(facts, loader, 1, 1) == (0, 0):
+            return f"not even one worker's batches fit the {_megabytes(facts.shared_memory)} free in {_PLACE}"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        now = max((loader.workers for loader in facts.loaders), default=0)
-        counts = [count for count in dict.fromkeys((facts.cores, facts.cores // 2, 1)) if 0 < count != now]
-        tries: list[dict[str, Value]] = [{**self.defaults(), "workers": count} for count in counts]
+        loader = _most_waited_for(facts)
+        now = loader.workers if loader else 0
+        tries: list[dict[str, Value]] = []
+        for count in _counts(facts, loader):
+            workers, prefetch = _fitted(facts, loader, count, 2)
+            if workers and workers != now:
+                tries.append({"workers": workers, "prefetch": prefetch, "persistent": True})
         if now:
-            tries.append({**self.defaults(), "workers": now})  # the same number, but persistent
-        return tries[:3]
+            tries.append({"workers": now, "prefetch": 2, "persistent": True})  # the same number, but persistent
+        if facts.cores >= _CORES_TO_SPREAD and tries:
+            tries.append({**tries[0], "affinity": "spread"})
+        return [each for place, each in enumerate(tries) if each not in tries[:place]][:4]
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        changed: dict[int, tuple[Any, dict[str, Any]]] = {}
+        crew = _Crew(settings)
 
         def open_with_workers(loader: Any, call: Callable[[], Any]) -> Any:
-            if id(loader) not in changed and _suits(loader):
-                changed[id(loader)] = (loader, _change(loader, settings))
-            return call()
+            from overdrive.seams.torch.workers import NoWorkers
 
-        def undo() -> None:
-            for loader, before in changed.values():
-                loader._iterator = None
-                loader.__dict__.update(before)
-            changed.clear()
+            if loader not in crew.before and loader not in crew.refused and _suits(loader):
+                reason = crew.take(loader)
+                if reason and not crew.before:
+                    seams.leave_out(self.name, reason)
+            if loader not in crew.before:
+                return call()
+            try:
+                return crew.open(loader, call)
+            except NoWorkers as failure:
+                crew.give_back(loader)
+                seams.leave_out(self.name, str(failure))
+                return call()
 
         seams.loader_opens.subscribe(open_with_workers)
-        seams.on_undo(undo)
+        seams.on_undo(crew.dismiss)
+
+
+def _most_waited_for(facts: Facts) -> LoaderFacts | None:
+    loaders = [loader for loader in facts.loaders if loader.map_style]
+    return max(loaders, key=lambda loader: loader.seconds_per_batch, default=None)
+
+
+def _counts(facts: Facts, loader: LoaderFacts | None) -> list[int]:
+    """How many workers are worth a try: first as many as keep up with the loop, as far as there are cores."""
+    made = loader.seconds_to_make if loader else None
+    if made is None or not facts.step_seconds:
+        return [count for count in dict.fromkeys((facts.cores, facts.cores // 2, 1)) if count]
+    at_work = facts.step_seconds * (1 - facts.share("data"))
+    needed = math.ceil(made / max(at_work, 1e-6))
+    most = min(facts.cores, max(1, needed))
+    if most < facts.cores or most == 1:
+        # One more than by the mean: the cost of batches differs.
+        return list(dict.fromkeys((most, min(most + 1, facts.cores))))
+    return list(dict.fromkeys((most, max(1, most - 1), max(1, most // 2))))  # the training needs cores too
+
+
+def _fitted(facts: Facts, loader: LoaderFacts | None, workers: int, prefetch: int) -> tuple[int, int]:
+    """So many workers and batches ahead, or as many as the shared memory seen in a trial has room for."""
+    if loader is None or not loader.batch_bytes or facts.shared_memory is None:
+        return workers, prefetch
+    mine = shared_memory.needed(loader.workers, loader.prefetch, loader.batch_bytes)  # they make room
+    return shared_memory.fitting(workers, prefetch, loader.batch_bytes, facts.shared_memory + mine)
+
+
+def _megabytes(count: float | None) -> str:
+    return f"{(count or 0) / 1e6:,.0f} MB"
+
+
+class _Crew:
+    """The loaders that were given workers in one session, and what they were before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.before: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+        self.refused: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._promised: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # bytes of shared memory
+        self._proven: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        self._settings = settings
+
+    def take(self, loader: Any) -> str | None:
+        """Give it workers; or the reason why not."""
+        from overdrive.samples.source import start_method
+        from overdrive.seams.torch.workers import start_methods
+
+        settings = self._settings
+        start = str(settings["start"])
+        threads = int(settings["threads"]) if settings["workers"] else 1
+        if threads > 1 and (start_method(loader) if start == "program" else start) == "fork":
+            reason = "forked workers cannot use several threads safely (OpenMP's do not survive a fork)"
+        elif start != "program" and start not in start_methods():
+            reason = f"this system cannot start workers by {start}"
+        else:
+            workers, prefetch, reason = self._room(loader)
+            if not reason:
+                self.before[loader] = _change(loader, settings, workers, prefetch)
+                return None
+        self.refused[loader] = reason
+        return reason
+
+    def _room(self, loader: Any) -> tuple[int, int, str]:
+        """Workers and prefetch that the shared memory has room for, or the reason why there is none."""
+        workers, prefetch = int(self._settings["workers"]), int(self._settings["prefetch"])
+        free = shared_memory.free_shared_memory()
+        if not workers or free is None:
+            return workers, prefetch, ""
+        free = max(0, free - int(sum(self._promised.values()) / shared_memory.USABLE_SHARE))
+        if free > _ROOMY_BATCH * (workers * prefetch + shared_memory.BESIDES):
+            return workers, prefetch, ""
+        from overdrive.samples.cost.fetching import Fetching, batch_bytes
+        from overdrive.samples.layout import Unfit
+
+        try:
+            size = batch_bytes(Fetching.by_loader(loader))
+        except Unfit as error:
+            return 0, 0, f"{_PLACE} has only {_megabytes(free)} free, and a batch could not be measured: {error}"
+        if size:
+            workers, prefetch = shared_memory.fitting(workers, prefetch, size, free)
+        if not workers:
+            return 0, 0, f"a batch takes {_megabytes(size)}, too much for the {_megabytes(free)} free in {_PLACE}"
+        self._promised[loader] = shared_memory.needed(workers, prefetch, size)
+        return workers, prefetch, ""
+
+    def open(self, loader: Any, call: Callable[[], Any]) -> Any:
+        """
+        Raises:
+            NoWorkers: workers that are started in another way than the program's do not come to work.
+        """
+        from overdrive.samples.source import start_method
+        from overdrive.seams.torch.workers import script_not_run_again, threads_of_children, tried
+
+        # New interpreters, where the program itself has only forks, or no workers at all.
+        own = self._settings["start"] == "program" and self.before[loader]["num_workers"] > 0
+        anew = loader.num_workers > 0 and not own and start_method(loader) != "fork"
+        with threads_of_children(int(self._settings["threads"])):
+            if not anew:
+                return call()
+            with script_not_run_again():
+                iterator = call() if loader in self._proven else tried(loader, call)
+            self._proven[loader] = True
+            return iterator
+
+    def give_back(self, loader: Any) -> None:
+        """As it was; its workers end."""
+        before = self.before.pop(loader, None)
+        if before is not None:
+            loader._iterator = None
+            loader.__dict__.update(before)
+
+    def dismiss(self) -> None:
+        for loader in list(self.before):
+            self.give_back(loader)
 
 
 def _suits(loader: Any) -> bool:
@@ -90,14 +254,22 @@ def _suits(loader: Any) -> bool:
         return False
 
 
-def _change(loader: Any, settings: Settings) -> dict[str, Any]:
+def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dict[str, Any]:
     """Set the loader's attributes; returns what they were. (DataLoader guards them against assignment.)"""
-    names = ("num_workers", "prefetch_factor", "persistent_workers")
-    before = {name: loader.__dict__[name] for name in names}
-    workers = settings["workers"]
+    from torch.multiprocessing import get_context
+
+    from overdrive.seams.torch.workers import WorkerStart
+
+    before = {name: loader.__dict__[name] for name in _CHANGED}
     loader.__dict__.update(
         num_workers=workers,
-        prefetch_factor=settings["prefetch"] if workers else None,
+        prefetch_factor=prefetch if workers else None,
         persistent_workers=bool(workers and settings["persistent"]),
     )
+    loader._iterator = None  # workers that the program has started itself end
+    if workers and settings["start"] != "program":
+        loader.__dict__[_CONTEXT] = get_context(str(settings["start"]))
+    spread, threads = settings["affinity"] == "spread", int(settings["threads"])
+    if workers and (spread or threads > 1):
+        loader.__dict__["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
     return before

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.technique import Knob, Settings, Technique
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.samples.keeper import Keeper
     from overdrive.seams.hub import Seams
-
-_LEAST_SHARE = 0.02
 
 
 class SampleCache(Technique):
@@ -21,15 +19,21 @@ class SampleCache(Technique):
 
     What it does: takes the samples of a map-style data set as the program fetches them, keeps them stacked
     in a file that is mapped into memory, and serves later batches from there, in the sampler's own order.
-    The file outlives the process: the next run of the same program on the same files starts with it. It
-    lies in `$OVERDRIVE_CACHE`, else in `overdrive/samples` in the user's cache folder, and takes at most a
-    fifth of the free disk.
+    While the program trains, forked processes fetch what it will want next; they run only where a core would
+    be idle, one core is left to the program, and they end with it. The file outlives the process: the next run
+    of the same program on the same files starts with it. It lies in `$OVERDRIVE_CACHE`, else in
+    `overdrive/samples` in the user's cache folder, and takes at most a fifth of the free disk. Of several
+    processes that train on the same data, the ranks of one machine, say, one writes it and the others read
+    along. With `folder`, samples come from where `overdrive pack --samples decoded` wrote them.
 
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
 
-    When it hurts: where the stacked samples don't fit the memory (then it refuses), or where samples are
-    cheap already. A first run spends time on writing them down.
+    When it hurts: where samples are cheap already, or where the stacked samples are larger than the memory:
+    they then lie on disk alone, whose speed decides. Where they fit neither their share of the memory nor that
+    of the disk, it refuses. A first run spends time on writing them down; an opening on checking them (2 GB/s
+    for each core). While others fetch, memory that the program writes to is there twice: no more than half of
+    what is free, or it fetches alone.
 
     Contract: exact. A data set is tried in a forked process before: its samples must come out the same in
     every bit under other random states, leave it and all random generators as they were, and be just
@@ -47,7 +51,10 @@ class SampleCache(Technique):
     contract = Contract.EXACT
     relieves = ("data",)
     order = 10
-    knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
+    knobs = (
+        Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),
+        Knob("folder", "", "where `overdrive pack --samples decoded` wrote the samples; no others are kept then"),
+    )
 
     def __init__(self) -> None:
         self.keeper: Keeper | None = None  # of the session that came last
@@ -63,33 +70,30 @@ class SampleCache(Technique):
         return self.keeper.fill_seconds if self.keeper else 0.0
 
     def applies(self, facts: Facts) -> str | None:
-        if not any(loader.map_style for loader in facts.loaders):
-            return "the program has no map-style DataLoader"
-        if facts.share("data") < _LEAST_SHARE:
-            return f"waiting for data is {facts.share('data'):.0%} of a step"
-        return None
+        if facts.items_draw():
+            return "fetching an item draws random numbers, so that no sample comes twice"
+        return facts.no_samples_to_gain_by()
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        return [{"memory_share": self.defaults()["memory_share"]}]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         self.keeper = None
+        share, folder = float(settings["memory_share"]), str(settings.get("folder", ""))
+        if folder:
+            from overdrive.samples.keeper import shared
+            from overdrive.samples.store import StoreUnavailable
+
+            try:  # now, before another technique asks for samples
+                shared(seams, share, folder)
+            except StoreUnavailable as error:
+                raise CannotInstall(str(error)) from None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.samples.keeper import Keeper, fills_at_once
+            from overdrive.samples.keeper import shared
             from overdrive.samples.serve import serve
 
-            first = self.keeper is None
-            self.keeper = keeper = self.keeper or Keeper(float(settings["memory_share"]), fills_at_once())
-            kept = keeper.kept_for(loader)
-            if first and (kept is None or fills_at_once()):
-                keeper.keep_others()
-            if kept is not None:
-                return serve(kept, loader, call)
-            if not keeper.useful:
-                seams.leave_out(self.name, keeper.reasons[0])
-            return call()
-
-        def close() -> None:
-            if self.keeper is not None:
-                self.keeper.close()
+            self.keeper = shared(seams, share)
+            return self.keeper.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
 
         seams.loader_opens.subscribe(opens)
-        seams.on_undo(close)

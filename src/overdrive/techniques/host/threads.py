@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
+from overdrive.machine.numa import allowed_cores, one_a_core
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class Threads(Technique):
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        counts = dict.fromkeys((facts.cores, max(1, facts.cores // 2), 1))
+        # One a physical core first: two hardware threads of a core share its arithmetic units.
+        physical = min(facts.cores, len(one_a_core(allowed_cores())) or facts.cores)
+        counts = dict.fromkeys((physical, facts.cores, max(1, physical // 2), 1))
         return [{"count": count} for count in counts if count != facts.threads][:3]
 
     def install(self, seams: Seams, settings: Settings) -> None:

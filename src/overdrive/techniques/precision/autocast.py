@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.technique import Knob, Settings, Technique
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -25,7 +25,9 @@ class Autocast(Technique):
     (1.5 to 2 times measured for small CNNs, LSTMs and ResNets on such a CPU).
 
     When it hurts: elsewhere it is slower. Networks fed with unnormalised data (0 to 255) have been seen to
-    stop learning while their first steps looked fine. Programs with an autocast of their own are left alone.
+    stop learning while their first steps looked fine. Programs with an autocast of their own are left alone,
+    wherever they enter it: around the call, inside `forward`, by a decorator, or through Accelerate, Lightning
+    or the HF Trainer. It is left out on a GPU that has no arithmetic for the type.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
@@ -46,20 +48,30 @@ class Autocast(Technique):
             return "the trained parameters belong to no nn.Module"
         if "torch.float32" not in facts.parameter_dtypes:
             return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
+        if facts.device == "cpu" and not facts.bf16_fast:
+            return "this processor does not multiply bf16 in hardware"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        if facts.device == "cuda" and not facts.bf16_fast:
-            return [{"dtype": "float16"}]
-        return [{"dtype": "bfloat16"}]
+        if facts.device != "cuda":
+            return [{"dtype": "bfloat16"}]
+        return [*([{"dtype": "bfloat16"}] if facts.bf16_fast else []), {"dtype": "float16"}]
+
+    def computes_in(self, settings: Settings) -> str:
+        return "fp16" if settings["dtype"] == "float16" else "bf16"
 
     def install(self, seams: Seams, settings: Settings) -> None:
         scaling = _Scaling() if settings["dtype"] == "float16" else None
+        own: list[Any] = []  # autocasts that the program entered
 
         def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
-            from torch.utils._pytree import tree_map_only
 
+            from overdrive.seams.torch.autocasts import quiet
+            from overdrive.seams.torch.weights import cast
+
+            if own:
+                raise CannotInstall("the program has an autocast of its own")
             first = next(model.parameters(), None)
             if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
                 return call(*args, **kwargs)
@@ -67,13 +79,14 @@ class Autocast(Technique):
             if torch.is_autocast_enabled(kind):
                 return call(*args, **kwargs)
             dtype = getattr(torch, str(settings["dtype"]))
-            with torch.autocast(kind, dtype=dtype):
+            if kind == "cuda" and dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
+                raise CannotInstall("this GPU has no bf16 arithmetic")
+            with quiet(kind, dtype):
                 result = call(*args, **kwargs)
             # The program was written for 32-bit results: numpy, for one, has no bfloat16.
-            return tree_map_only(
-                torch.Tensor, lambda tensor: tensor.float() if tensor.dtype == dtype else tensor, result
-            )
+            return cast(result, dtype, torch.float32)
 
+        seams.autocast_entered.subscribe(own.append)
         seams.model_called.subscribe(call_in_16_bits)
         if scaling:
             seams.optimizer_made.subscribe(scaling.watch)

@@ -1,0 +1,78 @@
+"""A finding: what is wrong, what it costs, what mends it, and how sure that is. Data, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+Survey = Mapping[str, Any]
+Rule = Callable[[Survey], "Iterator[Finding]"]
+
+
+class Severity(Enum):
+    """In the order in which they are shown. Only `WRONG` makes doctor's exit code 1."""
+
+    WRONG = "wrong"  # broken, or set so that training is slower or fails, with nothing gained
+    ADVICE = "advice"  # may be better otherwise; whether it matters depends on the program
+    NOTE = "note"  # good to know
+
+
+class Basis(Enum):
+    """Where the cost is known from."""
+
+    MEASURED = "measured here"
+    COMPUTED = "computed"
+    CITED = "as documented"
+    UNKNOWN = "not measured here"
+
+
+class Sure(Enum):
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found by one rule; sentences for people, and a command to be copied where there is one."""
+
+    rule: str
+    severity: Severity
+    what: str
+    cost: str
+    basis: Basis
+    mend: str
+    sure: Sure
+    command: str = ""
+    source: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "what": self.what,
+            "cost": self.cost,
+            "basis": self.basis.value,
+            "mend": self.mend,
+            "command": self.command,
+            "sure": self.sure.value,
+            "source": self.source,
+        }
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(numbers: list[int]) -> str:
+    """ "0, 2 to 7": numbers in rising order, for people."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join(words)

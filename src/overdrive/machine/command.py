@@ -1,0 +1,40 @@
+"""What another program answers, within a time, and nothing where it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+_WAIT_SECONDS = 15.0  # a driver that is starting up takes several; a broken one never answers
+
+Ask = Callable[[Sequence[str]], "str | None"]
+
+
+def ask(words: Sequence[str], wait: float | None = None, environment: Mapping[str, str] | None = None) -> str | None:
+    """What the command prints; None where there is no such command, it fails, or takes longer than `wait` seconds."""
+    command = shutil.which(words[0])
+    if command is None:
+        return None
+    try:
+        process = subprocess.Popen(
+            [command, *words[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=None if environment is None else dict(environment),
+            text=True,
+        )
+    except OSError:
+        return None
+    try:
+        answer, _ = process.communicate(timeout=_WAIT_SECONDS if wait is None else wait)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a broken driver, it cannot be killed
+            process.communicate(timeout=1.0)
+        return None
+    except UnicodeDecodeError:
+        return None
+    return answer if process.returncode == 0 else None

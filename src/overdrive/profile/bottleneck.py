@@ -1,0 +1,79 @@
+"""Names what a step waits for most, and the techniques of the catalogue that address it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.profile.split import shares
+from overdrive.techniques.catalogue import catalogue
+
+NAMES = {
+    "data": "waiting for data",
+    "copy": "copying to the device",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the optimizer",
+    "evaluation": "evaluating",
+    "synchronisation": "reading tensors back",
+    "python": "Python and launching",
+    "between": "what the program does outside its model",
+}
+# Parts of a step as techniques name them (`Technique.relieves`).
+_RELIEVED = {"evaluation": "forward", "copy": "other", "synchronisation": "other", "between": "other"}
+_LAUNCHED = ("forward", "backward", "optimizer")
+_MOST = 6
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    part: str  # a phase, or "python"
+    seconds: float  # a step
+    share: float
+    techniques: tuple[str, ...]
+    sentence: str
+
+
+def bottleneck(
+    phases: Mapping[str, float], python: float, facts: Facts | None, data: Mapping[str, float]
+) -> Bottleneck:
+    """`phases` and `python`: seconds a step; Python within the phases counts there too."""
+    whole = sum(phases.values())
+    part, seconds = max(phases.items(), key=lambda each: each[1])
+    if python >= seconds or (part == "between" and python > 0.5 * seconds):
+        part, seconds = "python", python
+    share = seconds / whole if whole else 0.0
+    names = addressing(part, phases, facts)
+    most = max(data, key=lambda each: data[each], default="") if part == "data" else ""
+    detail = f", most of it {'the loader itself' if most == 'loader' else most}" if most else ""
+    helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else _NONE
+    name = NAMES[part][0].upper() + NAMES[part][1:]
+    sentence = f"{name} is the bottleneck: {share:.0%} of a step{detail}.{helped}"
+    return Bottleneck(part, seconds, share, names, sentence)
+
+
+_NONE = " No technique of the catalogue addresses it here."
+
+
+def addressing(part: str, phases: Mapping[str, float], facts: Facts | None) -> tuple[str, ...]:
+    """Techniques that can shorten this part and apply to the program, the strictest contract first."""
+    if facts is None:
+        return ()
+    judged = replace(facts, shares=shares(phases), step_seconds=sum(phases.values()))
+    found = []
+    for name, technique in catalogue().items():
+        if technique.contract is Contract.OPEN or "time" not in technique.aims:
+            continue
+        if part == "python":
+            relieves = technique.family == "compile" and any(each in _LAUNCHED for each in technique.relieves)
+        else:
+            relieves = _RELIEVED.get(part, part) in technique.relieves
+        if relieves and technique.applies(judged) is None:
+            found.append((technique.contract.rank, len(technique.relieves), name))
+    return tuple(name for _, _, name in sorted(found)[:_MOST])
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

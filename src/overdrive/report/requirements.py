@@ -1,0 +1,139 @@
+"""What a program would like of its hardware, in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from overdrive.report.machine import rate
+from overdrive.report.paper import Paper
+
+_PARTS = {
+    "parameters": "weights and buffers",
+    "gradients": "",
+    "optimizer states": "momentum and the like",
+    "activations": "kept from forward to backward, with the batch",
+    "workspace": "alive for a moment only, at the peak",
+}
+
+
+def requirements(result: Mapping[str, Any], console: Console) -> None:
+    """Print all of it; `result` is what `--json` writes."""
+    paper = Paper(console)
+    paper.say(f"What {result['program']} would like", "bold")
+    paper.say()
+    _memory(result["memory"], result["device"], paper)
+    _step(result, paper)
+    _gpus(result, paper)
+    for note in result["notes"]:
+        paper.say(note if note.endswith(".") else f"{note[:1].upper()}{note[1:]}.")
+
+
+def _memory(memory: Mapping[str, Any], device: str, paper: Paper) -> None:
+    body = [(name, size(memory["parts"][name]), said) for name, said in _PARTS.items()]
+    body.append(("tensors at the peak", size(memory["tensors"]), "what a GPU has to hold"))
+    if memory["program"] is not None:
+        body.append(("program", size(memory["program"]), "libraries and data, between two steps (measured)"))
+    paper.rows(("memory", "bytes", ""), body)
+    estimated, measured = memory["estimated_peak"], memory["measured_peak"]
+    if not measured:
+        return
+    of = "the process" if device == "cpu" else "the GPU's tensors"
+    paper.say(
+        f"Counted from shapes and types, {of} at the peak: {size(estimated)}. Measured in a trial: {size(measured)} "
+        f"({_against(estimated, measured)})."
+    )
+    if (memory["kept_peak"] or 0) > 1.05 * measured:
+        paper.say(
+            f"As it runs, it takes {size(memory['kept_peak'])}: the C library keeps blocks that were freed "
+            "(`overdrive tune --objective memory` looks for ways to spend less)."
+        )
+    paper.say()
+
+
+def _step(result: Mapping[str, Any], paper: Paper) -> None:
+    step = result["step"]
+    where = (
+        f"{result['threads']} thread{'s' if result['threads'] > 1 else ''}" if result["device"] == "cpu" else "the GPU"
+    )
+    waiting = f", {rate(step['data_seconds'], 's')} of it waiting for data" if step["data_seconds"] > 0 else ""
+    paper.say(
+        f"A step of {step['samples']:.0f} samples takes {rate(step['seconds'], 's')} here on {where}{waiting}: "
+        f"{step['operators']:,} operators, {step['flops'] / 1e9:,.3g} GFLOP, {size(step['bytes'])} moved."
+    )
+    for each in result["threads_seconds"]:
+        count = each["threads"]
+        paper.say(f"With {count} thread{'s' if count > 1 else ''} it would take about {rate(each['seconds'], 's')}.")
+    paper.say()
+
+
+def _gpus(result: Mapping[str, Any], paper: Paper) -> None:
+    body = []
+    for each in result["gpus"]:
+        share = max(0.01, each["needed"] / each["memory"])
+        body.append(
+            (
+                each["name"],
+                f"{each['memory'] / 1e9:.0f} GB",
+                f"{share:.0%}" if each["fits"] else "too little",
+                f"{each['largest_batch']:,}" if each["largest_batch"] else "-",
+                *(
+                    (_span(each["as_it_is"]), _span(each["half"]), each["as_it_is"]["bound_by"])
+                    if each["fits"]
+                    else ("-", "-", "-")
+                ),
+            )
+        )
+    paper.rows(("GPU", "memory", "used", "largest batch", "step as it is", "in 16 bits", "bound by"), body, right=True)
+    launch = result["launch_seconds"]
+    seen = "measured here" if launch["measured"] else "assumed"
+    paper.say(
+        "Steps on GPUs are a roofline over data sheets (`--json` names them), operator by operator: with all at its "
+        "peak, to 40 % of that, which well-made training reaches. Giving out an operator is taken to cost "
+        f"{rate(launch['value'], 's')} ({seen}), and Python's own time to be this machine's: torch.compile and CUDA "
+        f"graphs save much of both. {_error(result)}"
+    )
+
+
+def _error(result: Mapping[str, Any]) -> str:
+    step, here = result["step"], result["gpu_here"]
+    if here:
+        least, usual = here["as_it_is"]["least"], here["as_it_is"]["usual"]
+        within = "within" if least <= step["seconds"] <= usual else "outside"
+        return (
+            f"Of the {here['name']} in this machine it says {_span(here['as_it_is'])}, and "
+            f"{rate(step['seconds'], 's')} was measured: {within} that."
+        )
+    if step["roofline_seconds"] and step["seconds"]:
+        return (
+            f"No GPU was here to compare it with. The same sum with this processor's measured limits gives "
+            f"{rate(step['roofline_seconds'], 's')} for the step, and {rate(step['seconds'], 's')} was measured "
+            f"({step['seconds'] / step['roofline_seconds']:.1f} times that)."
+        )
+    return "It was compared with no measurement here."
+
+
+def size(value: float) -> str:
+    """ "1.23 GB": bytes with three figures."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}" if value < 1000 * unit else f"{value / unit:,.0f} {name}"
+    return f"{value:.0f} B"
+
+
+def _span(prediction: Mapping[str, Any]) -> str:
+    """ "1.2 to 3 ms"."""
+    low, high = rate(prediction["least"], "s"), rate(prediction["usual"], "s")
+    if low == high:
+        return low
+    (number, unit), (_, other) = low.split(), high.split()
+    return f"{number} to {high}" if unit == other else f"{low} to {high}"
+
+
+def _against(estimated: float, measured: float) -> str:
+    error = estimated / measured - 1
+    return (
+        f"the estimate is {abs(error):.0%} too {'high' if error > 0 else 'low'}" if abs(error) >= 0.005 else "the same"
+    )

@@ -1,0 +1,111 @@
+"""What a program's training step needs, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+PARTS = ("parameters", "gradients", "optimizer states", "activations", "workspace")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Alike calls of one operator in a step."""
+
+    name: str
+    dtype: str
+    elements: int  # of its largest tensor
+    flops: int  # of one call: products and convolutions only, a product and a sum being two
+    bytes: int  # of one call: what it has to read and write
+    calls: int
+    seconds: float = 0.0  # of all calls, where they were timed: on a CPU
+
+    @property
+    def is_convolution(self) -> bool:
+        return "conv" in self.name
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Counted from shapes and types in some steps of a trial, and measured in another trial that nothing watched."""
+
+    device: str  # where it was counted: "cpu" or "cuda"
+    threads: int
+    memory: Mapping[str, int]  # bytes at the peak, by part (see PARTS); the batch is among the activations
+    program: int  # bytes of the process between two steps, without these tensors: libraries, data; measured
+    operators: tuple[Operator, ...]  # of one step
+    samples: float = 0.0  # of one step
+    step_seconds: float = 0.0  # measured
+    data_seconds: float = 0.0  # of it, waiting for data; measured
+    measured_peak: int = 0  # bytes; measured: of the process with freed blocks given back, or of the GPU's tensors
+    kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def tensors(self) -> int:
+        """Bytes of all tensors together at the peak: what a GPU must hold besides its own context."""
+        return sum(self.memory.values())
+
+    @property
+    def estimated_peak(self) -> int:
+        """What `measured_peak` ought to be."""
+        return self.tensors + (self.program if self.device == "cpu" else 0)
+
+    @property
+    def flops(self) -> int:
+        return sum(each.flops * each.calls for each in self.operators)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes * each.calls for each in self.operators)
+
+    @property
+    def calls(self) -> int:
+        return sum(each.calls for each in self.operators)
+
+    @property
+    def host_seconds(self) -> float:
+        """Of a step: neither in an operator nor waiting for data, so Python's. 0 where operators were not timed."""
+        inside = sum(each.seconds for each in self.operators)
+        return max(0.0, self.step_seconds - self.data_seconds - inside) if inside else 0.0
+
+    def largest_batch(self, memory: float) -> int:
+        """Samples of a step that `memory` bytes hold, if activations and workspace grow with them; 0: not one."""
+        per_sample = (self.memory["activations"] + self.memory["workspace"]) / self.samples if self.samples else 0.0
+        fixed = self.memory["parameters"] + self.memory["gradients"] + self.memory["optimizer states"]
+        return max(0, int((memory - fixed) / per_sample)) if per_sample else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any], **measured: Any) -> Needs:
+        """From what the trial wrote; of the counted steps the one that took least, an evaluation being in none."""
+        steps = [tuple(Operator(**each) for each in step) for step in report["steps"]]
+        least = min(steps, key=lambda step: (sum(each.flops * each.calls for each in step), _seconds(step)))
+        needs = cls(
+            device=report["device"],
+            threads=report["threads"],
+            memory={part: int(report["memory"][part]) for part in PARTS},
+            program=int(report["program"]),
+            operators=_fastest(least, steps),
+        )
+        return replace(needs, **measured)
+
+
+def _seconds(step: tuple[Operator, ...]) -> float:
+    return sum(each.seconds for each in step)
+
+
+def _fastest(least: tuple[Operator, ...], steps: list[tuple[Operator, ...]]) -> tuple[Operator, ...]:
+    """Each operator with the shortest time it took in any of the steps: what disturbs only ever adds."""
+    found: dict[tuple[Any, ...], float] = {}
+    for step in steps:
+        for each in step:
+            key = (each.name, each.dtype, each.elements, each.flops, each.bytes, each.calls)
+            found[key] = min(found.get(key, each.seconds), each.seconds)
+    return tuple(
+        replace(each, seconds=found[(each.name, each.dtype, each.elements, each.flops, each.bytes, each.calls)])
+        for each in least
+    )

@@ -1,0 +1,114 @@
+"""`overdrive doctor --for SCRIPT`: the memory that a program needs, and how fast a step would be on other hardware."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
+from overdrive.program import Program
+from overdrive.report.requirements import requirements
+from overdrive.requirements.counting import count
+from overdrive.requirements.gpus import Gpu, gpus, known
+from overdrive.requirements.needs import Needs
+from overdrive.requirements.step_time import LAUNCH, Prediction, least_here, on_gpu, on_threads
+from overdrive.version import __version__
+
+# What a GPU must have free besides the tensors, in bytes and as a share of them: CUDA's own context with the libraries'
+# kernels, and what an allocator cannot fill. Assumed, not measured here.
+CONTEXT = 0.6e9
+UNFILLED = 0.1
+
+
+def wanted(program: Program, quick: bool = False, as_json: bool = False) -> int:
+    """Count, measure, predict, and print. Returns the exit code.
+
+    Raises:
+        CannotCount: the program fails, or makes too few steps.
+    """
+    live = sys.stderr.isatty() and not as_json
+
+    def tell(sentence: str) -> None:
+        if live:
+            print(sentence, file=sys.stderr)
+
+    missing = ""
+    limits: Limits | None = None
+    tell("Measuring what this machine can do (under a minute, once) ...")
+    try:
+        limits = measured_limits(quick=quick)
+    except LimitsUnavailable as error:
+        missing = str(error)
+    needs = count(program, tell=tell)
+    result = judged(needs, limits, program.command())
+    result["notes"] += [missing] if missing else []
+    if as_json:
+        print(json.dumps(result, indent=1))
+    else:
+        requirements(result, Console(highlight=False))
+    return 0
+
+
+def judged(needs: Needs, limits: Limits | None, program: str) -> dict[str, Any]:
+    """All that `--json` prints: bytes and seconds."""
+    launch = limits.measures["cuda.launch"].value if limits and "cuda.launch" in limits.measures else LAUNCH
+    here = known(limits.gpu) if limits and limits.gpu and needs.device == "cuda" else None
+    return {
+        "overdrive": __version__,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "program": program,
+        "device": needs.device,
+        "threads": needs.threads,
+        "step": {
+            "seconds": needs.step_seconds,
+            "data_seconds": needs.data_seconds,
+            "samples": needs.samples,
+            "flops": needs.flops,
+            "bytes": needs.bytes,
+            "operators": needs.calls,
+            "roofline_seconds": (least_here(needs, limits) or None) if limits else None,
+        },
+        "memory": {
+            "parts": dict(needs.memory),
+            "tensors": needs.tensors,
+            "program": needs.program if needs.device == "cpu" else None,
+            "estimated_peak": needs.estimated_peak,
+            "measured_peak": needs.measured_peak,
+            "kept_peak": needs.kept_peak or None,
+        },
+        "threads_seconds": _by_threads(needs, limits) if limits and needs.device == "cpu" else [],
+        "gpus": [_on(needs, gpu, launch) for gpu in gpus()],
+        "launch_seconds": {"value": launch, "measured": launch != LAUNCH},
+        "gpu_here": {"name": here.name, **_on(needs, here, launch)} if here else None,
+        "notes": list(needs.notes),
+    }
+
+
+def _on(needs: Needs, gpu: Gpu, launch: float) -> dict[str, Any]:
+    room = (gpu.memory - CONTEXT) / (1 + UNFILLED)
+    return {
+        "name": gpu.name,
+        "memory": gpu.memory,
+        "needed": needs.tensors * (1 + UNFILLED) + CONTEXT,
+        "fits": needs.tensors <= room,
+        "largest_batch": needs.largest_batch(room),
+        "as_it_is": _told(on_gpu(needs, gpu, launch=launch)),
+        "half": _told(on_gpu(needs, gpu, half=True, launch=launch)),
+        "source": gpu.source,
+    }
+
+
+def _told(prediction: Prediction) -> dict[str, Any]:
+    return {"least": prediction.least, "usual": prediction.usual, "bound_by": prediction.bound_by}
+
+
+def _by_threads(needs: Needs, limits: Limits) -> list[Mapping[str, Any]]:
+    """With 1, 2, 4, … and all granted cores; only of those limits are known."""
+    most = limits.threads
+    numbers = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most} - {needs.threads})
+    return [{"threads": number, "seconds": on_threads(needs, limits, number)} for number in numbers]

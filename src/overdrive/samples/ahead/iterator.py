@@ -1,0 +1,456 @@
+"""The next batches of a loader without workers, made by a forked copy while the program computes.
+
+The program still draws every index itself, at its own time. A batch made ahead is handed out only where that index
+and the states of the generators it draws from are what it was made from; its draws are then made up for. Anything
+else is fetched here, as without us. So no guess about a sampler, a data set or a program has to be right.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from overdrive.machine.memory import available_memory
+from overdrive.samples import log
+from overdrive.samples.ahead import generators
+from overdrive.samples.ahead.forerunner import Forerunner, Made, text_of
+from overdrive.samples.ahead.parcel import Parcel, pack
+from overdrive.samples.ahead.trial import look, roots_of, try_out
+from overdrive.samples.device.offers import Copier, Give, Offers, tensors_in
+from overdrive.samples.fingerprint import Fingerprint
+from overdrive.samples.layout import Unfit
+
+# Handing a batch over takes 0.2 ms and more (two states of all generators, a pipe, a copy).
+LEAST_SECONDS = 0.0005
+# The longest that a batch is waited for, in seconds, or 20 times what fetching one takes: a fork of a process
+# with threads can find a lock taken for ever.
+PATIENCE = 5.0
+# What is left of an epoch must take that many times as long as starting a forked copy: a short one is left alone.
+LEAST_STARTS = 4.0
+# A program that takes the first batch only, as in next(iter(loader)), must not pay for a fork each time.
+_TAKEN_FIRST = 2
+# Batches that are fetched here as well, and compared, before a forked copy is trusted.
+_COMPARED = 2
+_MOST_MISSES = 3.0
+_FORGIVEN = 0.1  # of a miss, by each batch that came true: one miss in ten batches is too many
+_MOST_RUNNING = 4
+_MOST_KNOWN = 3  # data sets that are kept alive for it: of training, validation and test
+# Trying a data set takes 0.1 s and more, which a program that makes a new one again and again won't get back.
+_MOST_TRIED = 8
+_MOST_LOOKS = 5  # one after the other, with no batch that came true between them
+_MEMORY_SHARE = 0.1
+_MEMORY_UNKNOWN = 4 << 30
+_LOOK_SHARE = 0.02  # of the time that fetching takes, for looking whether the data set was changed
+
+
+class Crew:
+    """All loaders of one session.
+
+    Args:
+        depth: batches that a forked copy makes ahead.
+        on_refused: told the reason when no loader is left.
+        device: gives the GPU that the program trains on, None where it trains on none.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        on_refused: Callable[[str], None] = lambda reason: None,
+        device: Callable[[], Any] = lambda: None,
+    ) -> None:
+        self.reasons: list[str] = []  # why loaders were refused
+        self.taken = 0  # batches that were made ahead and came true
+        self.tried = 0  # data sets
+        self.depth = depth
+        self.offers = Offers()
+        self._on_refused = on_refused
+        self._device = device
+        self._copier: Copier | None = None
+        self._loaders: weakref.WeakKeyDictionary[Any, Ahead] = weakref.WeakKeyDictionary()
+        self._aheads: deque[Ahead] = deque(maxlen=_MOST_KNOWN)
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def attend(self, loader: Any, iterator: Any) -> None:
+        """Read ahead for this iterator, which has just been made."""
+        ahead = self._loaders.get(loader)
+        if ahead is None:
+            ahead = self._loaders[loader] = self._known(loader) or self._new(loader)
+        if ahead.refused is not None:
+            return
+        reason = _unsuited(iterator)
+        if reason is not None:
+            ahead.refuse(reason)
+            return
+        iterator.overdrive_course = Course(ahead)
+        iterator.__class__ = _iterator_class()
+        self._iterators.add(iterator)
+
+    def _new(self, loader: Any) -> Ahead:
+        ahead = Ahead(self, loader)
+        self._aheads.append(ahead)
+        return ahead
+
+    def _known(self, loader: Any) -> Ahead | None:
+        """What is known of a former loader of the same samples: a program may make a new one for each epoch."""
+        for ahead in self._aheads:
+            if ahead.dataset is loader.dataset and ahead.collate is loader.collate_fn:
+                return ahead
+        return None
+
+    def refused(self, reason: str) -> None:
+        log.info("a loader's batches are not made ahead: %s", reason)
+        self.reasons.append(reason)
+        if all(ahead.refused is not None for ahead in self._loaders.values()) and not self._more_to_come():
+            self._on_refused(reason)
+
+    def _more_to_come(self) -> bool:
+        from torch.utils.data import DataLoader
+
+        loaders = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
+        return any(loader not in self._loaders for loader in loaders)
+
+    def room(self) -> bool:
+        running = [each for each in list(self._iterators) if each.overdrive_course.running]
+        return len(running) < _MOST_RUNNING
+
+    def copier(self) -> Copier | None:
+        """What copies batches to the GPU ahead of the program, if there is one and it takes them from there."""
+        device = self._device()
+        if device is None or not self.offers.welcome:
+            return None
+        if self._copier is None or self._copier.device != device:
+            self._copier = Copier(device)
+        return self._copier
+
+    def close(self) -> None:
+        """End all forked copies; iterators go on as torch's own."""
+        for iterator in list(self._iterators):
+            iterator.overdrive_course.end()
+            del iterator.overdrive_course
+            iterator.__class__ = _iterator_class().__base__
+        self._iterators.clear()
+        self._aheads.clear()
+        self._loaders.clear()
+        self.offers.clear()
+
+
+def _unsuited(iterator: Any) -> str | None:
+    from torch.utils.data import _utils
+    from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+
+    if getattr(iterator, "_num_workers", 0):
+        return "it has workers, which fetch ahead already"
+    if not isinstance(iterator, _SingleProcessDataLoaderIter):
+        return "it makes an iterator of its own"
+    if iterator._dataset_kind != _DatasetKind.Map:
+        return "its data set is a stream, which a forked copy would not move on"
+    if type(iterator._dataset_fetcher) is not _utils.fetch._MapDatasetFetcher:
+        return "another technique gathers its samples"
+    if type(iterator) is not _SingleProcessDataLoaderIter:
+        return "it makes an iterator of its own"
+    return None
+
+
+@cache
+def _iterator_class() -> Any:
+    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+    class Attended(_SingleProcessDataLoaderIter):
+        overdrive_course: Course
+
+        def _next_data(self) -> Any:
+            batch = self.overdrive_course.next_batch(self)
+            if self._pin_memory:
+                from torch.utils.data import _utils
+
+                batch = _utils.pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
+            return batch
+
+    return Attended
+
+
+class Ahead:
+    """What is known of one loader, and of others of the same samples."""
+
+    def __init__(self, crew: Crew, loader: Any) -> None:
+        self.crew = crew
+        self.dataset = loader.dataset
+        self.collate = loader.collate_fn
+        self.refused: str | None = None
+        self.compared = 0  # batches that came out the same here and in a forked copy
+        self.goes_on = False  # whether the program takes more than the first batches
+        self.seconds = 0.0  # for the latest batch fetched here
+        self.largest = 0  # bytes
+        self.start_seconds = 0.0  # that the last fork took
+        self._misses = 0.0
+        self._seen: Fingerprint | None = None
+        self._looks = 0
+        self._looked_at = 0.0
+        self._look_seconds = 0.0
+
+    @property
+    def trusted(self) -> bool:
+        return self.compared >= _COMPARED
+
+    def refuse(self, reason: str) -> None:
+        if self.refused is None:
+            self.refused = reason
+            self.crew.refused(reason)
+
+    def hit(self) -> None:
+        self._misses = max(0.0, self._misses - _FORGIVEN)
+        self._looks = 0
+
+    def miss(self, reason: str) -> None:
+        self._misses += 1
+        log.info("a batch made ahead is thrown away: %s", reason)
+        if self._misses >= _MOST_MISSES:
+            self.refuse(reason)
+
+    def prepare(self, iterator: Any) -> None:
+        """Before a fork: know the data set as it is now.
+
+        Raises:
+            Unfit: it cannot be read ahead.
+        """
+        if self._seen is None:
+            self.crew.tried += 1
+            if self.crew.tried > _MOST_TRIED:
+                raise Unfit("the program makes new data sets again and again")
+            self._seen = try_out(iterator)
+        elif self._seen.watch.changed():
+            self._looks += 1
+            if self._looks > _MOST_LOOKS:
+                raise Unfit("the data set is written to all the time")
+            self._seen = look(roots_of(iterator))
+
+    def disturbed(self) -> bool:
+        """Whether the data set has changed since it was prepared: quickly for each batch, wholly now and then."""
+        assert self._seen is not None
+        watch = self._seen.watch
+        if watch.rebound():
+            return True
+        began = time.perf_counter()
+        spared = self._look_seconds / _LOOK_SHARE
+        if self.seconds < spared and began - self._looked_at < spared:
+            return False
+        changed = watch.changed()
+        self._looked_at = time.perf_counter()
+        self._look_seconds = self._looked_at - began
+        return changed
+
+    def slot_bytes(self) -> int:
+        """
+        Raises:
+            Unfit: so many batches take too much memory.
+        """
+        size = (self.largest * 5 // 4 + 8191) // 4096 * 4096
+        if size * self.crew.depth > _MEMORY_SHARE * (available_memory() or _MEMORY_UNKNOWN):
+            raise Unfit(f"its batches are too large ({self.largest >> 20} MiB) to be made ahead")
+        return int(size)
+
+
+@dataclass(frozen=True)
+class Held:
+    made: Made
+    batch: Any
+    copies: list[tuple[Any, Any, Give]]  # tensors of the batch, the device, and what hands over the copy there
+
+
+class Course:
+    """One epoch of a loader: one iterator, and the forked copy that runs ahead of it."""
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+        self._taken = 0
+        self._runner: Forerunner | None = None
+        self._surroundings: Any = None
+        self._ends: Any = None
+        self._held: Held | None = None  # taken from the forked copy already, to be copied to the GPU
+
+    @property
+    def running(self) -> bool:
+        return self._runner is not None
+
+    def next_batch(self, iterator: Any) -> Any:
+        try:
+            index = iterator._next_index()  # the program's own draw, at its own time
+        except BaseException:
+            self.end()
+            raise
+        if self._runner is not None and not self._runner.mine:
+            self._runner = self._held = None
+        made = self._made(index)
+        if made is None or not self._ahead.trusted:
+            batch = self._fetch(iterator, index, made)
+        else:
+            batch = self._accept(iterator, index, made)
+        self._taken += 1
+        self._copy_next()
+        if self._runner is None and self._ahead.refused is None:
+            self._start(iterator)
+        return batch
+
+    def end(self) -> None:
+        self._held = None
+        if self._runner is not None:
+            self._runner = None
+            self._ends()
+
+    def _miss(self, reason: str) -> None:
+        self.end()
+        if reason != "its batches grow":
+            self._ahead.miss(reason)
+
+    def _made(self, index: Any) -> Made | None:
+        """What the forked copy has made for this index in this state of the program, if it has."""
+        if self._runner is None:
+            return None
+        try:
+            lack = self._unlike()
+            if lack:
+                made = Made(lack)
+            elif self._held is not None:
+                made = self._held.made
+            else:
+                made = self._runner.next(max(PATIENCE, 20 * self._ahead.seconds))
+            lack = made.lack or _mismatch(made, index)
+        except Exception as error:  # ours: the program must not meet it
+            lack = f"{type(error).__name__}: {error}"
+        if not lack:
+            return made
+        self._miss(lack)
+        return None
+
+    def _unlike(self) -> str:
+        """In what the program is not as it was when the forked copy began; nothing, if it is."""
+        if self._ahead.disturbed():
+            return "the data set is written to all the time"
+        if self._surroundings != _surroundings():
+            return "the program switches gradients, autocast or the like between its batches"
+        return ""
+
+    def _accept(self, iterator: Any, index: Any, made: Made) -> Any:
+        try:
+            held = self._held or self._hold(made)
+            for name, state in (made.after or {}).items():
+                generators.restore(name, state)
+        except Exception as error:
+            self._ahead.refuse(f"{type(error).__name__}: {error}")
+            self.end()
+            return iterator._dataset_fetcher.fetch(index)
+        self._held = None
+        self._ahead.hit()
+        self._ahead.crew.taken += 1
+        for tensor, device, give in held.copies:
+            self._ahead.crew.offers.add(tensor, device, give)
+        return held.batch
+
+    def _hold(self, made: Made) -> Held:
+        """Take the batch out of the memory that is shared with the forked copy, and start copying it to the GPU."""
+        copier = self._ahead.crew.copier()
+        batch = made.batch(pinned=copier is not None and copier.needs_pinned)
+        if self._runner is not None:
+            self._runner.free()
+        copies = [(each, copier.device, copier.start(each)) for each in tensors_in(batch)] if copier else []
+        return Held(made, batch, copies)
+
+    def _copy_next(self) -> None:
+        """Where the next batch is ready, let it travel to the GPU while the program works on this one."""
+        runner, ahead = self._runner, self._ahead
+        if runner is None or not ahead.trusted:
+            return
+        try:
+            if ahead.crew.copier() is not None and runner.ready() and self._surroundings == _surroundings():
+                made = runner.next(1.0)
+                self._held = Held(made, None, []) if made.lack else self._hold(made)
+        except Exception as error:
+            ahead.refuse(f"{type(error).__name__}: {error}")
+            self.end()
+
+    def _fetch(self, iterator: Any, index: Any, made: Made | None) -> Any:
+        before = generators.states() if made is not None else {}
+        began = time.perf_counter()
+        try:
+            batch = iterator._dataset_fetcher.fetch(index)
+        except BaseException:
+            self.end()
+            raise
+        if self._ahead.refused is None:
+            self._ahead.seconds = time.perf_counter() - began
+            try:
+                parcel = pack(batch)
+                self._ahead.largest = max(self._ahead.largest, parcel.size)
+                if made is not None:
+                    self._compare(parcel, before, made)
+            except Exception as error:
+                self._ahead.refuse(str(error))
+                self.end()
+        return batch
+
+    def _compare(self, parcel: Parcel, before: dict[str, generators.Told], made: Made) -> None:
+        after = generators.states()
+        drawn = generators.drawn_from(before, after)
+        assert made.memory is not None
+        if not parcel.is_in(made.told, made.memory) or {name: after[name] for name in drawn} != made.after:
+            raise Unfit("its samples come out differently in a forked process")
+        self._ahead.compared += 1
+        if self._runner is not None:
+            self._runner.free()
+        self._ahead.hit()
+
+    def _start(self, iterator: Any) -> None:
+        ahead = self._ahead
+        ahead.goes_on = ahead.goes_on or self._taken >= _TAKEN_FIRST
+        if not ahead.goes_on or not ahead.crew.room() or not self._pays(iterator):
+            return
+        try:
+            ahead.prepare(iterator)
+            runner = Forerunner(iterator, ahead.crew.depth, ahead.slot_bytes(), ahead.disturbed)
+        except Exception as error:
+            ahead.refuse(str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}")
+            return
+        ahead.start_seconds = runner.start_seconds
+        self._surroundings = _surroundings()
+        self._runner = runner
+        self._ends = weakref.finalize(self, runner.end)
+
+    def _pays(self, iterator: Any) -> bool:
+        """Whether what is left of the epoch is worth a fork."""
+        ahead = self._ahead
+        if ahead.seconds < LEAST_SECONDS:
+            return False
+        try:
+            left = len(iterator) - self._taken
+        except Exception:  # it need not have a length
+            return True
+        return left > 1 and left * ahead.seconds > LEAST_STARTS * ahead.start_seconds
+
+
+def _mismatch(made: Made, index: Any) -> str:
+    if made.index != text_of(index):
+        return "its sampler follows what the program does"
+    for name, before in (made.before or {}).items():
+        if generators.digest(generators.state(name)) != before:
+            return "fetching a sample draws random numbers, and so does the program between its batches"
+    return ""
+
+
+def _surroundings() -> tuple[Any, ...]:
+    """What a program can switch that changes how tensors are made."""
+    import torch
+
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+    )

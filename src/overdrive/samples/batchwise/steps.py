@@ -1,0 +1,420 @@
+"""Random transforms of one image at a time, done on whole batches with the very numbers that the program draws.
+
+A step knows two things of a transform: which numbers it takes from torch's generator for one image, in which order,
+and what it does to a batch of images once these are known. Transforms are known by the exact name of their class, and
+only as far as their attributes ask for what is done here; that the result is the same in every bit is not taken from
+the name but tried (see `augment`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overdrive.samples.layout import Unfit
+
+if TYPE_CHECKING:
+    import torch
+
+Words = NDArray[np.uint32]  # samples × numbers, as torch's generator gives them, 32 bits each
+# What images need: a list for numbers drawn one by one, an array for those drawn at once.
+Drawn = Sequence[Any] | NDArray[Any]
+Sizes = tuple[int, ...]  # of one image: channels, height, width
+_EVERY_BIT = -(2**63)  # from here without an end: `random_` then takes 64 bits of the generator as they are
+
+
+class Step:
+    """`random`: it draws for each image. `words`: how many numbers, each of one 32-bit word; None: by its own way."""
+
+    random = True
+    words: int | None = None
+
+    def fit(self, sizes: Sizes) -> Sizes:
+        """Get ready for images of these sizes; returns what becomes of them.
+
+        Raises:
+            Unfit: they cannot be done here.
+        """
+        return sizes
+
+    def draw(self) -> Any:
+        """What one image needs, drawn as the transform does it."""
+        raise NotImplementedError
+
+    def read(self, words: Words) -> Drawn:
+        """The same for many images, from the numbers that the generator gave."""
+        raise NotImplementedError
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        """The batch (which is ours to change) after the transform."""
+        raise NotImplementedError
+
+
+class Flip(Step):
+    """Left to right (dimension -1) or upside down (-2)."""
+
+    words = 1
+
+    def __init__(self, dimension: int, chance: float) -> None:
+        self._dimension = dimension
+        self._chance = chance
+
+    def draw(self) -> bool:
+        import torch
+
+        return bool(torch.rand(1) < self._chance)
+
+    def read(self, words: Words) -> Drawn:
+        # As `torch.rand` makes a float of 32 bits, which is then compared with a float.
+        fractions: NDArray[np.float32] = (words[:, 0] & np.uint32(0xFFFFFF)).astype(np.float32) * np.float32(2.0**-24)
+        flipped: NDArray[np.bool_] = fractions < np.float32(self._chance)
+        return flipped
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        import torch
+
+        flipped = torch.from_numpy(np.flatnonzero(drawn))
+        if len(flipped):
+            batch[flipped] = batch[flipped].flip(self._dimension)
+        return batch
+
+
+class Crop(Step):
+    """A window of the padded image, at a random place. `padding`: left, top, right, bottom."""
+
+    def __init__(self, size: tuple[int, int], padding: Sizes, fill: Sequence[float], mode: str) -> None:
+        self._size = size
+        self._padding = padding
+        self._fill = fill
+        self._mode = mode
+        self._ranges = [0, 0]  # places to choose from, top and left; a transform draws nothing where there is one
+
+    def fit(self, sizes: Sizes) -> Sizes:
+        channels, height, width = sizes
+        left, top, right, bottom = self._padding
+        self._ranges = [height + top + bottom - self._size[0] + 1, width + left + right - self._size[1] + 1]
+        if min(self._ranges) < 1:
+            raise Unfit("its images are smaller than what is to be cut out of them")
+        if 1 in self._ranges and self._ranges != [1, 1]:
+            raise Unfit("its images are cut in one direction only")  # the two versions draw other numbers then
+        if len(self._fill) not in (1, channels):
+            raise Unfit("its padding has another number of colours than its images")
+        self.words = 0 if self._ranges == [1, 1] else 2
+        return channels, *self._size
+
+    def draw(self) -> tuple[int, int]:
+        import torch
+
+        if not self.words:
+            return 0, 0
+        top, left = (int(torch.randint(0, places, (1,)).item()) for places in self._ranges)
+        return top, left
+
+    def read(self, words: Words) -> Drawn:
+        if not self.words:
+            return np.zeros((len(words), 2), dtype=np.int64)
+        places: NDArray[np.int64] = words.astype(np.int64) % np.array(self._ranges)
+        return places
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        import torch
+
+        images = self._padded(batch.numpy())
+        height, width = self._size
+        cut = np.empty((*images.shape[:2], height, width), dtype=images.dtype)
+        # One copy a sample (3 µs) beats an index for every pixel from 40 × 40 on, and is as fast below.
+        for number, (top, left) in enumerate(np.asarray(drawn).tolist()):
+            cut[number] = images[number, :, top : top + height, left : left + width]
+        return torch.from_numpy(cut)
+
+    def _padded(self, images: NDArray[Any]) -> NDArray[Any]:
+        left, top, right, bottom = self._padding
+        if not any(self._padding):
+            return images
+        around = ((0, 0), (0, 0), (top, bottom), (left, right))
+        if self._mode != "constant":
+            return np.pad(images, around, mode=self._mode)  # type: ignore[call-overload,no-any-return]
+        count, channels, height, width = images.shape
+        padded = np.empty((count, channels, height + top + bottom, width + left + right), dtype=images.dtype)
+        padded[:] = np.array(self._fill).astype(images.dtype).reshape(-1, 1, 1)
+        padded[:, :, top : top + height, left : left + width] = images
+        return padded
+
+
+class Erase(Step):
+    """A rectangle of the image overwritten. Its places are drawn until one fits, so by the transform's own way."""
+
+    def __init__(self, transform: Any, value: list[float] | None) -> None:
+        self._transform = transform
+        self._value = value
+        self._sizes: Sizes = ()
+
+    def fit(self, sizes: Sizes) -> Sizes:
+        if self._value is not None and len(self._value) not in (1, sizes[0]):
+            raise Unfit("what it overwrites images with has another number of colours")
+        self._sizes = sizes
+        return sizes
+
+    def draw(self) -> Any:
+        import torch
+
+        if not torch.rand(1) < self._transform.p:
+            return None
+        blank = torch.empty(self._sizes)
+        top, left, height, width, value = type(self._transform).get_params(
+            blank, scale=self._transform.scale, ratio=self._transform.ratio, value=self._value
+        )
+        return None if value is blank else (top, left, height, width, value)
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        for image, place in zip(batch, drawn, strict=True):
+            if place is not None:
+                top, left, height, width, value = place
+                image[:, top : top + height, left : left + width] = value
+        return batch
+
+
+class Jitter(Step):
+    """Brightness, contrast and saturation of pictures in a random order, in Pillow's own arithmetic.
+
+    Each is a mixture of the picture with another: black, its mean gray, or itself in gray.
+    """
+
+    def __init__(self, ranges: Sequence[tuple[float, float] | None]) -> None:
+        self._ranges = ranges
+
+    def fit(self, sizes: Sizes) -> Sizes:
+        if sizes[0] not in (1, 3):
+            raise Unfit("its pictures are neither gray nor of three colours")
+        return sizes
+
+    def draw(self) -> tuple[list[int], list[float | None]]:
+        import torch
+
+        order = torch.randperm(4).tolist()
+        return order, [
+            None if bounds is None else float(torch.empty(1).uniform_(*bounds).item()) for bounds in self._ranges
+        ]
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        images = batch.numpy()
+        others = (_black, _mean_gray, _gray)
+        for turn in range(4):
+            for which, other in enumerate(others):
+                chosen = [number for number, (order, factors) in enumerate(drawn) if order[turn] == which]
+                if chosen and self._ranges[which] is not None:
+                    factors = np.array([drawn[number][1][which] for number in chosen], dtype=np.float32)
+                    images[chosen] = _mixed(other(images[chosen]), images[chosen], factors.reshape(-1, 1, 1, 1))
+        return batch
+
+
+def _mixed(others: NDArray[Any], images: NDArray[np.uint8], factors: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Pillow's `blend`: in floats of 32 bits, what is behind the point cut off."""
+    start = others.astype(np.float32)
+    mixed = (images.astype(np.float32) - start) * factors + start
+    return mixed.clip(0, 255).astype(np.uint8)
+
+
+def _black(images: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.zeros((len(images), 1, 1, 1), dtype=np.uint8)
+
+
+def _mean_gray(images: NDArray[np.uint8]) -> NDArray[Any]:
+    means: NDArray[np.float64] = _gray(images).mean(axis=(1, 2, 3), keepdims=True, dtype=np.float64)
+    return np.floor(means + 0.5)
+
+
+def _gray(images: NDArray[np.uint8]) -> NDArray[Any]:
+    """As Pillow converts to mode L."""
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = (images[:, colour : colour + 1].astype(np.uint32) for colour in range(3))
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+
+
+class Plain(Step):
+    """Draws nothing: the transform, or a function, that does the same to a batch as to each of its images."""
+
+    random = False
+    words = 0
+
+    def __init__(self, act: Any) -> None:
+        self._act = act
+
+    def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
+        return self._act(batch)  # type: ignore[no-any-return]
+
+
+def _fractions(batch: torch.Tensor) -> torch.Tensor:
+    """What ToTensor does to the pixels of a picture."""
+    import torch
+
+    return batch.to(torch.get_default_dtype()).div_(255) if batch.dtype is torch.uint8 else batch
+
+
+def _as_it_is(batch: torch.Tensor) -> torch.Tensor:
+    return batch
+
+
+def _flip(dimension: int) -> Any:
+    return lambda transform: Flip(dimension, float(transform.p))
+
+
+def _crop(padding: Any) -> Any:
+    """`padding`: the transform's own, as left, top, right, bottom."""
+
+    def make(transform: Any) -> Step | None:
+        fill = transform.fill if isinstance(transform.fill, (list, tuple)) else [transform.fill]
+        known = transform.padding_mode in ("constant", "edge", "reflect", "symmetric")
+        height, width = transform.size
+        around = padding(transform.padding)
+        if not known or around is None or not all(type(each) in (int, float) for each in fill):
+            return None
+        return Crop((int(height), int(width)), around, fill, transform.padding_mode)
+
+    return make
+
+
+def _around(padding: Any) -> Sizes | None:
+    """Padding of version 1: one number, or left and top, or all four."""
+    sides = [0] if padding is None else [padding] if isinstance(padding, int) else list(padding)
+    if len(sides) not in (1, 2, 4) or not all(type(side) is int and side >= 0 for side in sides):
+        return None
+    return tuple((sides * 4)[:4])
+
+
+def _around_v2(padding: Any) -> Sizes | None:
+    """Version 2 keeps left, right, top, bottom."""
+    if padding is None:
+        return (0, 0, 0, 0)
+    left, right, top, bottom = padding
+    return _around((left, top, right, bottom))
+
+
+def _erase(transform: Any) -> Step | None:
+    value = transform.value
+    if isinstance(value, (int, float)):
+        return Erase(transform, [float(value)])
+    if isinstance(value, (list, tuple)):
+        return Erase(transform, [float(each) for each in value])
+    return Erase(transform, None) if value == "random" else None
+
+
+def _jitter(transform: Any) -> Step | None:
+    ranges = (transform.brightness, transform.contrast, transform.saturation)
+    return Jitter(ranges) if transform.hue is None else None
+
+
+def _plain(transform: Any) -> Step:
+    return Plain(transform)
+
+
+def _normalize(transform: Any) -> Step:
+    ours = copy.copy(transform)
+    ours.inplace = True  # the batch is not the program's yet, and fresh memory costs more than the arithmetic
+    return Plain(ours)
+
+
+_MAKERS: dict[str, Any] = {
+    "torchvision.transforms.transforms.RandomHorizontalFlip": _flip(-1),
+    "torchvision.transforms.transforms.RandomVerticalFlip": _flip(-2),
+    "torchvision.transforms.transforms.RandomCrop": _crop(_around),
+    "torchvision.transforms.transforms.RandomErasing": _erase,
+    "torchvision.transforms.transforms.ColorJitter": _jitter,
+    "torchvision.transforms.transforms.Normalize": _normalize,
+    "torchvision.transforms.transforms.ConvertImageDtype": _plain,
+    "torchvision.transforms.transforms.ToTensor": lambda _: Plain(_fractions),
+    "torchvision.transforms.transforms.PILToTensor": lambda _: Plain(_as_it_is),
+    "torchvision.transforms.v2._geometry.RandomHorizontalFlip": _flip(-1),
+    "torchvision.transforms.v2._geometry.RandomVerticalFlip": _flip(-2),
+    "torchvision.transforms.v2._geometry.RandomCrop": _crop(_around_v2),
+    "torchvision.transforms.v2._color.ColorJitter": _jitter,
+    "torchvision.transforms.v2._misc.Normalize": _normalize,
+    "torchvision.transforms.v2._misc.ToDtype": _plain,
+    "torchvision.transforms.v2._deprecated.ToTensor": lambda _: Plain(_fractions),
+    "torchvision.transforms.v2._type_conversion.ToImage": lambda _: Plain(_as_it_is),
+    "torchvision.transforms.v2._type_conversion.PILToTensor": lambda _: Plain(_as_it_is),
+    "torchvision.transforms.v2._type_conversion.ToPureTensor": lambda _: Plain(_as_it_is),
+}
+
+
+def step_of(transform: Any) -> Step | None:
+    """What is known of this transform; None where it is none of those above, or asks for more than they do."""
+    kind = type(transform)
+    make = _MAKERS.get(f"{kind.__module__}.{kind.__qualname__}")
+    try:
+        return make(transform) if make is not None else None
+    except (AttributeError, TypeError, ValueError):  # another version of it, with other attributes
+        return None
+
+
+class Tail:
+    """The steps that are done on whole batches.
+
+    Attributes:
+        leaf: which tensor of a batch it is for.
+        in_bulk: the numbers for all images of a batch are taken from the generator at once (they then cost nothing;
+            drawn one by one 15 µs an image); for `augment` to find out whether they are the same.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = tuple(steps)
+        self.leaf: int | None = None
+        self.in_bulk = True
+        self._random = [step for step in self.steps if step.random]
+
+    def fit(self, sizes: Sizes) -> None:
+        """Get ready for images of these sizes.
+
+        Raises:
+            Unfit: see `Step.fit`.
+        """
+        if len(sizes) != 3 or prod(sizes) == 0:
+            raise Unfit("its transforms are not given images")
+        for step in self.steps:
+            sizes = step.fit(sizes)
+
+    def draw(self, count: int) -> list[Drawn]:
+        """What so many images need, image by image, step by step, from torch's own generator."""
+        words = [step.words for step in self._random]
+        drawn: list[list[Any]] = [[] for _ in self._random]
+        each = sum(number or 0 for number in words)
+        at_once = 0
+        if self.in_bulk and None not in words:
+            at_once = count - (count * each) % 2  # two numbers are taken at a time; an odd last image comes by hand
+        bulk = self._bulk(at_once, each) if at_once else None
+        for _ in range(count - at_once):
+            for step, its in zip(self._random, drawn, strict=True):
+                its.append(step.draw())
+        if bulk is None:
+            return list(drawn)
+        return [
+            np.concatenate([np.asarray(first), np.asarray(rest)]) if len(rest) else first
+            for first, rest in zip(bulk, drawn, strict=True)
+        ]
+
+    def _bulk(self, count: int, each: int) -> list[Drawn]:
+        import torch
+
+        pairs = torch.empty(count * each // 2, dtype=torch.int64).random_(_EVERY_BIT, None).numpy().view(np.uint64)
+        # The first of two numbers is the upper half.
+        halves = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], axis=1)
+        words = halves.astype(np.uint32).reshape(count, each)
+        found: list[Drawn] = []
+        first = 0
+        for step in self._random:
+            found.append(step.read(words[:, first : first + (step.words or 0)]))
+            first += step.words or 0
+        return found
+
+    def apply(self, batch: torch.Tensor, drawn: Sequence[Drawn]) -> torch.Tensor:
+        """All steps, in their order, on a batch that is ours to change."""
+        left = iter(drawn)
+        for step in self.steps:
+            batch = step.apply(batch, next(left) if step.random else ())
+        return batch

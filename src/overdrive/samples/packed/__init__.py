@@ -1,0 +1,1 @@
+"""Small files in a few tar shards with an index, read by their paths."""

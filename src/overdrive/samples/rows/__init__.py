@@ -1,0 +1,1 @@
+"""Samples that are rows of arrays, gathered a batch at a time."""

@@ -1,0 +1,208 @@
+"""Data sets whose samples are rows of arrays: found out by trial, and gathered a batch at a time.
+
+`self.x[i]` lies inside `self.x`: its address tells, whatever the class is called. Where each part of a
+sample comes from is found in a forked process, which also puts other arrays in their places and looks
+whether the samples follow. Batches are gathered from the live arrays, so what the program writes to them
+is seen at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from overdrive.samples import log
+from overdrive.samples.fingerprint import Fingerprint, fingerprint
+from overdrive.samples.layout import Layout, Leaf
+from overdrive.samples.source import Source
+from overdrive.samples.table import Bytes, bytes_of, same_bits
+
+_MOST_FALSE_ALARMS = 5
+
+Step = tuple[str, Any]  # ("attribute", name) or ("item", key)
+ROWS, NUMBERS, LIST, INDEX = "rows", "numbers", "list", "index"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where one part of a sample comes from.
+
+    `rows`: a row of the array or tensor at `path`, with which it shares its memory; `numbers`: an element
+    of a 1-d array or tensor there, as a number; `list`: an element of a list there; `index`: the index itself.
+    """
+
+    kind: str
+    path: tuple[Step, ...] = ()
+
+    def find(self, root: Any) -> Any:
+        """What stands there now; None where nothing does."""
+        for kind, key in self.path:
+            try:
+                root = vars(root)[key] if kind == "attribute" else root[key]
+            except (LookupError, TypeError):
+                return None
+        return root
+
+
+class Slices:
+    """A source whose batches can be gathered from its arrays.
+
+    Attributes:
+        dropped: why they can not be any more; None while they can.
+    """
+
+    def __init__(self, source: Source, seen: Fingerprint, layout: Layout, origins: list[Origin]) -> None:
+        self.source = source
+        self.layout = layout
+        self.origins = origins
+        self.dropped: str | None = None
+        self._seen = seen
+        self._false_alarms = 0
+        self._compared = False
+        self._root, self._subsets = unwrapped(source.dataset)
+        seen.watch.seal()
+
+    def opened(self) -> None:
+        """A loader begins to read. What may have changed unseen is compared again."""
+        if self._seen.hidden:
+            self._compared = False
+
+    def touched(self) -> bool:
+        """Quick enough for every batch; may be a false alarm."""
+        return self._seen.watch.touched()
+
+    def changed(self) -> bool:
+        """Whether the data set is another one than it was: what its arrays hold does not count."""
+        if self.dropped is None and self._seen.watch.changed():
+            seen = fingerprint(*self.source.roots, content=False)
+            self._false_alarms += 1
+            if seen.digest != self._seen.digest or self._false_alarms > _MOST_FALSE_ALARMS:
+                self.drop("the data set was changed")
+            else:
+                self._seen = seen
+                seen.watch.seal()
+        return self.dropped is not None
+
+    def drop(self, reason: str) -> None:
+        if self.dropped is None:
+            self.dropped = reason
+            log.info("batches are no longer gathered from arrays: %s", reason)
+
+    def fetch(self, fetcher: Any, indices: Any) -> Any:
+        """A batch: gathered, or the real one where that is not to be. The first one is fetched both ways."""
+        batch = None
+        try:
+            if self.dropped is None and not (self.touched() and self.changed()):
+                batch = self.gather(indices)
+        except Exception as error:  # ours: the program must not meet it
+            self.drop(f"{type(error).__name__}: {error}")
+        if batch is not None and self._compared:
+            return batch
+        real = fetcher.fetch(indices)
+        if batch is not None:
+            self._compared = True
+            if not same_bits(real, batch, self.layout):
+                self.drop("a batch came out another one than in the trial")
+        return real
+
+    def gather(self, indices: Any) -> Any:
+        """The batch of these samples; None where the real data set has to see to it."""
+        rows = _plain(indices)
+        for subset in self._subsets:
+            rows = _plain([int(subset.indices[row]) for row in rows]) if rows else None
+        if not rows:
+            return None
+        tensors = []
+        for origin, leaf in zip(self.origins, self.layout.leaves, strict=True):
+            tensor = _gathered(origin, leaf, origin.find(self._root), rows)
+            if tensor is None:
+                return None
+            tensors.append(tensor)
+        return self.layout.build(tensors)
+
+
+def unwrapped(dataset: Any) -> tuple[Any, list[Any]]:
+    """What torch's `Subset`s are made of, and these from the outermost on."""
+    from torch.utils.data import Subset
+
+    subsets = []
+    while type(dataset) is Subset:
+        subsets.append(dataset)
+        dataset = dataset.dataset
+    return dataset, subsets
+
+
+def _plain(indices: Any) -> list[int] | None:
+    """The indices, or None where they are not plain numbers from 0 on."""
+    plain = type(indices) is list and indices and set(map(type, indices)) == {int} and min(indices) >= 0
+    return indices if plain else None
+
+
+# Gathering
+
+
+def _gathered(origin: Origin, leaf: Leaf, thing: Any, rows: list[int]) -> Any:
+    """One tensor of a batch, in memory of its own; None where `thing` is not what it was in the trial."""
+    import torch
+    from torch.utils.data import default_collate
+
+    if origin.kind == INDEX:
+        return default_collate(rows)
+    if type(thing) is list:
+        return _listed(thing, leaf, rows) if origin.kind == LIST else None
+    if thing is None or origin.kind == LIST or max(rows) >= len(thing):
+        return None
+    if origin.kind == NUMBERS:
+        numbers = numbers_of(thing)
+        return None if numbers is None else torch.from_numpy(np.take(numbers, rows).astype(leaf.dtype))
+    held = rows_of(thing)
+    if held is None or dtype_of(thing) != leaf.dtype or tuple(thing.shape[1:]) != leaf.sizes:
+        return None
+    tensor = torch.empty((len(rows), *leaf.sizes), dtype=getattr(torch, leaf.dtype))
+    np.take(held, np.array(rows, dtype=np.intp), axis=0, out=bytes_of(tensor), mode="clip")
+    return tensor
+
+
+def _listed(thing: list[Any], leaf: Leaf, rows: list[int]) -> Any:
+    import torch
+    from torch.utils.data import default_collate
+
+    if max(rows) >= len(thing):
+        return None
+    values = [thing[row] for row in rows]
+    if not {int, float, bool}.issuperset(map(type, values)):
+        return None
+    batch = default_collate(values)
+    # `torch.tensor(self.labels[i])` makes 32 bits of a float, where the number by itself is taken for 64.
+    return batch if dtype_of(batch) == leaf.dtype else torch.tensor(values, dtype=getattr(torch, leaf.dtype))
+
+
+def dtype_of(thing: Any) -> str:
+    return str(thing.dtype).removeprefix("torch.")
+
+
+def rows_of(thing: Any) -> Bytes | None:
+    """A view of an array or tensor as rows of bytes; None where it does not lie in memory row by row."""
+    import torch
+
+    if type(thing) is torch.Tensor:
+        plain = thing.layout is torch.strided and thing.device.type == "cpu" and not thing.requires_grad
+        if not plain or not thing.dim() or not thing.numel() or not thing.is_contiguous():
+            return None
+        return None if thing.is_conj() or thing.is_neg() else bytes_of(thing)
+    if type(thing) in (np.ndarray, np.memmap) and thing.ndim and thing.size and thing.flags.c_contiguous:
+        if thing.dtype.hasobject or not thing.dtype.isnative:
+            return None
+        flat: Bytes = np.asarray(thing).reshape(-1).view(np.uint8).reshape(len(thing), -1)
+        return flat
+    return None
+
+
+def numbers_of(thing: Any) -> Any:
+    """A 1-d array or tensor of numbers as an array; None where it is none."""
+    if rows_of(thing) is None or thing.ndim != 1 or dtype_of(thing) in ("bfloat16", "float16"):
+        return None
+    array = np.asarray(thing) if isinstance(thing, np.ndarray) else thing.numpy()
+    return array if array.dtype.kind in "biuf" else None

@@ -1,0 +1,44 @@
+"""Keras's seams: one file each. Most act when a graph is traced and cost nothing after.
+
+On other backends than TensorFlow a program is run, and may be compiled with other arguments, but its steps
+are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend, peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.patch import Patches
+
+__all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
+
+
+def make_scribe(hub: Seams, losses: bool) -> object:
+    from overdrive.seams.keras.scribe import Scribe
+
+    return Scribe(hub, losses)
+
+
+def enter(hub: Seams) -> Callable[[], None]:
+    """Patch Keras, which is there in full now; returns what takes every patch away again."""
+    from overdrive.seams.keras import models, seeds
+
+    patches = Patches()
+    removers: list[Callable[[], None]] = [patches.restore]
+    rooms: list[Any] = [seeds, models]
+    if backend() == "tensorflow":
+        from overdrive.seams.keras import datasets, steps
+
+        rooms += [datasets, steps]
+    for seam in rooms:
+        removers += seam.enter(hub, patches)
+
+    def leave() -> None:
+        for remove in reversed(removers):
+            remove()
+        removers.clear()
+
+    return leave

@@ -1,0 +1,51 @@
+"""Seams *model compiled*, *fit called* and *train function made*."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from keras.src.models.model import Model
+from keras.src.trainers.trainer import Trainer
+
+from overdrive.seams.hub import Around, Seams
+from overdrive.seams.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    backend_trainer = next(each for each in Model.__mro__ if "fit" in vars(each))
+    if hub.model_compiled.subscribers:
+        patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
+    if hub.fit_called.subscribers:
+        patches.replace(backend_trainer, "fit", _around(hub.fit_called, backend_trainer.fit))
+    if hub.train_function_made.subscribers:
+        make = backend_trainer.make_train_function
+
+        @functools.wraps(make)
+        def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
+            before = model.train_function
+            result = make(model, *args, **kwargs)
+            if model.train_function is not before:
+                hub.train_function_made.publish(model)
+            return result
+
+        patches.replace(backend_trainer, "make_train_function", make_train_function)
+    return []
+
+
+def _around(point: Around, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Outermost calls only: a model's own method that calls that of its class is one call."""
+    inside: list[Any] = []
+
+    @functools.wraps(method)
+    def around(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(each is model for each in inside):
+            return method(model, *args, **kwargs)
+        inside.append(model)
+        try:
+            return point.run(model, functools.partial(method, model), *args, **kwargs)
+        finally:
+            inside.remove(model)
+
+    return around

@@ -1,0 +1,40 @@
+"""Seam *autocast entered*: wherever the program, or a library on its behalf, computes under an autocast of its own.
+
+By `with torch.autocast(...)`, a decorator, `torch.cuda.amp`, Accelerate (which wraps `forward`), Lightning or
+the HF Trainer: all of them enter the one class that is patched here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
+
+_QUIET = "overdrive_quiet"  # set on a technique's own
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if not hub.autocast_entered.subscribers:
+        return []
+    plain = torch.autocast.__enter__
+
+    @functools.wraps(plain)
+    def __enter__(self: Any) -> Any:
+        if self._enabled and _QUIET not in vars(self) and not torch.compiler.is_compiling():
+            hub.autocast_entered.publish(self)
+        return plain(self)  # type: ignore[no-untyped-call]
+
+    patches.replace(torch.autocast, "__enter__", __enter__)
+    return []
+
+
+def quiet(kind: str, dtype: torch.dtype) -> torch.autocast:
+    """An autocast of a technique, of which the seam does not tell."""
+    autocast = torch.autocast(kind, dtype=dtype)
+    setattr(autocast, _QUIET, True)
+    return autocast

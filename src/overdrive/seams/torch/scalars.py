@@ -1,0 +1,35 @@
+"""Seam *scalar read*: the program's own `tensor.item()`, `float(tensor)` and `int(tensor)`.
+
+`f"{loss:.3f}"` comes here as well: torch asks `item` for it. A truth value (`if loss > 1`) does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.scalar_read.subscribers:
+        for name in ("item", "__float__", "__int__"):
+            patches.replace(torch.Tensor, name, _seen(hub, getattr(torch.Tensor, name)))
+    return []
+
+
+def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
+    kind = {"__float__": float, "__int__": int}.get(plain.__name__)
+
+    @functools.wraps(plain)
+    def read(self: torch.Tensor) -> Any:
+        if not hub.scalar_read.subscribers or torch.compiler.is_compiling():
+            return plain(self)
+        number = hub.scalar_read.run(self, lambda: plain(self))
+        return number if kind is None else kind(number)
+
+    return read

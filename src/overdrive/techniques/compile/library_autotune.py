@@ -1,0 +1,97 @@
+"""Technique `library_autotune`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class LibraryAutotune(Technique):
+    """Lets the libraries below PyTorch choose the fastest kernel by trying, and denormals be zero.
+
+    What it does: on a GPU, has cuDNN try its convolution algorithms for each new shape and keep the fastest
+    (`benchmark`), or takes matrix products to cuBLASLt in place of cuBLAS (`blas`). On a CPU, and only where
+    asked for, makes denormal numbers zero (`flush_denormals`). All when the optimizer is made.
+
+    When it helps: convolutions of fixed shapes on a GPU. Denormals, where a network has them (activations that
+    decay towards zero), cost a CPU a hundred cycles each.
+
+    When it hurts: shapes that change at each step are tried anew each time. A program that asks for
+    deterministic algorithms is left alone: the choice may differ from run to run.
+
+    Contract: rounding. Other algorithms sum in another order, and some (Winograd's) are less exact: there it
+    falls to statistical, and so it does with denormals flushed, which is another arithmetic.
+
+    Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html;
+    https://docs.pytorch.org/docs/stable/backends.html
+    """
+
+    name = "library_autotune"
+    family = "compile"
+    contract = Contract.ROUNDING
+    falls_to = Contract.STATISTICAL
+    relieves = ("forward", "backward")
+    order = 20
+    knobs = (
+        Knob("benchmark", True, "cuDNN tries its algorithms for each new shape"),
+        Knob(
+            "blas", "default", "which library multiplies matrices on a GPU", choices=("default", "cublas", "cublaslt")
+        ),
+        Knob("flush_denormals", False, "denormal numbers are zero on the CPU"),
+    )
+
+    def applies(self, facts: Facts) -> str | None:
+        return None if self.candidates(facts) else "there is no convolution to try algorithms for"
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        if facts.device == "cpu":
+            return [{"benchmark": False, "flush_denormals": True}] if facts.modules else []
+        tried = [{"benchmark": True}] if facts.convolutions else []
+        return [*tried, {"benchmark": bool(tried), "blas": "cublaslt"}] if facts.modules else tried
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        undos: list[Callable[[], object]] = []
+
+        def choose(optimizer: Any, models: list[Any]) -> None:
+            import torch
+
+            if undos:
+                return  # another optimizer of the same program
+            if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
+                raise CannotInstall("the program asks for deterministic algorithms")
+            on_gpu = any(parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"])
+            if on_gpu and settings["benchmark"] and not torch.backends.cudnn.benchmark:
+                torch.backends.cudnn.benchmark = True
+                undos.append(lambda: setattr(torch.backends.cudnn, "benchmark", False))
+            if on_gpu and settings["blas"] != "default":
+                before = torch.backends.cuda.preferred_blas_library()
+                torch.backends.cuda.preferred_blas_library(str(settings["blas"]))
+                undos.append(lambda: torch.backends.cuda.preferred_blas_library(before))
+            if not on_gpu and settings["flush_denormals"]:
+                if not _denormals_are_kept():
+                    raise CannotInstall("denormal numbers are zero already")
+                if not torch.set_flush_denormal(True):
+                    raise CannotInstall("this processor cannot flush denormal numbers")
+                undos.append(lambda: torch.set_flush_denormal(False))
+            if not undos:
+                raise CannotInstall("the program has these settings itself")
+
+        def undo() -> None:
+            while undos:
+                undos.pop()()
+
+        seams.optimizer_made.subscribe(choose)
+        seams.on_undo(undo)
+
+
+def _denormals_are_kept() -> bool:
+    import torch
+
+    return bool((torch.tensor([1e-310], dtype=torch.float64) * 0.5 > 0).all())

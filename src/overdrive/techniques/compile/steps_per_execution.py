@@ -1,0 +1,174 @@
+"""Technique `steps_per_execution`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
+
+
+class StepsPerExecution(Technique):
+    """Runs several training steps of Keras's `fit` in one call of its compiled function.
+
+    What it does: for the time of a `fit`, sets the model's `steps_per_execution`, so that a loop inside TensorFlow
+    fetches batches and makes steps without returning to Python after each. The batches, their order and the number
+    of steps stay: where the program gives `steps_per_epoch`, the loop's length is one that divides it.
+
+    When it helps: small models, whose step takes no longer than the Python around it: 1.43 times for a small CNN
+    on two cores of an AMD EPYC with avx512, batch 64. On slower, busy cores (AMD EPYC, avx2) the same CNN took 1.12
+    times less processor time a step (1.11 to 1.13) with 32 steps.
+
+    When it hurts: it gains nothing for large models. The progress bar moves less often. Left alone: a `fit` with
+    callbacks that act on each batch, since they would be called for every 32nd; models that run eagerly; a program
+    that sets `steps_per_execution` itself; backends other than TensorFlow.
+
+    Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
+    graph in the loop otherwise.
+
+    Source: https://keras.io/api/models/model_training_apis/
+    """
+
+    name = "steps_per_execution"
+    family = "compile"
+    frameworks = ("keras",)
+    contract = Contract.EXACT
+    falls_to = Contract.ROUNDING
+    relieves = ("data", "forward", "backward", "optimizer", "other")
+    order = 4  # the tuner tries first what comes first: this is the likeliest to help, and costs one trace
+    knobs = (Knob("steps", 32, "steps in one call", low=2, high=4096),)
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.backend not in ("", "tensorflow"):
+            return f"Keras runs on {facts.backend} here, whose steps are not compiled into a loop"
+        if not facts.fits:
+            return "the program does not call fit()"
+        if facts.steps_per_call > 1:
+            return "the program sets steps_per_execution itself"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        return [{"steps": 32}, {"steps": 8}]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        executions = _Executions(int(settings["steps"]))
+        seams.fit_called.subscribe(executions.fit)
+        seams.on_undo(executions.undo)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A model's compiled functions of several steps, from one `fit` to the next."""
+
+    steps: int
+    train: Any
+    test: Any
+
+
+class _Executions:
+    def __init__(self, steps: int) -> None:
+        self._wanted = steps
+        self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
+        self._used = False
+
+    def fit(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        import keras
+
+        given = inspect.signature(keras.Model.fit).bind(model, *args, **kwargs).arguments
+        kept = self._kept.pop(model, None)
+        ours = kept is not None and model.train_function is kept.train  # else compiled anew since then
+        steps = self._wanted
+        reason = _obstacle(model) or _hooked(given.get("callbacks"))
+        if reason is None:
+            steps = _divisor(steps, given)
+            reason = "no number of steps divides the program's steps_per_epoch" if steps < 2 else None
+        if reason:
+            if ours:
+                model.train_function = None
+            if not self._used:
+                raise CannotInstall(reason)
+            return call(*args, **kwargs)
+        self._used = True
+        own_test = model.test_function
+        if kept is not None and ours and kept.steps == steps:
+            model.test_function = kept.test
+        else:
+            model.train_function = model.test_function = None
+        model.steps_per_execution = steps
+        try:
+            return call(*args, **kwargs)
+        finally:
+            # `evaluate` and `train_on_batch` go one step at a time, as written.
+            self._kept[model] = _Kept(steps, model.train_function, model.test_function)
+            model.steps_per_execution = 1
+            model.test_function = own_test
+
+    def undo(self) -> None:
+        for model, kept in list(self._kept.items()):
+            if model.train_function is kept.train:
+                model.train_function = None  # made again when it is needed
+        self._kept.clear()
+
+
+def _obstacle(model: Any) -> str | None:
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return f"Keras runs on {keras.backend.backend()} here, whose steps are not compiled into a loop"
+    if model.steps_per_execution != 1:
+        return "the program sets steps_per_execution itself"
+    if model.run_eagerly:
+        return "the model runs eagerly"
+    if not type(model).make_train_function.__module__.startswith("keras."):
+        return "the model makes its train function itself"
+    return None
+
+
+def _divisor(wanted: int, given: Mapping[str, Any]) -> int:
+    """The largest number of steps, up to `wanted`, after which `fit` stops exactly where it would have stopped."""
+    limits = [int(given[name]) for name in ("steps_per_epoch", "validation_steps") if given.get(name)]
+    return next(steps for steps in range(wanted, 0, -1) if all(limit % steps == 0 for limit in limits))
+
+
+def _hooked(callbacks: Any) -> str | None:
+    """The first callback that acts on batches, as a reason; None where they all act on epochs."""
+    for each in _flat(callbacks):
+        if not _by_epoch(each) and (name := _hook(each)):
+            return f"the callback {type(each).__name__} acts on batches ({name})"
+    return None
+
+
+def _flat(callbacks: Any) -> Iterable[Any]:
+    if callbacks is None:
+        return []
+    return getattr(callbacks, "callbacks", callbacks if isinstance(callbacks, (list, tuple)) else [callbacks])
+
+
+def _by_epoch(callback: Any) -> bool:
+    """Keras's own callbacks whose methods for batches do nothing that is seen, as they are set."""
+    from keras import callbacks as known
+
+    if type(callback) in (known.ModelCheckpoint, known.BackupAndRestore):
+        return bool(callback.save_freq == "epoch")
+    return type(callback) in (known.ProgbarLogger, known.History)
+
+
+def _hook(callback: Any) -> str | None:
+    from keras.callbacks import Callback
+
+    for name in (*_BATCH_HOOKS, *_TEST_HOOKS):
+        method = getattr(callback, name, None)
+        if method is not None and getattr(method, "__func__", method) is not getattr(Callback, name):
+            return name
+    return None

@@ -1,0 +1,52 @@
+"""Technique `xla_clusters`."""
+
+from __future__ import annotations
+
+import os
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import Settings, Technique
+
+_FLAGS = "TF_XLA_FLAGS"
+_CLUSTERS = ("--tf_xla_auto_jit=2", "--tf_xla_cpu_global_jit")
+
+
+class XlaClusters(Technique):
+    """Lets TensorFlow compile those parts of its graphs by XLA that it holds worth it.
+
+    What it does: sets `TF_XLA_FLAGS` before the process starts, so that every graph is searched for clusters of
+    operations to compile together, on the CPU too. It reaches the program's own `tf.function`s.
+
+    When it helps: loops of the program's own, and models of which XLA cannot compile the whole.
+
+    When it hurts: as `jit_compile` does: compiling takes time, at every new shape again, and XLA's convolutions on the
+    CPU are slower than oneDNN's. Flags that the user has set stay; where they set this one, nothing is done.
+
+    Contract: rounding. Fused operations round at other places. It falls to statistical where what is compiled draws
+    random numbers, which XLA makes by another generator.
+
+    Source: https://openxla.org/xla/tf2xla (auto-clustering)
+    """
+
+    name = "xla_clusters"
+    family = "compile"
+    frameworks = ("keras",)
+    contract = Contract.ROUNDING
+    falls_to = Contract.STATISTICAL
+    relieves = ("forward", "backward", "optimizer", "other")
+    conflicts = ("jit_compile",)
+    order = 43
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.backend not in ("", "tensorflow"):
+            return f"Keras runs on {facts.backend} here"
+        if "tf_xla_auto_jit" in os.environ.get(_FLAGS, ""):
+            return f"{_FLAGS} says already what is to be compiled"
+        return None
+
+    def environment(self, settings: Settings) -> dict[str, str]:
+        present = os.environ.get(_FLAGS, "").split()
+        if any(each.startswith("--tf_xla_auto_jit") for each in present):
+            return {_FLAGS: os.environ[_FLAGS]}  # as it is, also when this is asked inside the process
+        return {_FLAGS: " ".join((*present, *_CLUSTERS))}

@@ -1,0 +1,101 @@
+"""Technique `prefetch`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.samples.device.offers import Trained
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.samples.ahead.iterator import Crew
+    from overdrive.seams.hub import Seams
+
+_LEAST_SHARE = 0.05
+
+
+class Prefetch(Technique):
+    """Makes the next batches while the model computes, with the very same random numbers.
+
+    What it does: a forked copy of the program goes on with the loader's iterator and makes the next batches,
+    random augmentation included. The program still draws each index itself; a batch made ahead is handed out
+    where that index, and the random states that the fetch started from, are what it was made from, and the
+    random states are then set to what they would be. Beside a GPU a batch is also copied there in the meantime,
+    and the program's own `.to(device)` finds it there. Where they are not, the batch is fetched as without us,
+    and the copy starts again from there; after three such misses the loader is left alone.
+
+    When it helps: where the loop waits for data in a `DataLoader` without workers, and a core is free: above all
+    beside a GPU, and for random augmentation, which no cache can keep. A program that draws from the same
+    generator between its batches (dropout on the CPU, with augmentation drawn from torch) gains nothing.
+
+    When it hurts: where the training itself needs all cores. Each epoch forks once: some milliseconds, and more
+    page faults in a process of many gigabytes.
+
+    Contract: exact. Fetching is tried in a forked process before: it must leave the data set as it was and give
+    the same bits again from the same random states; and two batches are made both here and in the copy, and
+    compared in every bit, before it is trusted. Errors and printing come from the program's own fetch, at the
+    same batch. Large arrays that the program overwrites in place during an epoch are looked at now and then only.
+
+    Source: the idea is that of tf.data's `prefetch`, https://www.tensorflow.org/guide/data_performance#prefetching;
+    for what forked workers may do see https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading.
+    """
+
+    name = "prefetch"
+    family = "data"
+    contract = Contract.EXACT
+    relieves = ("data",)
+    order = 14  # after those who gather samples or start workers: what they serve is left to them
+    knobs = (Knob("depth", 3, "batches that are made ahead", low=1, high=16),)
+
+    def __init__(self) -> None:
+        self.crew: Crew | None = None  # of the session that came last
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why loaders were refused."""
+        return self.crew.reasons if self.crew else []
+
+    def applies(self, facts: Facts) -> str | None:
+        if not any(loader.map_style and not loader.workers for loader in facts.loaders):
+            return "the program has no map-style DataLoader without workers"
+        if facts.share("data") < _LEAST_SHARE:
+            return f"waiting for data is only {facts.share('data'):.0%} of a step"
+        if facts.cores < 2:
+            return "there is one core, which the training needs"
+        return None
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        self.crew = None
+        trained = Trained()
+
+        def arrives() -> None:
+            import torch
+
+            if torch.version.cuda or torch.version.hip:  # else there is nowhere to copy to
+                seams.optimizer_made.subscribe(trained.made)
+                seams.tensor_moved.subscribe(moved)
+
+        def moved(tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
+            return self.crew.offers.moved(tensor, call, device) if self.crew else call(device)
+
+        def opens(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.samples.ahead.iterator import Crew
+
+            if self.crew is None:
+                refused = functools.partial(seams.leave_out, self.name)
+                self.crew = Crew(int(settings["depth"]), refused, lambda: trained.device)
+            iterator = call()
+            self.crew.attend(loader, iterator)
+            return iterator
+
+        def close() -> None:
+            if self.crew is not None:
+                self.crew.close()
+
+        seams.framework_arrived.subscribe(arrives)
+        seams.loader_opens.subscribe(opens)
+        seams.on_undo(close)

@@ -1,0 +1,122 @@
+"""Technique `affinity`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.machine.numa import allowed_cores, nodes, one_a_core
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+_MOST_NODES_TRIED = 2
+
+
+class Affinity(Technique):
+    """Keeps the training on the cores of one memory node, and its data workers on the others.
+
+    What it does: before any thread is started, pins the process to the cores of one NUMA node, on request to
+    one hardware thread of each. Of several processes that torchrun has started, each takes its own node. Data
+    workers are started on the cores that are left, where there are any.
+
+    When it helps: machines with several sockets or memory nodes, where threads that move or share memory across
+    nodes wait for it; hyper-threads that compete for one core's arithmetic units; a GPU whose process would
+    otherwise run on the far node.
+
+    When it hurts: work that all nodes together do sooner than one. A process that is not alone on its node
+    shares those cores, and cannot move away.
+
+    Contract: exact where only the place of threads changes. With fewer cores PyTorch starts fewer threads, unless
+    the program sets their number; sums are then split differently, and the level falls to rounding.
+
+    Source: https://docs.pytorch.org/tutorials/recipes/xeon_run_cpu.html;
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+    """
+
+    name = "affinity"
+    family = "host"
+    frameworks = ("torch", "keras")
+    contract = Contract.EXACT
+    falls_to = Contract.ROUNDING
+    relieves = ("data", "forward", "backward", "optimizer", "other")
+    order = 2  # before any technique starts a thread
+    knobs = (
+        Knob("node", 0, "which of the machine's memory nodes", low=0, high=1023),
+        Knob("hyper_threads", True, "use all hardware threads of a core"),
+    )
+
+    def applies(self, facts: Facts) -> str | None:
+        if not allowed_cores():
+            return "this system does not pin processes to cores"
+        if not _places():
+            return "the machine has one memory node and one hardware thread a core: there is nothing to choose"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        return _places()
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        before = allowed_cores()
+        mine = _chosen(settings)
+        others = before - mine
+        if mine == before:
+            raise CannotInstall("the process may use these cores only, as it is")
+        _pin_all_threads(mine)
+        seams.on_undo(lambda: _pin_all_threads(before))
+
+        def open_elsewhere(loader: Any, call: Callable[[], Any]) -> Any:
+            if not loader.num_workers or not others:
+                return call()
+            os.sched_setaffinity(0, others)  # of this thread: the workers that it starts inherit it
+            try:
+                return call()
+            finally:
+                os.sched_setaffinity(0, mine)
+
+        seams.loader_opens.subscribe_innermost(open_elsewhere)
+
+
+def _places() -> list[dict[str, bool | int]]:
+    """The choices that are no other than another: by node, and with one hardware thread a core."""
+    all_nodes = nodes()
+    several = len(all_nodes) > 1
+    tries: list[dict[str, bool | int]] = []
+    for number, cores in enumerate(all_nodes[:_MOST_NODES_TRIED]):
+        if several:
+            tries.append({"node": number, "hyper_threads": True})
+        if number == 0 and len(one_a_core(cores)) < len(cores):
+            tries.append({"node": number, "hyper_threads": False})
+    return tries
+
+
+def _chosen(settings: Settings) -> frozenset[int]:
+    """
+    Raises:
+        CannotInstall: the machine has no such node.
+    """
+    all_nodes = nodes()
+    number = int(settings["node"])
+    if not all_nodes:
+        raise CannotInstall("this system does not pin processes to cores")
+    if number >= len(all_nodes):
+        raise CannotInstall(f"there is no memory node {number} here: the machine has {len(all_nodes)}")
+    with contextlib.suppress(ValueError):  # one process a node, from the planned one on
+        number = (number + int(os.environ.get("LOCAL_RANK", 0))) % len(all_nodes)
+    cores = all_nodes[number]
+    return cores if settings["hyper_threads"] else one_a_core(cores)
+
+
+def _pin_all_threads(cores: Iterable[int]) -> None:
+    """Those that there are; threads started later inherit it."""
+    threads = [0]
+    with contextlib.suppress(OSError):
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+    for thread in threads:
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, cores)

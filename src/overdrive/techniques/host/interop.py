@@ -1,0 +1,61 @@
+"""Technique `interop`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class Interop(Technique):
+    """Sets how many operations of a TorchScript model may run at the same time on the CPU.
+
+    What it does: calls `torch.set_num_interop_threads` as soon as the framework has been imported, before any
+    parallel work. PyTorch allows that once in a process, so it stays when a session in a notebook ends.
+
+    When it helps: scripted models that start parallel branches with `torch.jit.fork`.
+
+    When it hurts: more operations at once than cores. Programs without TorchScript run one operation after
+    another, and are left alone.
+
+    Contract: exact. Each operation is the same, with the same threads of its own.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html
+    """
+
+    name = "interop"
+    family = "host"
+    contract = Contract.EXACT
+    relieves = ("forward", "backward")
+    order = 14
+    knobs = (Knob("count", 2, "operations at once", low=1, high=1024),)
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.device != "cpu":
+            return "the work is done on the GPU"
+        if not facts.scripted:
+            return "the program has no TorchScript model: its operations run one after another"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        return [{"count": count} for count in dict.fromkeys((facts.cores, max(1, facts.cores // 2), 1))]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        def set_threads() -> None:
+            import torch
+
+            count = int(settings["count"])
+            if torch.get_num_interop_threads() == count:
+                return
+            try:
+                torch.set_num_interop_threads(count)
+            except RuntimeError:
+                raise CannotInstall("parallel work has begun in this process, or their number was set before") from None
+
+        seams.framework_arrived.subscribe(set_threads)

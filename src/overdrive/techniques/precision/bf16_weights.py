@@ -1,0 +1,92 @@
+"""Technique `bf16_weights`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class Bf16Weights(Technique):
+    """Computes the whole training forward and backward pass in bf16, with the 32-bit weights as master copy.
+
+    What it does: while gradients are recorded, the outermost model call sees bf16 copies of its weights,
+    buffers and inputs, so that every operation of it, not only products, moves and computes half the bytes.
+    Its result is handed back in 32 bits. Batch normalisation keeps 32-bit weights and statistics. The program
+    itself sees 32-bit parameters, gradients and checkpoints, and the optimizer steps the 32-bit weights: a
+    small update is not lost in rounding. Evaluation is computed as before.
+
+    When it helps: large networks on hardware with bf16 arithmetic whose time goes into reading and writing
+    activations, where `autocast` leaves normalisations, softmax and additions in 32 bits. What is kept for the
+    backward pass takes half the memory.
+
+    When it hurts: small models, since all weights are copied at each call; chips without bf16. A loss that is
+    computed inside the model is in bf16 too. Left out where the program has an autocast of its own, and where
+    a model changes its weights while it is called.
+
+    Contract: statistical. All intermediate values are rounded to 8 significant bits, sums of large
+    reductions and updates of weights are not.
+
+    Source: Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, 2019, https://arxiv.org/abs/1905.12322
+    """
+
+    name = "bf16_weights"
+    family = "precision"
+    contract = Contract.STATISTICAL
+    relieves = ("forward", "backward")
+    aims = ("time", "memory")
+    conflicts = ("autocast", "fp32_from_fp64")
+    order = 48
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.own_autocast:
+            return "the program has an autocast of its own"
+        if not facts.modules:
+            return "the trained parameters belong to no nn.Module"
+        if "torch.float32" not in facts.parameter_dtypes:
+            return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
+        if not facts.bf16_fast:
+            return "this device does not compute bf16 in hardware"
+        return None
+
+    def computes_in(self, settings: Settings) -> str:
+        return "bf16"
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        copies: list[Any] = []
+        own: list[str] = []
+
+        def note(autocast: Any) -> None:
+            own[:] = ["the program has an autocast of its own"]
+
+        def call_in_bf16(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            from overdrive.seams.torch.weights import Copies
+
+            if not copies:
+                copies.append(Copies(torch.float32, torch.bfloat16, _normalises_batches))
+            if reason := copies[0].written or "".join(own):
+                raise CannotInstall(reason)
+            first = next(model.parameters(), None)
+            if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
+                return call(*args, **kwargs)
+            if torch.is_autocast_enabled(first.device.type):
+                return call(*args, **kwargs)
+            return copies[0].call(model, call, args, kwargs)
+
+        seams.autocast_entered.subscribe(note)
+        seams.model_called.subscribe(call_in_bf16)
+
+
+def _normalises_batches(module: Any) -> bool:
+    """Its kernels take 16-bit inputs with 32-bit weights, and its running means need the bits."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    return isinstance(module, _NormBase)

@@ -1,0 +1,124 @@
+"""Technique `fp8`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+_MISSING = "torchao is not installed (pip install torchao)"
+_SIDES = 16  # what both sides of a weight must be divisible by for the GPU's fp8 products
+
+
+class Fp8(Technique):
+    """Multiplies in Linear layers with 8-bit numbers, scaled to their range at each step.
+
+    What it does: when the optimizer is made, puts torchao's `Float8Linear` in the places of the models' Linear
+    layers whose both sides are divisible by 16, with the very same parameters: inputs, weights and gradients
+    are scaled by their largest value and rounded to 8 bits for the three products of a layer (tensorwise
+    scaling). Weights, gradients, optimizer and checkpoints stay as they were. Evaluation is in fp8 as well.
+
+    When it helps: on GPUs since Ada and Hopper, in networks whose time goes into large Linear layers, together with
+    `compile`, which fuses the scaling (up to 1.25 times on 8 H100s for an 8B Llama, says torchao).
+
+    When it hurts: small or few Linear layers: the scaling costs more than the products save, without `compile`
+    nearly always. Layers with hooks, and subclasses of Linear, are left alone.
+
+    Contract: statistical. What is multiplied is rounded to 4 (forward) or 3 (gradients) significant bits.
+
+    Source: Micikevicius et al., FP8 Formats for Deep Learning, 2022; https://docs.pytorch.org/ao/stable/workflows/training.html
+    """
+
+    name = "fp8"
+    family = "precision"
+    contract = Contract.STATISTICAL
+    relieves = ("forward", "backward")
+    conflicts = ("bf16_weights", "fp32_from_fp64")
+    order = 35
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.device != "cuda":
+            return "it needs a GPU with fp8 arithmetic"
+        if 0 < facts.compute_capability < 8.9:
+            return f"a GPU of compute capability {facts.compute_capability:g} has no fp8 arithmetic (8.9 brought it)"
+        if not facts.linears_by_16:
+            return f"the model has no Linear layer whose sides are divisible by {_SIDES}"
+        if "torch.float64" in facts.parameter_dtypes:
+            return "the parameters are 64-bit"
+        return None if find_spec("torchao") else _MISSING
+
+    def computes_in(self, settings: Settings) -> str:
+        return "fp8"
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        if not find_spec("torchao"):
+            raise CannotInstall(_MISSING)
+        replaced: list[tuple[Any, str, Any, Any]] = []
+
+        def replace(optimizer: Any, models: list[Any]) -> None:
+            from torchao.float8 import convert_to_float8_training
+
+            for model in models:
+                layers = _layers(model)
+                if reason := _not_here(layers):
+                    raise CannotInstall(reason)
+                chosen = [layer for _, _, layer in layers]
+                convert_to_float8_training(
+                    model,
+                    module_filter_fn=lambda layer, _, chosen=chosen: any(layer is each for each in chosen),
+                    config=_config(),
+                )
+                for parent, name, layer in layers:
+                    new = parent._modules[name]
+                    new.train(layer.training)
+                    replaced.append((parent, name, layer, new))
+            if not replaced:
+                raise CannotInstall(f"the model has no Linear layer whose sides are divisible by {_SIDES}")
+
+        def put_back() -> None:
+            while replaced:
+                parent, name, layer, new = replaced.pop()
+                if parent._modules.get(name) is new:
+                    layer.train(new.training)
+                    parent._modules[name] = layer
+
+        seams.optimizer_made.subscribe(replace)
+        seams.on_undo(put_back)
+
+
+def _layers(model: Any) -> list[tuple[Any, str, Any]]:
+    """(parent, name, layer) of the plain Linear layers of fitting size; each once, since a shared one stays shared."""
+    import torch
+
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    found: dict[int, list[tuple[Any, str, Any]]] = {}
+    for parent in model.modules():
+        for name, layer in parent._modules.items():
+            plain = type(layer) is torch.nn.Linear and not any(getattr(layer, each) for each in hooks)
+            if plain and layer.in_features % _SIDES == 0 and layer.out_features % _SIDES == 0:
+                found.setdefault(id(layer), []).append((parent, name, layer))
+    return [places[0] for places in found.values() if len(places) == 1]
+
+
+def _config() -> Any:
+    from torchao.float8 import Float8LinearConfig
+
+    return Float8LinearConfig(pad_inner_dim=True)  # a batch need not be divisible by 16
+
+
+def _not_here(layers: list[tuple[Any, str, Any]]) -> str | None:
+    import torch
+
+    for _, _, layer in layers:
+        device = layer.weight.device
+        if device.type != "cuda":
+            return f"the parameters are on the {device.type}, which has no fp8 arithmetic"
+        if torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 9):
+            return "this GPU has no fp8 arithmetic"
+    return None

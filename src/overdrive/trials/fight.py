@@ -1,0 +1,102 @@
+"""Fights duels: as many fresh pairs of processes as it takes, and what they say together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from overdrive.evidence.speed import Verdict, speedup, verdict
+from overdrive.interval import Interval
+from overdrive.trials.apart import process_pair as one_after_the_other
+from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes
+from overdrive.trials.host import House
+from overdrive.trials.order import Ending, Order
+from overdrive.trials.together import process_pair as side_by_side
+
+_FEWEST_TO_JUDGE = 5  # pairs
+_SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last
+# A gain below this is fought for again by fresh processes: the place of code and data in memory alone
+# has been seen to make a process a few per cent faster or slower for all its life.
+CLEAR_GAIN = 1.10
+# Processes a side where two do not fit at once: minutes lie between the two sides, and only more of them can tell
+# how much those differ.
+_APART = 3
+
+
+def fight(
+    house: House,
+    old: Order,
+    new: Order,
+    rules: Rules,
+    deadline: float,
+    on_pair: Callable[[Duel], None] = lambda duel: None,
+    apart: bool = False,
+) -> Duel:
+    """Duel until the outcome is clear, the rules say stop, or `deadline` (time.monotonic()) has come.
+
+    Args:
+        apart: run whole processes in turn, never two at once.
+    """
+    duel = Duel(old, new, apart=apart)
+    process_pair = one_after_the_other if apart else side_by_side
+    if apart:
+        most = max(_APART, rules.most_processes)
+        rules = replace(rules, processes=max(_APART, rules.processes), most_processes=most)
+    size: int | None = None  # steps in a block, where the program's length dictates it
+    process, most = 0, rules.most_processes
+    while process < most:
+        pace = process_pair(house, duel, process, rules, deadline, size, on_pair)
+        process += 1
+        if duel.ending or duel.old_ending:
+            if pace is None or pace.total_steps is None:
+                break
+            duel.total_steps = pace.total_steps
+            # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
+            if size is None:
+                most += 1
+            size = max(1, (pace.total_steps - pace.warm_steps) // (FEWEST_PAIRS + _SPARE_PAIRS))
+            if len(duel.pairs) < FEWEST_PAIRS and size * pace.step_seconds < SHORTEST_BLOCK_SECONDS:
+                duel.ending = Ending("ended", f"it is over after {pace.total_steps} steps, too few to measure")
+                break
+            duel.ending = duel.old_ending = None
+        _judge(duel, rules)
+        if time.monotonic() > deadline:
+            break
+        if not rules.patient and duel.verdict is Verdict.SLOWER:
+            break
+        if pace is None or (full_processes(duel) >= rules.processes and _is_over(duel, rules)):
+            break
+    _judge(duel, rules)
+    return duel
+
+
+def _is_over(duel: Duel, rules: Rules) -> bool:
+    if rules.patient:
+        return _precise(duel.interval)
+    if duel.verdict is Verdict.FASTER:
+        assert duel.interval is not None
+        return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
+    return True
+
+
+def _precise(interval: Interval | None) -> bool:
+    """Half-width within 1 %, or within a tenth of the gain, both in log-speedup."""
+    if interval is None:
+        return False
+    half = math.log(interval.high / interval.low) / 2
+    return half <= max(0.01, 0.1 * abs(math.log(interval.estimate)))
+
+
+def _judge(duel: Duel, rules: Rules) -> None:
+    pairs = duel.pairs
+    if not (rules.patient or duel.apart):
+        # One or two processes cannot know how much processes differ. A selection takes them as they are
+        # (its interval is of these processes); what is published comes from a confirmation with more.
+        pairs = [replace(pair, process=0) for pair in pairs]
+    if len(pairs) >= _FEWEST_TO_JUDGE:
+        duel.interval = speedup(pairs)
+        duel.verdict = verdict(duel.interval)
+    if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
+        duel.verdict = Verdict.INCONCLUSIVE

@@ -1,0 +1,166 @@
+"""The two sides of a duel side by side: two live trials, of which one steps while the other stands still."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from overdrive.evidence.speed import Pair, decided, futile
+from overdrive.trials.duel import (
+    FEWEST_SECONDS,
+    PROFILE_STEPS,
+    TO_THE_END,
+    WARM_UP_SECONDS,
+    WARM_UP_STEPS,
+    Duel,
+    Pace,
+    Rules,
+    blame,
+    changes_training,
+    comparable,
+    hopeless,
+    nothing_new,
+    with_setup,
+)
+from overdrive.trials.host import House, Trial
+from overdrive.trials.order import Block, Trace, TrialOver
+
+_MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
+
+
+def process_pair(
+    house: House,
+    duel: Duel,
+    process: int,
+    rules: Rules,
+    deadline: float,
+    short_block: int | None,
+    on_pair: Callable[[Duel], None],
+) -> Pace | None:
+    """A fresh pair of processes, stepped in turn, in random order, block by block.
+
+    Args:
+        process: its number, from 0.
+        short_block: steps in a block, where the program's length dictates them.
+    """
+    chance = random.Random(1000 * process + len(duel.new.techniques))
+    old, new = Trial(house, duel.old), Trial(house, duel.new)
+    pace: Pace | None = None
+    until = max(deadline, time.monotonic() + FEWEST_SECONDS)
+    try:
+        with blame(duel, new=False):
+            duel.old_side = with_setup(duel.old_side, old.first_step(until))
+        with blame(duel, new=True):
+            duel.new_side = with_setup(duel.new_side, new.first_step(until))
+        if not rules.patient and nothing_new(duel, new):
+            duel.new_trace = new.trace()
+            return None
+        pace = _warm_up(duel, old, new, process, costs=rules.patient)
+        call = max(old.call_steps, new.call_steps)
+        size = -(-(short_block or pace.block_steps) // call) * call
+        mine: list[Pair] = []
+        while True:
+            first = chance.random() < 0.5
+            blocks: dict[bool, Block] = {}
+            for is_old in (first, not first):
+                with blame(duel, new=not is_old):
+                    blocks[is_old] = (old if is_old else new).run(size)
+            duel.old_side = duel.old_side.add(blocks[True])
+            duel.new_side = duel.new_side.add(blocks[False])
+            pair = Pair(process, blocks[True].steps, blocks[True].seconds, comparable(duel, blocks), first)
+            mine.append(pair)
+            duel.pairs.append(pair)
+            on_pair(duel)
+            if time.monotonic() > deadline or len(mine) >= rules.looks[-1]:
+                break
+            if rules.patient:
+                if len(mine) >= rules.looks[0]:
+                    break
+            elif hopeless(mine) or (len(mine) in rules.looks and _settled(mine, rules)):
+                break
+        _align(duel, old, new)
+        with blame(duel, new=True):
+            duel.new_trace = new.trace()
+            duel.new_facts = new.facts(rules.patient and bool(duel.new.techniques)) if process == 0 else duel.new_facts
+        with blame(duel, new=False):
+            duel.old_trace = old.trace()
+    except TrialOver as over:
+        if over.ending.kind == "ended" and over.report.get("steps"):
+            pace = _both_to_the_end(duel, old, new, over, pace)
+    finally:
+        old.stop()
+        new.stop()
+    return pace
+
+
+def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> Pace:
+    """Step both until they are at their usual pace; the same number of steps on both sides.
+
+    Args:
+        costs: have the first process find out what an item of its data costs.
+    """
+    seconds = [0.0, 0.0]
+    last = [0.0, 0.0]
+    steps, chunk = 0, WARM_UP_STEPS
+    while steps < 2 * WARM_UP_STEPS or max(seconds) < WARM_UP_SECONDS:
+        for index, trial in enumerate((old, new)):
+            with blame(duel, new=trial is new):
+                block = trial.run(chunk)
+            seconds[index] += block.seconds
+            last[index] = block.seconds / block.steps
+        steps += chunk
+        chunk = min(steps, 64)
+    if process == 0:
+        for trial in (old, new):
+            with blame(duel, new=trial is new):
+                trial.run(PROFILE_STEPS, profile=True)
+        with blame(duel, new=False):
+            duel.old_facts = old.facts(costs)
+        steps += PROFILE_STEPS
+        if costs:  # the fork it took has left the memory write-protected, which the next steps pay for
+            for trial in (old, new):
+                with blame(duel, new=trial is new):
+                    trial.run(WARM_UP_STEPS)
+            steps += WARM_UP_STEPS
+    return Pace(steps + 1, min(last), max(last))
+
+
+def _align(duel: Duel, old: Trial, new: Trial) -> None:
+    """Bring both to the same step, where one makes several in a call; by the end of an epoch at the latest it works.
+
+    What they did is compared up to there. Where they cannot meet, the traces say so.
+    """
+    if changes_training(duel.new):
+        return
+    for _ in range(_MOST_CATCHING_UP):
+        if old.step == new.step:
+            return
+        behind, ahead = (old, new) if old.step < new.step else (new, old)
+        with blame(duel, new=behind is new):
+            behind.run(ahead.step - behind.step)
+
+
+def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: Pace | None) -> Pace | None:
+    """The program is over on one side; let the other side come to its end too, and keep both traces."""
+    reports = {duel.ending is not None: over.report}
+    missing = old if duel.ending is not None else new
+    try:
+        with blame(duel, new=missing is new):
+            missing.run(TO_THE_END)
+    except TrialOver as other:
+        if other.ending.kind == "ended" and other.report.get("steps"):
+            reports[missing is new] = other.report
+    duel.new_trace = Trace.from_report(reports[True]) if True in reports else None
+    duel.old_trace = Trace.from_report(reports[False]) if False in reports else None
+    if pace is None or duel.old_trace is None:
+        return pace
+    steps = duel.old_trace.steps
+    if duel.new_trace is not None and changes_training(duel.new):
+        steps = min(steps, duel.new_trace.steps)  # larger batches, fewer steps: the shorter run has to do
+    return replace(pace, total_steps=steps)
+
+
+def _settled(pairs: list[Pair], rules: Rules) -> bool:
+    return decided(pairs, rules.looks) is not None or futile(pairs)

@@ -1,0 +1,168 @@
+"""Findings about environment variables and installed builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overdrive.advice import environment, measured, software
+from overdrive.advice.advise import advise
+from overdrive.advice.finding import Finding, Severity
+from overdrive.advice.variables import VARIABLES
+from overdrive.machine.survey import telling
+from tests.machine.recorded import look
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    names = ("h100x8", "workstation_x4", "cpu_two_sockets")
+    return {name: look(name, tmp_path_factory.mktemp(name)) for name in names}
+
+
+def findings(survey: dict[str, Any], rules: Any, **changes: Any) -> list[Finding]:
+    return advise({**survey, **changes}, rules)[0]
+
+
+def torch(**of: Any) -> dict[str, Any]:
+    build = {"version": "2.13.0", "cuda": None, "hip": None, "xpu": None, "debug": False, **of}
+    return {"torch": build, "libraries": {}, "mismatched": [], "versions": {}}
+
+
+HARMFUL = {
+    "NCCL_DEBUG": "TRACE", "NCCL_NET": "Socket", "NCCL_P2P_LEVEL": "LOC", "NCCL_NET_GDR_LEVEL": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":16:8", "CUDA_MODULE_LOADING": "EAGER", "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "XLA_FLAGS": "--xla_dump_to=/tmp/x", "PYTHONMALLOC": "debug", "LD_PRELOAD": "/usr/lib/libasan.so.8",
+    "MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_ARENA_MAX": "1",
+}
+HARMLESS = {
+    "NCCL_DEBUG": "WARN", "NCCL_NET": "IB", "NCCL_P2P_LEVEL": "SYS", "NCCL_NET_GDR_LEVEL": "SYS",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUDA_MODULE_LOADING": "LAZY", "TORCH_DISTRIBUTED_DEBUG": "OFF",
+    "XLA_FLAGS": "--xla_gpu_autotune_level=2", "PYTHONMALLOC": "mimalloc", "LD_PRELOAD": "libjemalloc.so.2",
+    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_ARENA_MAX": "4",
+}
+OFF = {variable.name: "0" if variable.hurts("1") else "1" for variable in VARIABLES}
+ON = {variable.name: "1" if variable.hurts("1") else "0" for variable in VARIABLES}
+SETTING_IS_ENOUGH = {variable.name for variable in VARIABLES if variable.hurts("1") and variable.hurts("0")}
+
+
+@pytest.mark.parametrize("variable", VARIABLES, ids=lambda variable: variable.name)
+def test_each_variable_hurts_as_one_says_and_not_otherwise(variable: Any, machines: dict[str, dict[str, Any]]) -> None:
+    name = variable.name
+    assert telling({name: "x"}), "the survey must look at it"
+    bad = findings(machines["h100x8"], (environment.table,), environment={name: HARMFUL.get(name, ON[name])})
+    assert [(each.severity, each.command) for each in bad] == [(variable.severity, f"unset {name}")]
+    if name not in SETTING_IS_ENOUGH:
+        good = HARMLESS.get(name, OFF[name])
+        assert findings(machines["h100x8"], (environment.table,), environment={name: good}) == []
+    assert findings(machines["h100x8"], (environment.table,), environment={name: ""}) == []
+
+
+def test_a_variable_for_what_is_not_there_is_only_noted(machines: dict[str, dict[str, Any]]) -> None:
+    here = findings(machines["workstation_x4"], (environment.table,), environment={"NCCL_IB_DISABLE": "1"})
+    assert [each.severity for each in here] == [Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("machine", "variables", "rule", "severity"),
+    [
+        ("h100x8", {"OMP_NUM_THREADS": "225"}, "too_many_threads", Severity.WRONG),
+        ("h100x8", {"OMP_NUM_THREADS": "224"}, None, None),
+        ("h100x8", {"OMP_NUM_THREADS": "1"}, "few_threads", Severity.ADVICE),
+        ("cpu_two_sockets", {"OMP_NUM_THREADS": "1"}, "few_threads", Severity.WRONG),
+        ("cpu_two_sockets", {"OMP_NUM_THREADS": "4,2"}, None, None),
+        ("cpu_two_sockets", {"OMP_NUM_THREADS": "many"}, None, None),
+        ("cpu_two_sockets", {"MKL_NUM_THREADS": "9"}, "too_many_threads", Severity.WRONG),
+        ("h100x8", {"CUDA_VISIBLE_DEVICES": ""}, "gpus_hidden", Severity.WRONG),
+        ("h100x8", {"CUDA_VISIBLE_DEVICES": "0,8"}, "gpus_unknown", Severity.WRONG),
+        ("h100x8", {"CUDA_VISIBLE_DEVICES": "0,7"}, None, None),
+        ("cpu_two_sockets", {"CUDA_VISIBLE_DEVICES": ""}, None, None),
+        ("h100x8", {"OMP_PROC_BIND": "close"}, "bound_threads", Severity.NOTE),
+        ("h100x8", {"OMP_PROC_BIND": "false"}, None, None),
+    ],
+)
+def test_variables_that_depend_on_the_machine(
+    machine: str, variables: dict[str, str], rule: Any, severity: Any, machines: dict[str, dict[str, Any]]
+) -> None:
+    told = findings(machines[machine], environment.RULES, environment=variables)
+    assert [(each.rule, each.severity) for each in told] == ([(rule, severity)] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("machine", "installed", "rules"),
+    [
+        ("h100x8", torch(), ["torch_cpu_build"]),
+        ("h100x8", torch(cuda="13.0"), []),
+        ("workstation_x4", torch(cuda="13.0"), ["old_driver"]),  # its driver runs 12.8
+        ("workstation_x4", torch(cuda="12.9"), []),  # minor versions are compatible
+        ("cpu_two_sockets", torch(), []),
+        ("cpu_two_sockets", torch(cuda="13.0"), ["torch_gpu_build"]),
+        ("cpu_two_sockets", torch(debug=True), ["debug_build"]),
+        ("h100x8", {"tensorflow": {"cuda": None, "cudnn": None, "hip": None}}, ["tensorflow_cpu"]),
+        ("h100x8", {"tensorflow": {"cuda": "12.5", "cudnn": "9", "hip": None}}, ["tensorflow_cpu"]),
+        (
+            "h100x8",
+            {"tensorflow": {"cuda": "12.5", "cudnn": "9", "hip": None}, "libraries": {"cuDNN": "9.3"}},
+            [],
+        ),
+    ],
+)
+def test_builds_fit_the_hardware(
+    machine: str, installed: dict[str, Any], rules: list[str], machines: dict[str, dict[str, Any]]
+) -> None:
+    told = findings(machines[machine], software.RULES, software=installed)
+    assert [each.rule for each in told] == rules
+
+
+def test_a_cpu_build_is_replaced_by_one_that_the_driver_runs(machines: dict[str, dict[str, Any]]) -> None:
+    new = findings(machines["h100x8"], software.RULES, software=torch(version="2.13.0+cpu"))[0]
+    old = findings(machines["workstation_x4"], software.RULES, software=torch())[0]
+    assert "torch==2.13.0 --index-url https://download.pytorch.org/whl/cu130" in new.command
+    assert old.command.endswith("/cu126")
+
+
+@pytest.mark.parametrize(
+    ("built", "runs"),
+    [
+        ("sm_80 sm_90", True),
+        ("sm_90a", True),
+        ("sm_75 sm_80", False),
+        ("sm_100", False),
+        ("sm_80 compute_80", True),
+        ("compute_100", False),
+        ("gfx90a", False),
+    ],
+)
+def test_kernels_for_this_gpu(built: str, runs: bool, machines: dict[str, dict[str, Any]]) -> None:
+    loaded = {"torch": {"architectures": built.split()}}
+    told = findings(machines["h100x8"], (software.architectures,), loaded=loaded)
+    assert len(told) == (0 if runs else 8)
+
+
+def test_what_the_child_tells(machines: dict[str, dict[str, Any]]) -> None:
+    def rules(loaded: dict[str, Any], machine: str = "cpu_two_sockets", **more: Any) -> list[str]:
+        return [each.rule for each in findings(machines[machine], software.RULES, loaded=loaded, **more)]
+
+    both = [{"runtime": "libiomp5", "of": "mkl"}, {"runtime": "libomp", "of": "torch"}]
+    assert rules({"openmp": both}) == ["openmp_mixed"]
+    assert rules({"openmp": [{"runtime": "libgomp", "of": name} for name in ("torch", "sklearn")]}) == ["openmp_twice"]
+    assert rules({"openmp": both[:1]}) == []
+    assert rules({"failed": {"torch": "OSError: libcudart.so.12"}}) == ["import_fails"]
+    assert rules({"imported": ["numpy"], "blas": []}) == ["numpy_without_blas"]
+    assert rules({"torch": {"threads": 48}}) == ["more_threads_than_cores"]  # 8 are granted
+    assert rules({"torch": {"threads": 8}}) == []
+    blind = {"torch": {"gpus_seen": 0, "no_gpu_because": "CUDA initialization: error 802"}}
+    assert rules(blind, "h100x8", software=torch(cuda="13.0")) == ["cuda_fails"]
+
+
+def test_slow_copies_are_seen_in_the_limits(machines: dict[str, dict[str, Any]]) -> None:
+    def rules(pinned: float, pageable: float) -> list[str]:
+        limits = {
+            "transfer.to_device.pinned": {"value": pinned, "unit": "B/s", "how": ""},
+            "transfer.to_device.pageable": {"value": pageable, "unit": "B/s", "how": ""},
+        }
+        return [each.rule for each in findings(machines["h100x8"], measured.RULES, limits=limits)]
+
+    assert rules(55.4e9, 50e9) == []  # as was measured on H200s (research)
+    assert rules(12e9, 11e9) == ["slow_copies"]
+    assert rules(55.4e9, 9e9) == ["pin_memory"]

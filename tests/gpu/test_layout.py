@@ -1,0 +1,111 @@
+"""The layout techniques on a GPU. Skipped, saying so, where there is none. Not yet run on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from overdrive.session import Chosen, Session
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+        self.conv2, self.fc = nn.Conv2d(16, 32, 3), nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.conv1(x)), inplace=True), 2)
+        return self.fc(F.max_pool2d(F.relu(self.conv2(x)), 2).amax((2, 3)))  # type: ignore[no-any-return]
+
+
+def train(techniques: list[Chosen], half: bool = False, steps: int = 8) -> tuple[list[float], list[torch.Tensor]]:
+    torch.manual_seed(0)
+    with Session(techniques):
+        model = Net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        x, y = torch.randn(32, 3, 32, 32, device="cuda"), torch.randint(10, (32,), device="cuda")
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
+                loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses, [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.fixture
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_pool_before_relu_gives_the_same_bits_where_the_program_equals_itself(half: bool, deterministic: None) -> None:
+    plain, again = train([], half), train([], half)
+    if plain[0] != again[0]:
+        pytest.skip("the program itself gives other bits each time")
+    seen = train([("pool_before_relu", {})], half)
+    assert seen[0] == plain[0]
+    assert all(torch.equal(one, other) for one, other in zip(plain[1], seen[1], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_pool_before_relu_keeps_nan_infinity_and_zeros(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+
+    class Copied(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.max_pool2d(F.relu(x.clone()), 2)
+
+    model = Copied()
+    special = torch.tensor([-0.0, 0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, -2.0])
+    x = special[torch.randint(8, (2, 3, 16, 16))].to("cuda", dtype)
+    integers = {2: torch.int16, 4: torch.int32}[x.element_size()]
+    with torch.no_grad():
+        expected = model(x).view(integers)
+        with Session([("pool_before_relu", {})]):
+            for _ in range(4):
+                assert torch.equal(model(x).view(integers), expected)
+
+
+def test_library_autotune_sets_the_gpus_libraries_and_puts_them_back() -> None:
+    benchmark, blas = torch.backends.cudnn.benchmark, torch.backends.cuda.preferred_blas_library()
+    plan: list[Chosen] = [("library_autotune", {"benchmark": True, "blas": "cublaslt"})]
+    with Session(plan) as session:
+        torch.optim.SGD(nn.Linear(2, 2).cuda().parameters(), lr=0.1)
+        assert torch.backends.cudnn.benchmark
+        assert torch.backends.cuda.preferred_blas_library() == torch._C._BlasBackend.Cublaslt
+    assert not session.seams.left_out
+    assert torch.backends.cudnn.benchmark is benchmark and torch.backends.cuda.preferred_blas_library() == blas
+    assert train(plan)[0] == pytest.approx(train([])[0], rel=1e-2)
+
+
+def test_folded_evaluation_agrees() -> None:
+    torch.manual_seed(0)
+    model = Net().cuda().eval()
+    x = torch.randn(8, 3, 32, 32, device="cuda")
+    with torch.no_grad():
+        expected = model(x)
+        with Session([("fold_normalisation", {})]) as session:
+            results = [model(x) for _ in range(3)]
+    assert not session.seams.left_out
+    for result in results:
+        assert torch.allclose(result, expected, rtol=1e-2, atol=1e-2)  # convolutions may use TF32
+
+
+def test_fft_convolution_agrees_whatever_it_chooses() -> None:
+    torch.manual_seed(0)
+    model = nn.Conv1d(16, 16, 1025, padding=512, groups=16).cuda()
+    x = torch.randn(4, 16, 4096, device="cuda")
+    expected = model(x)
+    with Session([("fft_convolution", {})]) as session:
+        made = model(x)
+        made.sum().backward()
+    assert not session.seams.left_out and torch.allclose(made, expected, rtol=1e-2, atol=1e-2)

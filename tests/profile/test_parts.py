@@ -1,0 +1,131 @@
+"""The parts of a step, its bottleneck, operators under the roof, and advice: from plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from overdrive.facts import Facts, LoaderFacts
+from overdrive.profile.advice import findings
+from overdrive.profile.bottleneck import bottleneck
+from overdrive.profile.measure import Block, ratio, undisturbed
+from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
+from overdrive.profile.split import data_parts, on_gpu, parts
+from overdrive.techniques.catalogue import catalogue
+
+RECORDED = {
+    "forward": {"operators": 3.0, "reads": 0.0, "gap": 1.0},
+    "between": {"operators": 1.0, "reads": 1.0, "gap": 2.0},
+    "backward": {"operators": 4.0, "reads": 0.0, "gap": 0.0},
+}
+
+
+def test_parts_add_up_to_the_phases() -> None:
+    phases = {"data": 5.0, "forward": 8.0, "backward": 4.0, "optimizer": 2.0, "between": 4.0}
+    found = parts(phases, RECORDED)
+    assert sum(found.values()) == pytest.approx(sum(phases.values()))
+    assert found["forward"] == 6.0 and found["python"] == 2.0 + 2.0
+    assert found["operators"] == 1.0 and found["synchronisation"] == 1.0
+    assert found["optimizer"] == 2.0  # it was not recorded: all operators
+
+
+def test_gradients_that_pass_no_seam_are_taken_from_the_recording() -> None:
+    found = parts({"backward": 0.0, "between": 8.0}, RECORDED)
+    assert found["backward"] == 4.0 and sum(found.values()) == pytest.approx(8.0)
+
+
+def test_parts_on_a_gpu_are_scaled_to_the_step() -> None:
+    found = on_gpu({"forward": 1.0, "between": 1.0, "python": 2.0}, 2.0)
+    assert found["forward"] == 0.5 and found["operators"] == 0.5 and found["python"] == 1.0
+
+
+def loader(**more: object) -> LoaderFacts:
+    made = {"read": 1e-4, "decode": 2e-4, "transform": 0.0, "collate": 1e-4, "wait": 8e-4}
+    return replace(LoaderFacts(8, 0, True, 100, 1.0, seconds_per_item=made), **more)  # type: ignore[arg-type]
+
+
+def test_the_wait_for_data_by_what_making_it_consists_of() -> None:
+    alone = data_parts(8.0, Facts(loaders=(loader(),)))
+    assert alone == pytest.approx({"read": 1.0, "decode": 2.0, "transform": 0.0, "collate": 1.0, "loader": 4.0})
+    shared = data_parts(8.0, Facts(loaders=(loader(workers=2),)))
+    assert shared == pytest.approx({"read": 2.0, "decode": 4.0, "transform": 0.0, "collate": 2.0})
+    assert data_parts(8.0, None) == {}
+
+
+def test_the_bottleneck_names_techniques_that_relieve_it_and_apply() -> None:
+    facts = Facts(loaders=(loader(),), step_seconds=1.0, cores=8, memory_available=10**9)
+    found = bottleneck({"data": 6.0, "forward": 2.0, "between": 2.0}, 1.0, facts, {"decode": 4.0, "read": 2.0})
+    assert found.part == "data" and found.share == 0.6
+    assert "Waiting for data is the bottleneck: 60% of a step, most of it decode." in found.sentence
+    assert found.techniques and all("data" in catalogue()[name].relieves for name in found.techniques)
+    assert bottleneck({"forward": 3.0, "between": 2.0}, 4.0, facts, {}).part == "python"
+
+
+def test_disturbed_pairs_do_not_move_the_ratio() -> None:
+    blocks = [Block(1, 1.0, 1.02, {}), Block(1, 1.0, 9.0, {}), Block(1, 1.0, 1.01, {}), Block(1, 5.0, 1.0, {})]
+    assert ratio(blocks) == pytest.approx(1.015)
+    assert [block.timed for block in undisturbed(blocks)] == [1.02, 1.01]
+
+
+DETAILS = {
+    "operators": {
+        "blas": "MKL",
+        "cells": [
+            {
+                "phase": phase,
+                "module": "Net.fc",
+                "operator": "aten::addmm",
+                "calls": 2.0,
+                "shapes": "8x8",
+                "kernel": "aten::addmm",
+                "seconds": 2e-3,
+                "device_seconds": 1e-3,
+            }
+            for phase in ("forward", "backward")
+        ],
+    },
+    "counts": {
+        "cells": [
+            {"phase": "forward", "module": "Net.fc", "operator": "aten::addmm", "calls": 1, "flops": 1e6, "bytes": 1e5}
+        ]
+    },
+}
+
+
+def test_operators_stand_under_the_roof_by_what_a_call_was_counted_to_do() -> None:
+    roof = Roof(flops=4e9, bytes=1e9, cache_bytes=0.0, format="fp32", device="cpu")
+    found = cells(DETAILS, "cpu")
+    row = next(each for each in by_operator(found, roof) if each["phase"] == "forward")
+    assert row["flops"] == 2e6 and row["intensity"] == 10.0 and row["library"] == "MKL"
+    assert row["of_roof"] == pytest.approx(0.25) and row["bound"] == "arithmetic"
+    backward = next(each for each in by_operator(found, roof) if each["phase"] == "backward")
+    assert backward["of_roof"] is None  # not counted is not guessed
+    (module,) = by_module(found, None)
+    assert module["module"] == "Net.fc" and module["forward"] == 2e-3 and module["of_roof"] is None
+    assert cells(DETAILS, "cuda")[0]["seconds"] == 1e-3
+
+
+def test_libraries_by_kernel() -> None:
+    assert library_of("aten::mkldnn_convolution", "MKL") == "oneDNN"
+    assert library_of("sm90_xmma_gemm_bf16", "") == "cuBLAS"
+    assert library_of("aten::convolution_backward", "MKL") == ""  # it does not tell
+
+
+def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("one\n    total += loss.item()\n")
+    place = {"file": str(script), "line": 2, "function": "f"}
+    reads = [{**place, "call": "item", "calls": 4, "seconds": 4e-3, "on_gpu": 0}]
+    (found,) = findings({"steps": 2, "reads": reads}, 0.1, None)
+    assert (found.line, found.source, found.seconds) == (2, "total += loss.item()", 2e-3)
+    assert not findings({"steps": 2, "reads": reads}, 1.0, None)  # 0.2 % of a step
+    gpu = [{**reads[0], "on_gpu": 4}]
+    assert "waits until the GPU" in findings({"steps": 2, "reads": gpu}, 1.0, None)[0].seen
+    doubles = {"doubles": [{**place, "calls": 2, "call": "from_numpy"}]}
+    assert findings(doubles, 1.0, None)[0].kind == "64-bit numbers"
+    assert not findings(doubles, 1.0, Facts(parameter_dtypes=("torch.float64",)))
+    widths = [{**place, "layer": "Linear(10, 300)", "sizes": "10 to 300", "dtype": "torch.bfloat16"}]
+    assert findings({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
+    assert not findings({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)

@@ -1,0 +1,111 @@
+"""Every way to train with Keras is followed step by step, and left as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
+pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
+
+from overdrive.recording import Recorder
+from overdrive.seams.hub import Seams
+from tests.seams.keras.programs import FIT, ON_BATCH, TAPE, TWO, run
+
+
+def recorded(text: str) -> tuple[Recorder, dict[str, Any]]:
+    recorder = Recorder(losses=True)
+    return recorder, run(text, recorder)
+
+
+def test_steps_of_one_call_are_told_as_they_were_made_one_by_one() -> None:
+    single, _ = recorded(FIT.replace("STEPS", "1"))
+    many, _ = recorded(FIT.replace("STEPS", "3"))
+    for recorder in (single, many):
+        assert recorder.clock.steps == 12 and recorder.samples == 300  # 32, 32, 32 and 4 an epoch
+        assert [len(step) for step in recorder.losses()] == [1] * 12
+        assert recorder.rates == pytest.approx([0.01] * 12)
+    assert single.losses() == many.losses() and single.state_hash() == many.state_hash()
+    assert len(set(map(tuple, single.losses()))) == 12
+
+
+def test_a_trial_can_stand_still_between_calls_only() -> None:
+    rests: list[int] = []
+    recorder = Recorder()
+
+    def observe(seams: Seams) -> None:
+        recorder(seams)
+        seams.between_steps.subscribe(lambda: rests.append(recorder.clock.steps))
+
+    run(FIT.replace("STEPS", "3"), observe)
+    assert rests == [3, 4, 7, 8, 11, 12]
+
+
+@pytest.mark.parametrize("decorator", ["@tf.function", "@tf.function(jit_compile=True)", ""])
+def test_a_loop_of_its_own(decorator: str) -> None:
+    recorder, found = recorded(TAPE.replace("DECORATOR", decorator))
+    assert [step[0] for step in recorder.losses()] == pytest.approx(found["seen"], rel=1e-6)
+    assert recorder.clock.steps == 4 and recorder.samples == 100
+    assert recorder.trained() == "4 tensors, 74 scalars"
+
+
+def test_train_on_batch() -> None:
+    recorder, found = recorded(ON_BATCH)
+    assert recorder.clock.steps == 5 and recorder.samples == 100
+    assert recorder.losses()[0][0] == pytest.approx(float(found["seen"][0]), rel=1e-6)
+
+
+def test_two_optimizers_make_one_step() -> None:
+    recorder, found = recorded(TWO)
+    assert recorder.clock.steps == 6
+    assert recorder.optimizers == [found["one"], found["other"]]
+
+
+def test_nothing_is_left_behind() -> None:
+    import keras
+    import tensorflow as tf
+    from keras.src.losses.loss import Loss
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    holders = (keras.Model, BaseOptimizer, tf.GradientTape, Function, Loss)
+    before = [dict(vars(holder)) for holder in holders]
+    inside: list[bool] = []
+
+    def observe(seams: Seams) -> None:
+        Recorder()(seams)
+        seams.step_ends.subscribe(lambda _: inside.append(vars(Function) != before[3]))
+
+    run(ON_BATCH, observe)
+    assert inside == [True] * 5
+    assert [dict(vars(holder)) for holder in holders] == before
+
+
+def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
+    seen: list[str] = []
+
+    def observe(seams: Seams) -> None:
+        def compiled(model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append("compiled")
+            return call(*args, **{**kwargs, "steps_per_execution": 2})
+
+        def passed(data: Any, call: Any) -> Any:
+            seen.append("passed")
+            return call()
+
+        def fit(model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append("fit")
+            return call(*args, **{**kwargs, "epochs": 1})
+
+        seams.model_compiled.subscribe(compiled)
+        seams.fit_called.subscribe(fit)
+        seams.dataset_passed.subscribe(passed)
+        seams.train_function_made.subscribe(lambda model: seen.append(f"made {model.steps_per_execution}"))
+        seams.seed_set.subscribe(lambda value: value + 1)
+
+    recorder = Recorder(losses=True)
+    run(FIT.replace("STEPS", "1"), observe, recorder)
+    assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
+    other, _ = recorded(FIT.replace("STEPS", "1").replace("seed(1)", "seed(2)"))
+    assert recorder.losses() == other.losses()[:4]

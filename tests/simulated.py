@@ -1,0 +1,205 @@
+"""Trials of programs that are only numbers: whole searches in milliseconds, the same on every machine.
+
+A `Simulated` says how long a step takes under which techniques, what it needs at its peak, what becomes of its
+result and how it ends; `enter` puts such trials in the place of real ones. What a real trial does is tested with real
+ones, in `tests/trials`; what is made of it, here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from overdrive import rescue
+from overdrive.arena import Progress
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.findings import Findings
+from overdrive.ledger import Ledger
+from overdrive.objective import TIME, Objective
+from overdrive.program import Program
+from overdrive.resume import Memory
+from overdrive.search import Search
+from overdrive.techniques import catalogue as catalogue_module
+from overdrive.techniques.technique import Technique
+from overdrive.trials import apart, bench, together
+from overdrive.trials import field as field_module
+from overdrive.trials.host import House
+from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
+
+Names = frozenset[str]
+_START_SECONDS = 2.0
+_JITTER = 0.01  # of a block, and as much again for all of a process
+
+
+@dataclass
+class Simulated:
+    """A program, as what its trials report. All that depends on techniques is a function of their names, and of
+    "NAME VALUE" for each of their settings."""
+
+    seconds: Callable[[Names], float] = lambda names: 0.01  # of a step
+    peak: Callable[[Names], int] = lambda names: 0  # bytes
+    result: Callable[[Names], str] = lambda names: ""  # equal ones are the same bit for bit
+    error: Callable[[Names], float] = lambda names: 1e-7  # of a gradient, against fp64
+    loss: Callable[[Names], float] = lambda names: 1.0  # what it comes down to
+    rate: Callable[[Names], float] = lambda names: 0.1
+    ending: Callable[[Names], Ending | None] = lambda names: None  # before its first step
+    left_out: Callable[[Names], Mapping[str, str]] = lambda names: {}
+    memory: float = math.inf  # bytes of the machine, for all live trials together
+    steps: int = 10**9
+    facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
+    started: list[Order] = field(default_factory=list)  # all trials so far
+    alive: list[_Trial] = field(default_factory=list)
+
+    def enter(self, patch: pytest.MonkeyPatch) -> Simulated:
+        def trial(house: House, order: Order) -> _Trial:
+            self.started.append(order)
+            return _Trial(self, order, len(self.started))
+
+        for room in (apart, bench, field_module, rescue, together):
+            patch.setattr(room, "Trial", trial)
+        patch.setattr("overdrive.search.busy_share", lambda: 0.0)
+        return self
+
+
+class _Trial:
+    """What `trials.host.Trial` is to those who use it."""
+
+    call_steps = 1
+
+    def __init__(self, program: Simulated, order: Order, number: int) -> None:
+        self.order = order
+        self.step = 0
+        self._names = frozenset(name for name, _ in order.techniques)
+        self._names |= {f"{name} {value}" for name, settings in order.techniques for value in settings.values()}
+        self.left_out = dict(program.left_out(self._names))
+        self._names -= self.left_out.keys()
+        self._program = program
+        self._chance = random.Random(number)
+        self._luck = self._chance.gauss(1, _JITTER)
+
+    def first_step(self, until: float = math.inf) -> Block:
+        program = self._program
+        program.alive.append(self)
+        full = sum(program.peak(each._names) for each in program.alive) > program.memory
+        ending = Ending("oom", "out of memory") if full else program.ending(self._names)
+        if ending:
+            raise TrialOver(ending, {"facts": program.facts.to_dict()})
+        self.step = 1
+        return Block(1, 1, _START_SECONDS, 8, self._program.peak(self._names))
+
+    def run(self, steps: int, profile: bool = False) -> Block:
+        left = self._program.steps - self.step
+        if steps > left:
+            self.step = self._program.steps
+            raise TrialOver(Ending("ended", f"after {self.step} steps"), self._report())
+        self.step += steps
+        seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
+        return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
+
+    def facts(self, costs: bool = False) -> Facts:
+        return self._program.facts
+
+    def trace(self) -> Trace:
+        return Trace.from_report(self._report())
+
+    def output_tail(self, size: int = 0) -> str:
+        return ""
+
+    def stop(self) -> None:
+        self._program.alive = [each for each in self._program.alive if each is not self]
+
+    def _report(self) -> dict[str, Any]:
+        assert self.step < 100_000, "whole runs are ordered: give the program an end"
+        result, program = self._program.result(self._names), self._program
+        # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
+        luck = random.Random(f"{self.order.seed} {result}").gauss(0, 0.01 if self.order.seed else 0)
+        slope = [math.exp(-step / 100) for step in range(self.step)]
+        losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
+        rate = program.rate(self._names)
+        same = {"samples": 8, "calls": ["training"], "evaluation": [], "settings": [rate], "inputs": [["x"]]}
+        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
+        entry = {**same, **dict.fromkeys(outcomes, result)}
+        return {
+            "steps": self.step,
+            "losses": losses,
+            "rates": [rate] * self.step,
+            "samples": 8 * self.step,
+            "batches": [],
+            "state": result,
+            "diary": [{**entry, "batches": step} for step in range(self.step)] if self.order.diary else [],
+            "lesson": self._lesson() if self.order.part else {},
+            "active": sorted(self._names),
+            "left_out": self.left_out,
+        }
+
+    def _lesson(self) -> dict[str, Any]:
+        part = self.order.part
+        assert part is not None
+        error = self._program.error(self._names)
+        rows = [
+            {"step": step, "kind": kind, "tensor": tensor, "error": error * luck, "size": 1.0, "count": 4000}
+            for step in part.steps
+            for kind, tensor in itertools.product(("gradient", "update"), ("one", "other"))
+            for luck in [random.Random(f"{step} {kind} {tensor} {sorted(self._names)}").uniform(0.9, 1.1)]
+        ]
+        return {"states": list(part.steps)} if part.role.endswith("teacher") else {"rows": rows}
+
+
+Offer = Callable[..., None]
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
+    """Brings techniques into the catalogue, by name with what they declare; they are exact and shorten `forward`,
+    where nothing else is said."""
+    module = ModuleType("tests.simulated_techniques")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def bring(**named: Mapping[str, Any]) -> None:
+        for name, declared in named.items():
+            usual = {"family": "host", "contract": Contract.EXACT, "relieves": ("forward",)}
+            setattr(
+                module,
+                name,
+                type(name, (Technique,), {"__module__": module.__name__, "name": name, **usual, **declared}),
+            )
+        catalogue_module.also_in([module.__name__])
+
+    yield bring
+    catalogue_module._also.remove(module.__name__)
+    catalogue_module.catalogue.cache_clear()
+
+
+def target(folder: Path) -> Program:
+    """What the trials are told to run: an empty script."""
+    script = folder / "simulated.py"
+    script.write_text("")
+    os.utime(script, (0, 0))  # a program is another one when its file has another time
+    return Program(str(script), (), False)
+
+
+def searched(
+    folder: Path,
+    contract: Contract = Contract.ROUNDING,
+    objective: Objective = TIME,
+    budget: float = 3600.0,
+    progress: Progress | None = None,
+) -> Findings:
+    """A whole tune of the program that was entered, all but what is written at the end."""
+    program = target(folder)
+    ledger = Ledger.open(folder / "ledger")
+    with House(isolate=False) as house:
+        memory = Memory(ledger, program, f"{contract} {objective}")
+        only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
+        return Search(program, contract, budget, house, memory, progress or Progress(), None, objective, only).run()

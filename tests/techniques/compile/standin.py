@@ -1,0 +1,84 @@
+"""A stand-in for CUDA graphs on the CPU: a tape that does its work anew, and puts the results where they were."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from overdrive.graphs import tape
+
+
+class StandInTape:
+    def __init__(self, studio: StandInStudio) -> None:
+        self.studio = studio
+
+    def record(self, work: Any) -> list[Any]:
+        if self.studio.broken:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.work = work
+        before = [(each, each.detach().clone()) for each in self.studio.touched()]
+        state = torch.get_rng_state()
+        self.kept = [each if each is None else each.detach().clone() for each in work()]
+        torch.set_rng_state(state)
+        with torch.no_grad():
+            for each, value in before:  # a recording changes nothing
+                each.data.copy_(value)  # nor does autograd see any
+        self.studio.recorded += 1
+        return list(self.kept)
+
+    def replay(self) -> None:
+        self.studio.replays += 1
+        for kept, made in zip(self.kept, self.work(), strict=True):
+            if kept is not None:
+                kept.copy_(made.detach())
+
+
+class StandInStudio:
+    recorded = replays = 0
+    broken = False
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def touched() -> list[torch.Tensor]:
+        """What work may change besides what it makes: set by a test."""
+        return []
+
+    def __init__(self, device: torch.device) -> None:
+        pass
+
+    def tape(self) -> StandInTape:
+        return StandInTape(type(self))  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[str]]:
+        noted: list[str] = []
+        yield noted
+        noted += self.notes
+
+    def random_state(self) -> Any:
+        return torch.get_rng_state()
+
+    def set_random_state(self, state: Any) -> None:
+        torch.set_rng_state(state)
+
+
+@pytest.fixture
+def studio(monkeypatch: pytest.MonkeyPatch) -> type[StandInStudio]:
+    class Studio(StandInStudio):
+        pass
+
+    monkeypatch.setattr(tape, "CudaStudio", Studio)
+    monkeypatch.setattr(tape, "DEVICE", "cpu")
+    # torch's optimizers refuse to be captured on a CPU, where the stand-in has them be.
+    for module in ("adam", "nadam", "rmsprop", "adadelta", "adamax", "rprop"):
+        monkeypatch.setattr(
+            importlib.import_module(f"torch.optim.{module}"),
+            "_get_capturable_supported_devices",
+            lambda *_, **__: ["cpu", "cuda"],
+        )
+    return Studio

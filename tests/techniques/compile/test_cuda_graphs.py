@@ -1,0 +1,503 @@
+"""`cuda_graphs` with a stand-in for the graphs: what is recorded, when, and what is left as it is.
+
+The very capture and replay are in tests/gpu/test_graphs.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.facts import Facts
+from overdrive.session import Session
+from overdrive.techniques.catalogue import catalogue
+from tests.techniques.compile.standin import StandInStudio, studio
+
+__all__ = ["studio"]
+
+STEPS = 12
+Studio = type[StandInStudio]
+Loop = Callable[[nn.Module, torch.optim.Optimizer, int], Any]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+        self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.body(self.norm(x))))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(8, 8, batch_first=True)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cells(x.unsqueeze(1))[0][:, -1])
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+    x = torch.randn(6, 8)
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def train(
+    studio: Studio | None,
+    make: Callable[[], nn.Module] = Net,
+    optimizer_of: Callable[[Any], torch.optim.Optimizer] = sgd,
+    loop: Loop = plain_step,
+    settings: dict[str, Any] | None = None,
+    steps: int = STEPS,
+) -> tuple[list[float], dict[str, str], nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    random.seed(0)
+    with Session([("cuda_graphs", settings or {})] if studio else []) as session:
+        model = make()
+        optimizer = optimizer_of(model.parameters())
+        if studio:
+            studio.touched = lambda: [  # type: ignore[method-assign]
+                *model.parameters(),
+                *model.buffers(),
+                *(each for state in optimizer.state.values() for each in state.values() if torch.is_tensor(each)),
+            ]
+        losses = []
+        for step in range(steps):
+            loss = loop(model, optimizer, step)
+            losses.append(float(loss))
+    return losses, session.seams.left_out, model, optimizer
+
+
+def same(studio: Studio, **kwargs: Any) -> dict[str, str]:
+    """Trains with and without, sees that all comes out the same, and hands on what was left out."""
+    plain, _, expected, _ = train(None, **kwargs)
+    losses, left_out, model, _ = train(studio, **kwargs)
+    assert losses == pytest.approx(plain, rel=1e-5)
+    for (name, one), other in zip(model.state_dict().items(), expected.state_dict().values(), strict=True):
+        assert torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6), name
+    return left_out
+
+
+@pytest.mark.parametrize("make", [Net, Recurrent])
+@pytest.mark.parametrize("optimizer_of", [sgd, adam])
+def test_calls_and_steps_are_replayed_and_train_alike(studio: Studio, make: Any, optimizer_of: Any) -> None:
+    assert not same(studio, make=make, optimizer_of=optimizer_of)
+    assert studio.recorded == 3  # forward, backward, optimizer
+    # 3 calls as written and 2 carried out; 3 steps as written and 1 carried out.
+    assert studio.replays == 2 * (STEPS - 5) + (STEPS - 4)
+
+
+@pytest.mark.parametrize(("parts", "recorded"), [("model", 2), ("optimizer", 1)])
+def test_parts_are_chosen(studio: Studio, parts: str, recorded: int) -> None:
+    assert not same(studio, settings={"parts": parts})
+    assert studio.recorded == recorded
+
+
+@pytest.mark.parametrize(
+    "optimizer_of",
+    [
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1),
+        lambda parameters: torch.optim.RMSprop(parameters, lr=0.001),
+        lambda parameters: torch.optim.NAdam(parameters, lr=0.01),
+        lambda parameters: torch.optim.Adamax(parameters, lr=0.01),
+        lambda parameters: torch.optim.Adadelta(parameters, lr=0.5),
+    ],
+)
+def test_optimizers_step_alike(studio: Studio, optimizer_of: Any) -> None:
+    left_out = same(studio, optimizer_of=optimizer_of, settings={"parts": "optimizer"})
+    assert not left_out and studio.recorded == 1
+
+
+def test_a_schedule_is_followed_without_another_recording(studio: Studio) -> None:
+    schedules: dict[int, Any] = {}
+
+    def scheduled(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 0:
+            schedules[0] = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+        loss = plain_step(model, optimizer, step)
+        schedules[0].step()
+        return loss
+
+    assert not same(studio, loop=scheduled, optimizer_of=adam)
+    assert studio.recorded == 3
+
+
+def test_settings_that_change_once_make_another_recording(studio: Studio) -> None:
+    def warmed_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 7:
+            optimizer.param_groups[0]["momentum"] = 0.5
+        return plain_step(model, optimizer, step)
+
+    assert not same(studio, loop=warmed_up, settings={"parts": "optimizer"})
+    assert studio.recorded == 2
+
+
+def test_settings_that_change_with_every_step_are_left_alone(studio: Studio) -> None:
+    def cycling(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        optimizer.param_groups[0]["momentum"] = 0.5 + step / 100
+        return plain_step(model, optimizer, step)
+
+    left_out = same(studio, loop=cycling, settings={"parts": "optimizer"})
+    assert "change again and again" in left_out["cuda_graphs"]
+
+
+def test_gradients_accumulate(studio: Studio) -> None:
+    def accumulating(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        optimizer.zero_grad()
+        for _ in range(3):
+            loss = model(torch.randn(6, 8)).square().mean()
+            loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not same(studio, loop=accumulating)
+    assert studio.recorded == 3
+
+
+def test_what_the_program_keeps_is_not_overwritten(studio: Studio) -> None:
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def keeping(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        out = model(torch.randn(6, 8))
+        optimizer.zero_grad()
+        out.square().mean().backward()
+        gradient = next(model.parameters()).grad
+        assert gradient is not None
+        kept.extend([(out.detach(), out.detach().clone()), (gradient, gradient.clone())])
+        optimizer.step()
+        return out.sum()
+
+    assert not same(studio, loop=keeping)
+    assert studio.replays and all(torch.equal(now, then) for now, then in kept)
+
+
+def test_gradients_are_there_after_a_step_and_in_its_hooks(studio: Studio) -> None:
+    norms: list[float] = []
+
+    def looking(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        loss = plain_step(model, optimizer, step)
+        norms.append(sum(each.grad.norm().item() for each in model.parameters()))  # type: ignore[union-attr]
+        return loss
+
+    assert not same(studio, loop=looking)
+    assert norms[STEPS:] == pytest.approx(norms[:STEPS], rel=1e-5)
+
+
+def test_forward_passes_that_wait_for_their_backward_passes(studio: Studio) -> None:
+    def pairs(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        one, other, third = (model(torch.randn(6, 8)) for _ in range(3))
+        loss = (one - other).square().mean() + third.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not same(studio, loop=pairs)
+    assert studio.recorded == 5  # two of a kind at most; the third call goes on as written
+
+
+def test_two_optimizers_and_a_gradient_through_another_model(studio: Studio) -> None:
+    def gan(session: bool) -> tuple[list[float], dict[str, str]]:
+        torch.manual_seed(0)
+        with Session([("cuda_graphs", {})] if session else []) as block:
+            maker, judge = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8)), Net()
+            optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (maker, judge)]
+            studio.touched = lambda: [*maker.parameters(), *judge.parameters(), *judge.buffers()]  # type: ignore[method-assign]
+            losses = []
+            for _ in range(STEPS):
+                fake = maker(torch.randn(6, 4))
+                optimizers[1].zero_grad()
+                (judge(torch.randn(6, 8)).mean() - judge(fake.detach()).mean()).backward()
+                optimizers[1].step()
+                optimizers[0].zero_grad()
+                loss = judge(fake).mean()
+                loss.backward()
+                optimizers[0].step()
+                losses.append(loss.item())
+        return losses, block.seams.left_out
+
+    expected, _ = gan(False)
+    losses, left_out = gan(True)
+    assert losses == pytest.approx(expected, rel=1e-4) and not left_out
+    assert studio.recorded >= 6
+
+
+def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(studio: Studio) -> None:
+    def penalised(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        x = torch.randn(6, 8, requires_grad=True)
+        out = model(x)
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        loss = out.square().mean() + slope.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    make = lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))  # noqa: E731
+    plain, *_ = train(None, make=make, loop=penalised)
+    losses, left_out, *_ = train(studio, make=make, loop=penalised)
+    assert losses == pytest.approx(plain, rel=1e-5) and not left_out
+
+
+def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(studio: Studio) -> None:
+    def mixed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        plain_step(model, optimizer, step)
+        model.eval()
+        with torch.no_grad():
+            score = model(torch.randn(6, 8)).sum()
+        model.train()
+        if step == 7:
+            for each in model.norm.parameters():  # type: ignore[operator, union-attr]
+                each.requires_grad_(False)
+        if step % 5 == 0:
+            loss = model(torch.randn(9, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return score
+
+    assert not same(studio, loop=mixed, steps=20)
+    assert studio.replays
+
+
+def test_ever_new_shapes_are_refused(studio: Studio) -> None:
+    def growing(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        return plain_step_of(model, optimizer, torch.randn(step + 2, 8))
+
+    left_out = same(studio, loop=growing, settings={"parts": "model"}, steps=20)
+    assert "more than 16 ways" in left_out["cuda_graphs"]
+
+
+def plain_step_of(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+class Counting(Net):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x) * (1 + self.calls / 100)
+
+
+class Remembering(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(0.0)
+        return super().forward(x) * len(self.seen) ** 0.5
+
+
+class Gambling(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (1.0 if random.random() < 0.5 else 0.5)
+
+
+class Loose(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = [torch.ones(4, requires_grad=True)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale[0]
+
+
+class InPlace(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul_(0.5))
+
+
+class Boxed(Net):
+    def forward(self, x: torch.Tensor) -> Any:
+        class Box:
+            def square(self) -> Any:
+                return self.value.square()
+
+        box = Box()
+        box.value = super().forward(x)  # type: ignore[attr-defined]
+        return box
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Counting, "'calls'"),
+        (Remembering, "'seen'"),
+        (Gambling, "random numbers on the CPU"),
+        (Loose, "no parameter of the model"),
+        (InPlace, "changes its inputs"),
+        (Boxed, "returns a Box"),
+        (lambda: torch.jit.script(Net()), "TorchScript"),
+    ],
+)
+def test_models_that_a_replay_would_not_do_justice_are_left_as_they_are(studio: Studio, make: Any, reason: str) -> None:
+    left_out = same(studio, make=make, settings={"parts": "model"})
+    assert reason in left_out["cuda_graphs"] and not studio.recorded
+
+
+def test_autocast_keeps_no_weights_of_the_first_steps(studio: Studio) -> None:
+    def cast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(6, 8)).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not same(studio, loop=cast)
+    assert studio.recorded == 3
+
+
+def test_dicts_in_and_out(studio: Studio) -> None:
+    class Named(Net):
+        def forward(self, batch: dict[str, torch.Tensor], scale: float = 1.0) -> dict[str, Any]:  # type: ignore[override]
+            return {"out": super().forward(batch["x"]) * scale, "name": "net", "count": torch.ones(1)}
+
+    def named(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        found = model({"x": torch.randn(6, 8)}, scale=2.0)
+        assert found["name"] == "net" and found["count"].item() == 1 and not found["count"].requires_grad
+        loss = found["out"].square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not same(studio, make=Named, loop=named)
+    assert studio.recorded == 3
+
+
+def test_hooks_are_python_code(studio: Studio) -> None:
+    seen: list[int] = []
+
+    def hooked() -> nn.Module:
+        model = Net()
+        model.body.register_forward_hook(lambda *_: seen.append(1))
+        return model
+
+    assert "hooks" in same(studio, make=hooked, settings={"parts": "model"})["cuda_graphs"]
+    assert len(seen) == 2 * STEPS
+
+
+def test_hooks_on_gradients_are_called_once(studio: Studio) -> None:
+    def halving() -> nn.Module:
+        model = Net()
+        model.head.weight.register_hook(lambda gradient: gradient / 2)
+        return model
+
+    assert not same(studio, make=halving)
+    assert studio.recorded == 3
+
+
+def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(studio: Studio) -> None:
+    studio.notes = ("a value is read on the CPU",)
+    left_out = same(studio)
+    assert left_out["cuda_graphs"] == "a value is read on the CPU" and not studio.recorded
+
+
+def test_a_recording_that_fails_leaves_the_program_running(studio: Studio) -> None:
+    studio.broken = True
+    left_out = same(studio, optimizer_of=adam)
+    assert "operation not permitted" in left_out["cuda_graphs"]
+
+
+def test_closures_are_left_alone(studio: Studio) -> None:
+    def closed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        x = torch.randn(6, 8)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    left_out = same(studio, loop=closed, optimizer_of=lambda each: torch.optim.LBFGS(each, max_iter=3), steps=4)
+    assert not left_out
+    assert "LBFGS" not in str(left_out)
+
+
+def test_an_optimizer_that_is_loaded_goes_on_from_there(studio: Studio) -> None:
+    def loading(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 8:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            model.load_state_dict(copy.deepcopy(model.state_dict()))
+        return plain_step(model, optimizer, step)
+
+    assert not same(studio, loop=loading, optimizer_of=adam)
+    assert studio.recorded == 4
+
+
+def test_parameters_in_other_memory_are_seen(studio: Studio) -> None:
+    def moving(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 8:
+            for each in model.parameters():
+                each.data = each.data.clone()
+        return plain_step(model, optimizer, step)
+
+    assert not same(studio, loop=moving, steps=20)
+    assert studio.recorded == 6
+
+
+def test_what_happens_when_it_is_taken_out_in_mid_run(studio: Studio) -> None:
+    kept: list[Any] = []
+
+    def interrupted(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 8 and kept:
+            kept[0].leave_out("cuda_graphs", "enough")
+        return plain_step(model, optimizer, step)
+
+    expected, *_ = train(None, optimizer_of=adam)
+    import overdrive.session as session
+
+    class Watched(session.Seams):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            kept.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "Seams", Watched)
+        losses, left_out, _, optimizer = train(studio, optimizer_of=adam, loop=interrupted)
+    assert losses == pytest.approx(expected, rel=1e-5) and left_out == {"cuda_graphs": "enough"}
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+    assert optimizer.param_groups[0]["lr"] == 0.01 and optimizer.param_groups[0]["capturable"] is False
+    assert optimizer.param_groups[0]["foreach"] is None
+
+
+def test_it_is_for_gpus() -> None:
+    technique = catalogue()["cuda_graphs"]
+    assert technique.applies(Facts(device="cpu")) and technique.applies(Facts(device="cuda", own_compile=True))
+    assert technique.applies(Facts(device="cuda")) is None
+
+
+def test_on_a_cpu_it_says_so() -> None:
+    _, left_out, *_ = train(StandInStudio)  # without the fixture: no stand-in
+    assert "device cpu" in left_out["cuda_graphs"]

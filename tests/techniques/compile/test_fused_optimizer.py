@@ -1,0 +1,75 @@
+"""`fused_optimizer` in both implementations; what is common to all is in tests/techniques/test_techniques.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.facts import Facts
+from overdrive.session import Session
+from overdrive.techniques.catalogue import catalogue
+
+WITHOUT_FUSED = ("RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
+
+
+def train(settings: dict[str, Any] | None, name: str, seen: list[Any] | None = None) -> list[float]:
+    torch.manual_seed(0)
+    losses = []
+    with Session([("fused_optimizer", settings)] if settings else []) as session:
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+        if seen is not None:  # within the step, after our own switching
+            optimizer.register_step_pre_hook(lambda each, *_: seen.append(each.param_groups[0]["foreach"]))
+        for _ in range(8):
+            loss = model(torch.randn(4, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert optimizer.param_groups[0]["foreach"] is None
+    assert not session.seams.left_out
+    return losses
+
+
+@pytest.mark.parametrize("name", WITHOUT_FUSED)
+def test_foreach_steps_alike_where_there_is_no_fused(name: str) -> None:
+    seen: list[Any] = []
+    assert train({"implementation": "foreach"}, name, seen) == pytest.approx(train(None, name), rel=1e-4)
+    assert seen == [True] * 8
+
+
+@pytest.mark.parametrize("name", WITHOUT_FUSED)
+def test_there_is_no_fused_for_these(name: str) -> None:
+    seen: list[Any] = []
+    assert train({"implementation": "fused"}, name, seen) == train(None, name)
+    assert seen == [None] * 8
+
+
+def test_candidates_are_what_there_is() -> None:
+    technique = catalogue()["fused_optimizer"]
+
+    def tried(*optimizers: str, device: str = "cpu") -> list[Any]:
+        facts = Facts(device=device, optimizers=optimizers, shares={"optimizer": 0.3})
+        if technique.applies(facts):
+            return []
+        return [each["implementation"] for each in technique.candidates(facts)]
+
+    assert tried("Adam") == ["fused"]
+    assert tried("RMSprop") == ["foreach"]
+    assert tried("SGD", "NAdam") == ["fused", "foreach"]
+    assert tried("SGD", "NAdam", device="cuda") == ["fused"]
+    assert tried("RMSprop", device="cuda") == [] == tried("LBFGS")
+
+
+def test_a_choice_of_the_programs_own_stands() -> None:
+    with Session([("fused_optimizer", {})]) as session:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+        seen: list[Any] = []
+        optimizer.register_step_pre_hook(lambda each, *_: seen.append(each.param_groups[0]["fused"]))
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert seen == [None] and not session.seams.left_out

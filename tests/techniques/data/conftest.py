@@ -1,0 +1,22 @@
+"""Fixtures of all tests of the data techniques."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where samples are kept: a new place for each test, filled by and by."""
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OVERDRIVE_PREFILL", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=["by and by", "at once"])
+def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "at once":
+        monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    return str(request.param)

@@ -1,0 +1,358 @@
+"""The technique `loader_workers`: the same batches, the knobs, the shared memory, and what fails as before."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+from overdrive.contract import Contract  # noqa: E402
+from overdrive.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.findings import Findings  # noqa: E402
+from overdrive.machine import shared_memory  # noqa: E402
+from overdrive.program import Program  # noqa: E402
+from overdrive.result import result_of  # noqa: E402
+from overdrive.session import Session  # noqa: E402
+from overdrive.techniques.catalogue import catalogue  # noqa: E402
+from overdrive.trials.duel import Duel  # noqa: E402
+from overdrive.trials.order import Order  # noqa: E402
+from tests.conftest import Run  # noqa: E402
+from tests.techniques.data.harness import seed, states  # noqa: E402
+
+COUNT = 40
+BATCH_BYTES = 4 * (2 * 3 * 4) + 4 * 8  # four samples and their labels
+MEGA = 1 << 20
+
+
+class Numbers(Dataset):
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((2, 3), float(index)), index
+
+
+class Telling(Numbers):
+    """What a worker is like: process, threads, cores, the variable, and what the program's function left."""
+
+    def __getitem__(self, index: int) -> Any:
+        cores = sorted(os.sched_getaffinity(0))
+        told = int(os.environ.get("PROGRAMS_OWN", "-1"))
+        return os.getpid(), torch.get_num_threads(), len(cores), cores[0], told
+
+
+class Dying(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index == 0 and torch.utils.data.get_worker_info() is not None:
+            time.sleep(0.5)  # while a batch of the other worker is handed over, the error would be another one
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Faulty(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index == 21:
+            raise ValueError("sample 21 is bad")
+        return super().__getitem__(index)
+
+
+def programs_own(number: int) -> None:
+    os.environ["PROGRAMS_OWN"] = str(10 * torch.get_num_threads() + number)
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Sets how much shared memory there is."""
+
+    def put(count: int | None) -> None:
+        monkeypatch.setattr(shared_memory, "free_shared_memory", lambda: count)
+
+    return put
+
+
+def session(**settings: Any) -> Session:
+    return Session([("loader_workers", {"workers": 2, **settings})])
+
+
+def epochs(loader: Any, count: int = 2) -> list[Any]:
+    seen: list[Any] = []
+    for _ in range(count):
+        seen += [(x.numpy().tobytes(), x.stride(), y.tolist()) for x, y in loader]
+        seen.append(states())
+    return seen
+
+
+def loader(dataset: Any = None, **options: Any) -> Any:
+    return DataLoader(dataset or Numbers(), **{"batch_size": 4, "shuffle": True, **options})
+
+
+@pytest.mark.parametrize("settings", [{}, {"prefetch": 5, "workers": 3}, {"persistent": False}, {"affinity": "spread"}])
+def test_batches_order_and_draws_are_those_of_the_program(settings: dict[str, Any]) -> None:
+    seed()
+    expected = epochs(loader())
+    seed()
+    with session(**settings) as running:
+        given = loader()
+        seen = epochs(given)
+        assert given.num_workers == settings.get("workers", 2)
+    # Persistent workers draw their seed once, as torch's do, so that only the first epoch is the same as without.
+    assert seen[:10] == expected[:10] and not running.seams.left_out
+    assert given.num_workers == 0 and given.prefetch_factor is None and given.worker_init_fn is None
+    seed()
+    assert seen == epochs(loader(num_workers=2, persistent_workers=settings.get("persistent", True)))
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_workers_can_be_started_in_another_way(start: str) -> None:
+    seed()
+    expected = epochs(loader(num_workers=1, persistent_workers=True))
+    seed()
+    with session(workers=1, start=start, threads=2) as running:
+        given = loader()
+        assert epochs(given) == expected
+        assert given.multiprocessing_context.get_start_method() == start
+        _, threads, *_ = next(iter(loader(Telling())))
+        assert threads.tolist() == [2] * 4
+    assert given.multiprocessing_context is None and not running.seams.left_out
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_where_they_do_not_start_in_another_way_the_program_goes_on_in_its_own() -> None:
+    class Local(Numbers):  # cannot be pickled
+        pass
+
+    seed()
+    expected = epochs(loader(Local()))
+    seed()
+    with session(start="spawn") as running, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of what cannot be pickled
+        assert epochs(loader(Local())) == expected
+    assert "fetch no batch (AttributeError" in running.seams.left_out["loader_workers"]
+
+
+UNGUARDED = """
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+METHOD
+class Own(TensorDataset):
+    pass
+torch.manual_seed(0)
+loader = DataLoader(KIND(torch.randn(64, 4)), batch_size=4, shuffle=True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for (x,) in loader:
+    loss = model(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(float(loss))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("Own", "spawn"), ("TensorDataset", "forkserver"), ("TensorDataset", "program")]
+)
+def test_a_script_is_never_run_again_by_workers(
+    kind: str, start: str, script: Callable[[str], Path], python: Run, overdrive: Run
+) -> None:
+    method = "torch.multiprocessing.set_start_method('spawn')" if start == "program" else ""
+    path = script(UNGUARDED.replace("KIND", kind).replace("METHOD", method))
+    plan = path.with_name("plan.toml")
+    plan.write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n'
+        f'[[technique]]\nname = "loader_workers"\nsettings = {{ workers = 1, start = "{start}" }}\n'
+    )
+    expected = python(path.name, cwd=path.parent)
+    seen = overdrive("run", "--plan", str(plan), path.name, cwd=path.parent)
+    assert seen.returncode == 0 and seen.stdout == expected.stdout and expected.stdout, seen.stderr
+    left_out = "left out loader_workers: workers that are not forked would have to run the script again"
+    assert (left_out in seen.stderr) is (kind == "Own")
+
+
+def test_the_programs_own_function_is_called_after_ours() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    with session(affinity="spread"):
+        told = list(loader(Telling(), worker_init_fn=programs_own, shuffle=False))
+    each_told = [tuple(map(int, one)) for batch in told for one in zip(*batch, strict=True)]
+    workers = {pid: (count, core, own) for pid, _, count, core, own in each_told}
+    assert len(workers) == 2 and os.getpid() not in workers
+    assert {own for _, _, own in workers.values()} == {10, 11}  # one thread, as torch has it; numbers 0 and 1
+    if len(cores) > 1:
+        assert all(count == 1 and core in cores[1:] for count, core, _ in workers.values())
+    assert sorted(os.sched_getaffinity(0)) == cores
+
+
+def test_several_threads_in_forked_workers_are_refused() -> None:
+    with session(threads=2) as running:
+        assert len(list(loader())) == 10
+    assert "OpenMP" in running.seams.left_out["loader_workers"]
+
+
+@pytest.mark.parametrize(
+    ("batches", "workers", "prefetch"),
+    [(20, 4, 3), (10, 4, 2), (6, 4, 1), (4, 2, 1)],
+)
+def test_the_shared_memory_decides_how_many_there_are(
+    batches: int, workers: int, prefetch: int, free: Callable[[int | None], None]
+) -> None:
+    free(int(batches * BATCH_BYTES / 0.8) + 1)
+    with session(workers=4, prefetch=3) as running:
+        given = loader()
+        # two besides those in flight: 20 batches of room hold 4 x 3, 10 hold 4 x 2, 6 hold 4 x 1, 4 hold 2 x 1
+        assert len(list(given)) == 10
+        assert (given.num_workers, given.prefetch_factor) == (workers, prefetch)
+    assert not running.seams.left_out
+
+
+def test_workers_whose_batches_do_not_fit_are_left_out_before_anything_fails(
+    free: Callable[[int | None], None],
+) -> None:
+    free(2 * BATCH_BYTES)
+    seed()
+    expected = epochs(loader())
+    seed()
+    with session() as running:
+        assert epochs(loader()) == expected
+    assert "/dev/shm" in running.seams.left_out["loader_workers"]
+
+
+def test_a_second_loader_gets_what_the_first_has_left_over(free: Callable[[int | None], None]) -> None:
+    free(int(9 * BATCH_BYTES / 0.8) + 1)
+    with session() as running:
+        first, second = loader(), loader()
+        assert len(list(first)) == len(list(second)) == 10
+        assert (first.num_workers, first.prefetch_factor) == (2, 2)
+        assert second.num_workers <= 1
+    assert not running.seams.left_out
+
+
+@pytest.mark.parametrize("count", [None, 1 << 40])
+def test_where_there_is_room_nothing_is_measured(
+    count: int | None, free: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(count)
+    monkeypatch.setattr("overdrive.samples.cost.fetching.batch_bytes", lambda *_: pytest.fail("measured"))
+    with session():
+        given = loader()
+        assert len(list(given)) == 10 and given.num_workers == 2
+
+
+def test_a_batch_that_cannot_be_measured_gets_no_workers_where_room_is_short(
+    free: Callable[[int | None], None],
+) -> None:
+    free(MEGA)
+    with session() as running, pytest.raises(ValueError, match="sample 21"):
+        list(loader(Faulty(), batch_size=22, shuffle=False, sampler=[21] * 220))
+    assert "could not be measured" in running.seams.left_out["loader_workers"]
+
+
+def failure(running: Session | None, dataset: Any, **options: Any) -> tuple[str, int]:
+    """The error of an epoch, without process numbers, and how many batches came before."""
+    count = 0
+    try:
+        for _ in loader(dataset, shuffle=False, **options):
+            count += 1
+    except Exception as error:
+        return re.sub(r"\d+", "N", f"{type(error).__name__}: {str(error).splitlines()[0]}"), count
+    return "", count
+
+
+def test_a_worker_that_is_killed_is_the_same_error_as_without_us() -> None:
+    expected, _ = failure(None, Dying(), num_workers=2)
+    with session() as running:
+        seen, _ = failure(running, Dying())
+    for each in (expected, seen):  # torch's, by its signal handler or by its watch, whichever is quicker
+        assert re.match(r"RuntimeError: DataLoader worker \(pid.*\) (is killed by signal|exited unexpected)", each)
+    assert not running.seams.left_out
+
+
+def test_an_error_of_the_data_set_comes_at_the_same_batch() -> None:
+    expected, before = failure(None, Faulty(), num_workers=2)
+    with session() as running:
+        assert failure(running, Faulty()) == (expected, before) == (expected, 5)
+    assert failure(None, Faulty())[1] == 5
+
+
+def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
+    import gc
+    import weakref
+
+    with session():
+        given = loader()
+        list(given)
+        gone = weakref.ref(given)
+        del given
+        gc.collect()
+        assert gone() is None
+
+
+def facts(made: float | None, step: float, wait: float, cores: int = 8, **more: Any) -> Facts:
+    """A program whose batches of 10 take so many seconds to make and whose steps wait for so many."""
+    costs = {"wait": wait / 10} if made is None else {"wait": wait / 10, "decode": made / 20, "collate": made / 20}
+    each = LoaderFacts(10, 0, True, 1000, wait, seconds_per_item=costs, batch_bytes=more.pop("batch_bytes", 0))
+    return Facts(cores=cores, step_seconds=step, shares={"data": wait / step}, loaders=(each,), **more)
+
+
+def counts(found: Facts) -> list[int]:
+    return [int(each["workers"]) for each in catalogue()["loader_workers"].candidates(found)]
+
+
+def test_as_many_workers_are_tried_as_keep_up_with_the_loop() -> None:
+    assert counts(facts(made=0.030, step=0.040, wait=0.030))[:2] == [3, 4]  # 10 ms of work a step
+    assert counts(facts(made=0.003, step=0.013, wait=0.003))[:2] == [1, 2]
+    assert counts(facts(made=0.100, step=0.110, wait=0.100, cores=4))[:3] == [4, 3, 2]  # 10 would be needed
+    assert counts(facts(made=None, step=0.040, wait=0.030))[:3] == [8, 4, 1]  # not measured
+    assert counts(facts(made=0.030, step=0.040, wait=0.030, cores=1)) == [1]
+
+
+def test_candidates_fit_the_shared_memory_and_are_valid() -> None:
+    technique = catalogue()["loader_workers"]
+    found = facts(made=0.030, step=0.040, wait=0.030, batch_bytes=MEGA, shared_memory=5 * MEGA)
+    tries = technique.candidates(found)
+    assert [(each["workers"], each["prefetch"]) for each in tries[:1]] == [(2, 1)]
+    knobs = {knob.name: knob for knob in technique.knobs}
+    for each in technique.candidates(facts(made=0.030, step=0.040, wait=0.030)):
+        assert all(knobs[key].fault(value) is None for key, value in each.items())
+    assert technique.candidates(facts(made=0.030, step=0.040, wait=0.030))[-1]["affinity"] == "spread"
+
+
+def test_the_same_number_of_workers_is_tried_persistent() -> None:
+    each = LoaderFacts(10, 3, True, 1000, 0.01)
+    assert counts(Facts(cores=2, shares={"data": 0.5}, loaders=(each,)))[-1] == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (Facts(), "no map-style"),
+        (facts(made=0.030, step=1.0, wait=0.030), "only 3%"),
+        (facts(made=0.0001, step=0.001, wait=0.0001), "100 µs, less than handing it over"),
+        (facts(made=0.030, step=0.040, wait=0.030, batch_bytes=MEGA, shared_memory=2 * MEGA), "/dev/shm"),
+    ],
+)
+def test_where_workers_cannot_help_it_says_why(found: Facts, why: str) -> None:
+    assert why in (catalogue()["loader_workers"].applies(found) or "")
+
+
+def test_costs_not_known_are_no_reason_against_it() -> None:
+    assert catalogue()["loader_workers"].applies(facts(made=None, step=0.040, wait=0.030)) is None
+
+
+def test_a_tune_warns_where_the_programs_own_workers_are_near_the_limit() -> None:
+    order = Order(Program("train.py", ()))
+    each = LoaderFacts(10, 4, True, 1000, 0.01, prefetch=2, batch_bytes=MEGA)
+    for free_bytes, warned in ((12 * MEGA, True), (100 * MEGA, False), (None, False)):
+        found = Findings(order.program, Contract.EXACT)
+        found.control = Duel(order, order, old_facts=Facts(loaders=(each,), shared_memory=free_bytes))
+        notes = " ".join(result_of(found, "plan.toml")["notes"])
+        assert ("/dev/shm" in notes) is warned

@@ -1,0 +1,190 @@
+"""Puts the Keras techniques to work in one process, and prints as JSON what came of each. Run by `test_keras`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="", KERAS_BACKEND="tensorflow")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from overdrive.recording import Recorder
+from overdrive.session import Session
+
+X = np.random.default_rng(0).normal(size=(90, 6, 6, 1)).astype("float32")
+Y = (X.mean((1, 2, 3)) > 0).astype("int64")
+
+
+class Watch(keras.callbacks.Callback):
+    """Acts on epochs only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.steps.append(self.model.steps_per_execution)
+
+
+class Count(keras.callbacks.Callback):
+    """Acts on batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+
+def model(**options: Any) -> keras.Model:
+    keras.utils.set_random_seed(5)
+    made = keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    made.compile("adam", "sparse_categorical_crossentropy", **options)
+    return made
+
+
+def losses(history: Any) -> list[float]:
+    return [*history.history["loss"], *history.history.get("val_loss", [])]
+
+
+def fits() -> dict[str, Any]:
+    """Several fits of one model, with what lies between them."""
+    watch, made, seen = Watch(), model(), []
+    given: dict[str, Any] = {"batch_size": 8, "verbose": 0, "callbacks": [watch]}
+    seen += losses(made.fit(X, Y, epochs=2, validation_data=(X[:20], Y[:20]), **given))
+    seen += [made.evaluate(X, Y, verbose=0), float(made.train_on_batch(X[:8], Y[:8]))]
+    seen += losses(made.fit(X, Y, **given))
+    endless = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
+    seen += losses(made.fit(endless, steps_per_epoch=6, epochs=2, verbose=0, callbacks=[watch]))
+    counts = Count()
+    seen += losses(made.fit(X, Y, batch_size=8, verbose=0, callbacks=[counts]))
+    made.compile("sgd", "sparse_categorical_crossentropy")
+    seen += losses(made.fit(X, Y, **given))
+    return {
+        "losses": seen,
+        "steps": watch.steps,
+        "batches": counts.batches,
+        "iterations": int(made.optimizer.iterations),
+        "left": made.steps_per_execution,
+    }
+
+
+def counted() -> dict[str, Any]:
+    counts = Count()
+    return {"losses": losses(model().fit(X, Y, batch_size=8, verbose=0, callbacks=[counts])), "batches": counts.batches}
+
+
+def short() -> dict[str, Any]:
+    made = model()
+    history = made.fit(X, Y, batch_size=30, epochs=2, verbose=0)
+    return {
+        "losses": losses(history),
+        "compute": [layer.compute_dtype for layer in made.layers],
+        "weights": sorted({str(each.dtype) for each in made.trainable_variables}),
+        "predicted": str(made.predict(X[:2], verbose=0).dtype),
+        "optimizer": type(made.optimizer).__name__,
+        "jit": made.jit_compile,
+    }
+
+
+class Residual(keras.layers.Layer):
+    """Adds what a layer within it makes to what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = keras.layers.Dense(36, activation="relu")
+
+    def call(self, x: Any) -> Any:
+        return x + self.inner(x)
+
+
+def nested() -> dict[str, Any]:
+    """A functional model with a layer of layers, and another model, in it; two outputs."""
+    keras.utils.set_random_seed(5)
+    given = keras.Input((6, 6, 1))
+    inside = Residual()(keras.layers.Flatten()(given))
+    head = keras.Sequential([keras.Input((36,)), keras.layers.Dense(4), keras.layers.Dense(2, activation="softmax")])
+    made = keras.Model(given, [head(inside), Residual()(inside)])
+    made.compile("adam", ["sparse_categorical_crossentropy", "mse"])
+    made.fit(X, [Y, X.reshape(90, 36)], batch_size=30, verbose=0)
+    return {
+        "compute": [layer.compute_dtype for layer in made._flatten_layers(include_self=False) if layer.weights],
+        "predicted": [str(each.dtype) for each in made.predict(X[:2], verbose=0)],
+    }
+
+
+def own_choice() -> dict[str, Any]:
+    return {"losses": losses(model(jit_compile=False, steps_per_execution=2).fit(X, Y, batch_size=30, verbose=0))}
+
+
+def own_policy() -> dict[str, Any]:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        return short()
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def pipeline(chance: bool = False) -> dict[str, Any]:
+    seed = tf.random.Generator.from_seed(3)
+
+    def mapped(x: Any, y: Any) -> Any:
+        return (x * 2.0 + (seed.normal([]) if chance else 0.0), y)
+
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).map(mapped).shuffle(90, seed=4).batch(9)
+    made = model()
+    history = made.fit(data, epochs=3, verbose=0)
+    kinds, each = [], data
+    while hasattr(each, "_input_dataset"):
+        each = each._input_dataset
+        kinds.append(type(each).__name__)
+    return {"losses": losses(history), "cached": any("Cache" in kind for kind in kinds)}
+
+
+def under(plan: list[Any], program: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    session = Session(plan, [Recorder(losses=True)])
+    with session:
+        result = program()
+    return {**result, "left_out": session.seams.left_out}
+
+
+def main() -> None:
+    print(
+        json.dumps(
+            {
+                "fits": under([], fits),
+                "fits in fours": under([("steps_per_execution", {"steps": 4})], fits),
+                "counted": under([("steps_per_execution", {"steps": 4})], counted),
+                "short": under([], short),
+                "xla": under([("jit_compile", {})], short),
+                "bf16": under([("mixed_precision", {})], short),
+                "fp16": under([("mixed_precision", {"dtype": "float16"})], short),
+                "nested": under([("mixed_precision", {})], nested),
+                "own policy": under([("mixed_precision", {})], own_policy),
+                "own choice": under([("jit_compile", {}), ("steps_per_execution", {})], own_choice),
+                "pipeline": under([], pipeline),
+                "pipeline cached": under([("data_pipeline", {})], pipeline),
+                "pipeline too large": under([("data_pipeline", {"memory": 0.0})], pipeline),
+                "pipeline with chance": under([("data_pipeline", {})], lambda: pipeline(chance=True)),
+                "after all": under([], short),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

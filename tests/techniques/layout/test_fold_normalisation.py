@@ -1,0 +1,147 @@
+"""`fold_normalisation`: evaluation without its normalisations, to rounding; the model as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from overdrive.facts import Facts
+from overdrive.session import Session
+from overdrive.techniques.catalogue import catalogue
+
+PLAN = [("fold_normalisation", {})]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)
+        self.fc, self.last = nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.fc(F.relu(self.norm(self.conv(x))).mean((2, 3))))
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """With statistics and scales that are not those of the beginning."""
+    torch.manual_seed(1)
+    for _ in range(3):
+        model(torch.randn(8, 3, 8, 8) * 2 + 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def normalisations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one at each batch normalisation that is computed."""
+    computed: list[int] = []
+    plain = torch.batch_norm
+    monkeypatch.setattr(torch, "batch_norm", lambda *args: computed.append(1) or plain(*args))
+    return computed
+
+
+def test_it_is_folded_from_the_second_call_and_the_model_is_as_it_was(normalisations: list[int]) -> None:
+    model, x = trained(Net()), torch.randn(2, 3, 8, 8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    objects = [id(parameter) for parameter in model.parameters()]
+    with torch.no_grad():
+        expected = model(x)
+        normalisations.clear()
+        with Session(PLAN) as session:
+            first, second = model(x), model(x)
+    assert len(normalisations) == 2 and not session.seams.left_out
+    assert torch.equal(first, expected) and type(first) is torch.Tensor
+    assert torch.allclose(second, expected, rtol=1e-5, atol=1e-6)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [id(parameter) for parameter in model.parameters()] == objects
+    assert "forward" not in vars(model.norm) and not model.conv._forward_hooks  # type: ignore[union-attr,arg-type]
+
+
+@pytest.mark.parametrize("how", ["in place", "data in place", "data", "buffer", "loaded", "half"])
+def test_weights_that_changed_are_seen_however_they_were_written(how: str) -> None:
+    model, x = trained(Net()), torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), Session(PLAN):
+        for _ in range(2):
+            model(x)
+        if how == "in place":
+            model.conv.weight.mul_(2)  # type: ignore[union-attr,operator]
+        elif how == "data in place":
+            model.conv.weight.data.mul_(2)  # type: ignore[union-attr,operator]
+        elif how == "data":
+            model.norm.weight.data = torch.randn(4)  # type: ignore[union-attr]
+        elif how == "buffer":
+            model.norm.running_var.add_(1)  # type: ignore[union-attr,operator]
+        elif how == "half":
+            model, x = model.double(), x.double()
+        else:
+            model.load_state_dict({name: value + 0.5 for name, value in model.state_dict().items()})
+        after = model(x)
+    with torch.no_grad():
+        assert torch.allclose(after, model(x), rtol=1e-5, atol=1e-6)
+
+
+def test_training_and_calls_with_gradients_are_left_alone(normalisations: list[int]) -> None:
+    model, x = trained(Net()), torch.randn(2, 3, 8, 8)
+    with Session(PLAN):
+        for _ in range(3):
+            model(x).sum().backward()
+        model.train()
+        with torch.no_grad():
+            for _ in range(3):
+                model(x)
+    assert len(normalisations) >= 12 and all(parameter.grad is not None for parameter in model.conv.parameters())  # type: ignore[union-attr]
+
+
+def residual(model: Any, x: torch.Tensor) -> torch.Tensor:
+    h = model.conv(x)
+    return model.norm(h) + h  # type: ignore[no-any-return]
+
+
+def relu_between(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return model.norm(F.relu(model.conv(x)))  # type: ignore[no-any-return]
+
+
+def called_twice(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return model.norm(model.conv(x)) + model.conv(x)  # type: ignore[no-any-return]
+
+
+def kept(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.kept = model.conv(x)
+    return model.norm(model.kept)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("middle", [residual, relu_between, called_twice, kept])
+def test_what_else_uses_the_layers_result_gets_it_as_written(middle: Any) -> None:
+    class Other(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return middle(self, x)  # type: ignore[no-any-return]
+
+    model, x = trained(Other()), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        expected = model(x)
+        with Session(PLAN) as session:
+            assert all(torch.equal(model(x), expected) for _ in range(3))
+    assert not session.seams.left_out and type(getattr(model, "kept", x)) is torch.Tensor
+
+
+def test_a_hook_that_comes_later_sees_what_it_would_see() -> None:
+    model, x = trained(Net()), torch.randn(2, 3, 8, 8)
+    seen: list[torch.Tensor] = []
+    with torch.no_grad(), Session(PLAN):
+        for _ in range(2):
+            model(x)
+        model.conv.register_forward_hook(lambda module, given, made: seen.append(made.clone()))  # type: ignore[union-attr,operator]
+        model(x)
+    with torch.no_grad():
+        assert torch.equal(seen[0], model.conv(x))  # type: ignore[operator]
+
+
+def test_a_program_without_evaluation_is_told_so() -> None:
+    assert "no evaluation" in str(catalogue()["fold_normalisation"].applies(Facts(inference_calls=False)))
+    assert catalogue()["fold_normalisation"].applies(Facts()) is None

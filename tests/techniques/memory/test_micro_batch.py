@@ -1,0 +1,245 @@
+"""A batch in parts: the same result and gradients, one part's activations at a time, left out where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.session import Session
+
+F = nn.functional
+Forward = Callable[[Any, torch.Tensor], Any]
+
+
+class Net(nn.Module):
+    """Layers, and what its call makes of them."""
+
+    def __init__(self, forward: Forward, **layers: nn.Module) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.kept: Any = None
+        self._forward = forward
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(self, *args, **kwargs)
+
+
+def mlp(dropout: float = 0.0) -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Dropout(dropout), nn.Linear(32, 4))
+
+
+def one_step(
+    make: Callable[[], nn.Module], parts: int | None, loss_of: Any = None, batch: int = 12, **made: Any
+) -> dict[str, Any]:
+    """One training step; with `parts` the technique is in force."""
+    torch.manual_seed(0)
+    x = made.get("x", torch.randn(batch, 8))
+    y = torch.randint(4, (batch,))
+    with Session([("micro_batch", {"parts": parts})] if parts else []) as session:
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        result = model(x)
+        loss = (loss_of or F.cross_entropy)(result, y)
+        loss.backward()
+        gradients = [None if each.grad is None else each.grad.clone() for each in model.parameters()]
+        optimizer.step()
+    return {
+        "result": result, "gradients": gradients, "left_out": session.seams.left_out, "model": model,
+        "chance": torch.rand(3),
+    }  # fmt: skip
+
+
+def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for a, b in zip(one["gradients"], other["gradients"], strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5, 12, 100])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_are_those_of_the_whole_batch_whatever_its_loss(parts: int, reduction: str) -> None:
+    def loss(result: Any, y: Any) -> Any:
+        # One that no sum over parts could make: the samples meet in it.
+        return F.cross_entropy(result, y, reduction=reduction) + result.logsumexp(0).square().sum()
+
+    plain, split = one_step(mlp, None, loss), one_step(mlp, parts, loss)
+    assert not split["left_out"]
+    torch.testing.assert_close(plain["result"], split["result"])
+    assert_alike(plain, split)
+
+
+def test_only_one_part_is_kept_at_a_time() -> None:
+    """The rows of activations that are alive at once, counted where they are saved and where they are let go."""
+
+    def peak(parts: int | None) -> int:
+        rows = most = 0
+
+        class Held:
+            def __init__(self, tensor: torch.Tensor) -> None:
+                nonlocal rows, most
+                self.tensor = tensor
+                self.rows = len(tensor) if len(tensor) >= 16 else 0  # not the weights, which have 8
+                rows += self.rows
+                most = max(most, rows)
+
+            def __del__(self) -> None:
+                nonlocal rows
+                rows -= self.rows
+
+        wide = lambda: nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(10)])  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(lambda each: Held(each.detach()), lambda held: held.tensor):
+            one_step(wide, parts, lambda result, y: result.sum(), batch=64)
+        return most
+
+    assert peak(4) < 0.5 * peak(None)
+
+
+def test_random_numbers_of_a_part_are_drawn_once_and_used_twice() -> None:
+    """With its own masks drawn again in the backward pass, gradients would not be those of the result."""
+    split = one_step(lambda: mlp(dropout=0.5), 3, lambda result, y: result.sum())
+    assert not split["left_out"]
+    model, hidden = split["model"], split["gradients"][3]
+    assert torch.equal(hidden, torch.full_like(hidden, 12.0))
+    # d(sum)/d(last weight) is the sum over the batch of the very activations that the result was made of.
+    weight, bias = model[3].weight + 0.1 * split["gradients"][2], model[3].bias + 0.1 * split["gradients"][3]
+    made = (split["gradients"][2] * weight).sum(1) + 12.0 * bias
+    torch.testing.assert_close(made, split["result"].sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_chance_goes_on_as_if_each_part_had_been_called_once() -> None:
+    assert torch.equal(one_step(mlp, None)["chance"], one_step(mlp, 3)["chance"])
+    torch.manual_seed(0)
+    torch.randn(12, 8), torch.randint(4, (12,)), mlp(0.5)
+    for _ in range(3):
+        F.dropout(torch.ones(4, 32), 0.5)
+    assert torch.equal(torch.rand(3), one_step(lambda: mlp(0.5), 3)["chance"])
+
+
+def stays(self: Any, x: torch.Tensor) -> Any:
+    self.kept = self.a(x)
+    return self.kept
+
+
+STRANGER = nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), "batch normalisation"),
+        (lambda: Net(lambda self, x: self.a(x) - self.a(x).mean(0), a=nn.Linear(8, 4)), "rest of its batch"),
+        (lambda: Net(lambda self, x: self.a(x).sum().expand(12, 4), a=nn.Linear(8, 4)), "not one row a sample"),
+        (lambda: Net(stays, a=nn.Linear(8, 4)), "keeps kept"),
+        (lambda: Net(lambda self, x: STRANGER(self.a(x)), a=nn.Linear(8, 4)), "no parameters of it"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_split_is_left_as_it_is(make: Any, reason: str) -> None:
+    plain, split = one_step(make, None), one_step(make, 3)
+    assert reason in split["left_out"]["micro_batch"]
+    assert torch.equal(plain["result"], split["result"])
+    for a, b in zip(plain["gradients"], split["gradients"], strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(plain["chance"], split["chance"])
+
+
+def test_a_model_that_returns_its_loss_is_left_as_it_is() -> None:
+    make = lambda: Net(lambda self, x: self.a(x).square().mean(), a=nn.Linear(8, 4))  # noqa: E731
+    split = one_step(make, 3, lambda result, y: result)
+    assert "not one row a sample" in split["left_out"]["micro_batch"]
+
+
+def test_hooks_of_the_program_see_the_whole_batch() -> None:
+    seen = []
+
+    def make() -> nn.Module:
+        model = mlp()
+        model[0].register_forward_hook(lambda module, args, result: seen.append(len(result)))
+        return model
+
+    split = one_step(make, 3)
+    assert "hooks" in split["left_out"]["micro_batch"] and seen == [12]
+
+
+def test_results_of_any_structure_are_put_together() -> None:
+    class Out(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.LSTM(8, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> Any:
+            out, (hidden, _) = self.rnn(x)
+            return {"out": out * scale, "hidden": hidden, "best": out.argmax(-1), "name": "lstm"}
+
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, 8)
+    loss = lambda result, y: result["out"].square().mean() + result["hidden"].sum()  # noqa: E731
+    plain, split = one_step(Out, None, loss, x=x), one_step(Out, 3, loss, x=x)
+    assert not split["left_out"] and split["result"]["name"] == "lstm"
+    assert split["result"]["hidden"].shape == (1, 6, 4) and not split["result"]["best"].requires_grad
+    torch.testing.assert_close(plain["result"]["hidden"], split["result"]["hidden"])
+    assert torch.equal(plain["result"]["best"], split["result"]["best"])
+    assert_alike(plain, split)
+
+
+def test_gradients_reach_the_arguments_and_can_be_differentiated_again() -> None:
+    """A gradient penalty, as of WGAN-GP: of a generated batch through a split critic."""
+    found = []
+    for techniques in ([], [("micro_batch", {"parts": 3})]):
+        torch.manual_seed(0)
+        with Session(techniques) as session:
+            maker, critic = mlp(), nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+            optimizer = torch.optim.SGD([*maker.parameters(), *critic.parameters()], lr=0.1)
+            fake = maker(torch.randn(6, 8))
+            (slope,) = torch.autograd.grad(critic(fake).sum(), fake, create_graph=True)
+            ((slope.norm(dim=1) - 1).square().mean() + critic(fake).mean()).backward()
+            optimizer.step()
+            assert not session.seams.left_out
+        found.append([each.grad for each in (*maker.parameters(), *critic.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_programs_autocast_holds_in_the_second_call_too() -> None:
+    found = []
+    for techniques in ([], [("micro_batch", {"parts": 3})]):
+        torch.manual_seed(0)
+        with Session(techniques) as session:
+            model = mlp()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                result = model(torch.randn(6, 8))
+                # The same weight, by another way: the cast of the first must not take its gradient away.
+                again = F.linear(torch.randn(6, 8), model[0].weight)
+            (result.float().sum() + again.float().sum()).backward()
+            optimizer.step()
+            assert not session.seams.left_out and result.dtype is torch.bfloat16
+        found.append([each.grad for each in model.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
+
+
+def test_closures_and_evaluation() -> None:
+    with Session([("micro_batch", {"parts": 2})]) as session:
+        torch.manual_seed(0)
+        model, x = mlp(), torch.randn(12, 8)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        before = closure().item()
+        for _ in range(2):
+            optimizer.step(closure)
+        assert not session.seams.left_out and closure().item() < before
+        model.eval()
+        with torch.no_grad():
+            assert model(x).grad_fn is None

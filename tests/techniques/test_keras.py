@@ -1,0 +1,140 @@
+"""The techniques for Keras programs: each does what its card says, keeps its contract, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from overdrive.facts import Facts
+from overdrive.seams import frameworks
+from overdrive.session import environment_for
+from overdrive.techniques.catalogue import catalogue
+from tests.conftest import ROOT
+
+KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, threads=2, fits=True)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """What the driver's one process came to: importing TensorFlow takes seconds."""
+    missing = [name for name in ("keras", "tensorflow") if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (an optional extra)")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.techniques.keras_driver"],
+        cwd=ROOT,
+        env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def test_several_steps_in_a_call_are_the_same_steps(results: dict[str, Any]) -> None:
+    plain, fours = results["fits"], results["fits in fours"]
+    assert fours["left_out"] == {}
+    assert fours["losses"] == plain["losses"]  # of fit, validation, evaluate and train_on_batch, to the last bit
+    assert fours["iterations"] == plain["iterations"]
+    assert plain["steps"] == [1] * 6
+    assert fours["steps"] == [4, 4, 4, 3, 3, 4]  # 3 divides the 6 steps of an epoch that has no end of its own
+    assert fours["left"] == 1
+
+
+def test_callbacks_that_act_on_batches_see_every_batch(results: dict[str, Any]) -> None:
+    assert results["fits in fours"]["batches"] == results["fits"]["batches"] == 12
+    assert results["counted"]["batches"] == 12
+    assert "the callback Count acts on batches" in results["counted"]["left_out"]["steps_per_execution"]
+
+
+def test_the_step_is_compiled_by_xla(results: dict[str, Any]) -> None:
+    assert results["xla"]["jit"] is True and results["short"]["jit"] is False
+    assert results["xla"]["left_out"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arm", "kind", "optimizer"), [("bf16", "bfloat16", "Adam"), ("fp16", "float16", "LossScaleOptimizer")]
+)
+def test_layers_compute_in_16_bits_but_for_the_outputs(
+    results: dict[str, Any], arm: str, kind: str, optimizer: str
+) -> None:
+    found = results[arm]
+    assert found["compute"] == [kind, kind, kind, "float32"]
+    assert found["weights"] == ["float32"] and found["predicted"] == "float32"
+    assert found["optimizer"] == optimizer
+    assert found["losses"] != results["short"]["losses"]
+    assert abs(found["losses"][-1] - results["short"]["losses"][-1]) < 0.2
+
+
+def test_layers_within_layers_go_with_them(results: dict[str, Any]) -> None:
+    assert results["nested"]["left_out"] == {}
+    assert results["nested"]["predicted"] == ["float32", "float32"]
+    assert results["nested"]["compute"].count("float32") == 3  # the last of the head, and what makes the other output
+    assert "bfloat16" in results["nested"]["compute"]
+
+
+def test_what_the_program_chose_stands(results: dict[str, Any]) -> None:
+    assert results["own policy"]["left_out"] == {"mixed_precision": "the program has a policy of its own"}
+    assert results["own policy"]["compute"] == ["bfloat16"] * 4
+    assert results["own choice"]["left_out"] == {
+        "jit_compile": "the program sets jit_compile itself",
+        "steps_per_execution": "the program sets steps_per_execution itself",
+    }
+
+
+def test_mapped_samples_are_kept_where_nothing_can_change(results: dict[str, Any]) -> None:
+    assert results["pipeline cached"]["cached"] and results["pipeline cached"]["left_out"] == {}
+    assert results["pipeline cached"]["losses"] == results["pipeline"]["losses"]
+    for arm in ("pipeline too large", "pipeline with chance"):
+        assert not results[arm]["cached"]
+        assert "no data set was found" in results[arm]["left_out"]["data_pipeline"]
+
+
+def test_no_technique_leaves_a_trace(results: dict[str, Any]) -> None:
+    assert results["after all"] == results["short"]
+
+
+def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
+    assert environment_for([("onednn", {})]) == {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    clusters = environment_for([("xla_clusters", {})])["TF_XLA_FLAGS"]
+    assert clusters == "--tf_xla_max_cluster_size=9 --tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+    monkeypatch.setenv("TF_XLA_FLAGS", clusters)  # as it is within the process that was started so
+    assert environment_for([("xla_clusters", {})]) == {"TF_XLA_FLAGS": clusters}
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "reason"),
+    [
+        ("steps_per_execution", {"fits": False}, "does not call fit()"),
+        ("steps_per_execution", {"steps_per_call": 16}, "sets steps_per_execution itself"),
+        ("steps_per_execution", {"backend": "torch"}, "Keras runs on torch here"),
+        ("jit_compile", {"own_compile": True}, "compiled by XLA"),
+        ("mixed_precision", {"bf16_fast": False}, "does not multiply bf16 in hardware"),
+        ("mixed_precision", {"own_autocast": True}, "a mixed policy of its own"),
+        ("tensorflow_allocator", {}, "no GPU"),
+        ("tensorflow_threads", {"cores": 1}, "one core"),
+        ("onednn", {"device": "cuda"}, "on the GPU"),
+    ],
+)
+def test_each_says_why_it_cannot_help(name: str, facts: dict[str, Any], reason: str) -> None:
+    from dataclasses import replace
+
+    assert reason in (catalogue()[name].applies(replace(KERAS, **facts)) or "")
+
+
+def test_every_technique_says_whose_programs_it_is_for() -> None:
+    for technique in catalogue().values():
+        assert technique.frameworks and set(technique.frameworks) <= set(frameworks.MODULES)
+    for_keras = {name for name, each in catalogue().items() if "keras" in each.frameworks}
+    assert {"allocator", "hugepages", "affinity", "steps_per_execution"} <= for_keras
+    assert not {"autocast", "compile", "channels_last", "sample_cache"} & for_keras

@@ -1,0 +1,84 @@
+"""Every naive Keras program, and the example, does under `overdrive run` what it does under `python`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+from tests.programs.keras.manifest import PROGRAMS
+from tests.programs.manifest import NaiveProgram
+
+_TIMES = re.compile(r"\d+m?s(/step|/epoch)?")  # in Keras's progress lines: "0s", "12ms/step"
+
+
+@pytest.fixture(autouse=True)
+def quiet_and_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, so that sums are split alike; no warnings of TensorFlow; no settings or data of the user."""
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "1")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+
+
+def skip_without(needs: tuple[str, ...]) -> None:
+    missing = [name for name in needs if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (an optional extra)")
+
+
+def without_times(output: str) -> str:
+    """What the program printed, without the seconds in it: of a progress line, what stands there in the end."""
+    return "\n".join(_TIMES.sub("TIME", line.rsplit("\b", 1)[-1]) for line in output.splitlines())
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_runs_as_under_python(
+    program: NaiveProgram, programs: Path, tmp_path: Path, python: Run, overdrive: Run
+) -> None:
+    skip_without(program.needs)
+    places = {}
+    for arm in ("python", "overdrive"):
+        places[arm] = shutil.copytree(programs / "keras", tmp_path / arm)
+    expected = python(*program.command, cwd=places["python"])
+    assert expected.returncode == program.exit_code, expected.stderr
+    run = overdrive("run", "--no-plan", *program.command, cwd=places["overdrive"])
+    assert run.returncode == program.exit_code, run.stderr
+    assert without_times(run.stdout) == without_times(expected.stdout)
+    assert "src/overdrive" not in run.stderr and "runpy" not in run.stderr
+    assert _files(places["overdrive"]) == _files(places["python"])
+    assert program.writes == (len(_files(places["python"])) > len(_files(programs / "keras")))
+
+
+def test_the_example_runs_on_the_files_it_is_given(tmp_path: Path, python: Run) -> None:
+    skip_without(("keras", "tensorflow"))
+    mnist = tmp_path / "mnist"
+    _write_small_mnist(mnist)
+    ran = python(str(ROOT / "examples/mnist_keras.py"), "--data", str(mnist), "--epochs", "1", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "4/4" in ran.stdout and "Test loss" in ran.stdout
+
+
+def _write_small_mnist(folder: Path) -> None:
+    """Four files like MNIST's, of 200 training and 50 test images."""
+    import gzip
+
+    import numpy as np
+
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for name, count in (("train", 200), ("t10k", 50)):
+        images = generator.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = generator.integers(0, 10, count, dtype=np.uint8)
+        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes(), 1))
+        (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + labels.tobytes(), 1))

@@ -1,0 +1,138 @@
+"""What a recording comes to, on recordings made by hand; and the seams' timeline under a clock of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overdrive.seams.hub import Seams
+from overdrive.trials.profiling import timeline as timelines
+from overdrive.trials.profiling.exposed import Work, exposed
+from overdrive.trials.profiling.memory import categories, over_the_step
+from overdrive.trials.profiling.spans import ENGINE, GAP, MODULE, PHASE, Analysis, Span, flame_tree
+from overdrive.trials.profiling.timeline import Timeline
+
+
+def mark(name: str, start: int, end: int) -> Span:
+    return Span(name, start, end, operator=False)
+
+
+def test_every_moment_belongs_to_one_operator_or_gap_of_one_phase() -> None:
+    second = 1_000_000_000
+    spans = [
+        mark(PHASE + "forward", 1 * second, 5 * second),
+        mark(MODULE + "Net.conv", 1 * second, 4 * second),
+        Span("aten::conv2d", 1 * second, 4 * second, sequence=7),
+        Span("aten::convolution", 2 * second, 4 * second, sequence=7, shapes="1x3"),
+        Span("aten::mkldnn_convolution", 2 * second, 3 * second),
+        mark(PHASE + "backward", 6 * second, 9 * second),
+        Span("autograd::engine::evaluate_function: C", 6 * second, 8 * second, sequence=7, backward=True),
+        Span("aten::convolution_backward", 7 * second, 8 * second),
+        Span("aten::item", 9 * second, 10 * second),
+    ]
+    found = Analysis(spans, {"aten::convolution", "aten::convolution_backward"}, (0, 11 * second))
+    seconds = {key: cell.seconds for key, cell in found.cells.items()}
+    assert seconds == {
+        ("between", "", GAP): 3.0,  # 0-1, 5-6, 10-11
+        ("forward", "Net.conv", "aten::conv2d"): 1.0,
+        ("forward", "Net.conv", "aten::convolution"): 2.0,
+        ("forward", "", GAP): 1.0,
+        ("backward", "Net.conv", ENGINE): 1.0,
+        ("backward", "Net.conv", "aten::convolution_backward"): 1.0,
+        ("backward", "", GAP): 1.0,
+        ("between", "", "aten::item"): 1.0,
+    }
+    convolution = found.cells[("forward", "Net.conv", "aten::convolution")]
+    assert (convolution.calls, convolution.shapes) == (1, "1x3")
+    assert convolution.kernels == {"aten::mkldnn_convolution": 1.0, "aten::convolution": 1.0}
+    phases = found.phases()
+    assert phases["between"] == {"operators": 0.0, "reads": 1.0, "gap": 3.0}
+    assert sum(sum(each.values()) for each in phases.values()) == 11.0
+    tree = flame_tree(found.flame, 1)
+    assert tree["seconds"] == 11.0
+    assert {each["name"]: each["seconds"] for each in tree["children"]} == {
+        "between": 4.0,
+        "forward": 4.0,
+        "backward": 3.0,
+    }
+
+
+def test_gradients_asked_for_outside_the_backward_seam_are_backward() -> None:
+    found = Analysis([Span("autograd::engine::x", 0, 10, backward=True)], (), (0, 20))
+    assert {phase for phase, _, operator in found.cells if operator} == {"backward"}
+
+
+def test_exposed_parts_add_up_and_work_hides_what_the_thread_does_meanwhile() -> None:
+    host = [(0, 40, "data", False), (40, 60, "forward", True), (60, 100, "between", False)]
+    work = [Work(50, 70, "forward"), Work(60, 80, "backward"), Work(90, 95, "copy")]
+    parts, idle = exposed(work, host, (0, 100))
+    nano = {part: round(seconds * 1e9) for part, seconds in parts.items()}
+    # 40-50 forward launches; 80-90 and 95-100 nothing runs
+    assert nano == {"data": 40, "python": 10 + 10 + 5, "forward": 20, "backward": 10, "copy": 5}
+    assert round(idle * 1e9) == 65
+    assert sum(nano.values()) == 100
+
+
+def test_memory_by_when_it_was_made_and_how_long_it_lived() -> None:
+    phases = [(0, 10, "data"), (10, 30, "forward"), (30, 50, "backward"), (50, 60, "optimizer")]
+    allocations = [
+        (5, 1, 100),  # a batch
+        (12, 2, 5000),  # an activation, freed in backward
+        (13, 3, 70),  # gone within forward
+        (14, 3, -70),
+        (35, 4, 3000),  # a gradient
+        (40, 2, -5000),
+        (55, 5, 2000),  # what the optimizer keeps
+        (58, 9, -3000),  # an old gradient, known by its address
+    ]
+    changes = categories(allocations, phases, (0, 60), {9: "gradients"})
+    assert changes["batches"] == [(5, 100)]
+    assert changes["activations"] == [(12, 5000), (40, -5000)]
+    assert changes["temporary"] == [(13, 70), (14, -70)]
+    assert sorted(changes["gradients"]) == [(35, 3000), (58, -3000)]
+    assert changes["optimizer state"] == [(55, 2000)]
+    told = over_the_step(changes, {"parameters": 4000, "gradients": 3000}, (0, 60))
+    assert told["peak"] == {"parameters": 4000, "gradients": 6000, "activations": 5000}
+    assert told["peak_at"] == pytest.approx(35 / 60)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seams = Clock(), Seams()
+    monkeypatch.setattr(timelines, "time", clock)
+    timeline = Timeline()
+    timeline(seams)
+
+    def passes(seconds: float) -> None:
+        clock.now += seconds
+
+    timeline.start()
+    passes(1)
+    seams.batch_awaited.run(None, passes, 2)
+    with pytest.raises(StopIteration):
+        seams.batch_awaited.run(None, lambda: next(iter(())))  # an epoch's end leaves no phase open
+    seams.step_begins.publish(None)
+    passes(1)
+
+    def closure(*_: Any) -> None:
+        seams.model_called.run(None, passes, 3)
+        seams.loss_backward.apply(None)
+        passes(4)  # a backward pass that raises never says that it is done
+
+    closure()
+    seams.step_ends.publish(None)
+    passes(5)
+    timeline.stop()
+    seconds = {phase: amount for phase, amount in timeline.seconds.items() if amount}
+    assert seconds == {"between": 6.0, "data": 2.0, "optimizer": 1.0, "forward": 3.0, "backward": 4.0}
+    assert timeline.total == sum(seconds.values()) == 16.0
+    seams.batch_awaited.run(None, passes, 7)
+    assert timeline.total == 16.0  # it no longer counts
