@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.samples.cost.fetching import standing_files
 from overdrive.techniques import catalogue as catalogue_module
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
@@ -52,6 +54,15 @@ def own_catalogue() -> Iterator[None]:
     if catalogue_module._also:
         catalogue_module._also.clear()
         catalogue_module.catalogue.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_file_left_open() -> Iterator[None]:
+    """What a program has open decides what can be done with it, and the tests that follow share this process."""
+    before = standing_files()
+    yield
+    gc.collect()
+    assert set(standing_files()) <= set(before)
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def _places_in_files(workers: bool) -> dict[int, int]:
                 if access != os.O_WRONLY:
                     places[number] = os.lseek(number, 0, os.SEEK_CUR)
                 if workers and access == os.O_RDONLY:
-                    raise Unfit("a file is open, which its workers may be reading")
+                    raise Unfit(f"a file is open, which its workers may be reading: {path}")
     return places
 
 
