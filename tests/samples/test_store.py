@@ -15,9 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from overdrive.samples import store as store_module  # noqa: E402
-from overdrive.samples.layout import Layout, Unfit, layout_of  # noqa: E402
-from overdrive.samples.store import Draft, Store, StoreUnavailable, home  # noqa: E402
+from overdrive.samples.draft import Draft  # noqa: E402
+from overdrive.samples.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
+from overdrive.samples.store import Store, StoreUnavailable, home  # noqa: E402
 from overdrive.samples.table import Table, same_bits  # noqa: E402
+from overdrive.samples.uneven import FiledTable, UnevenTable  # noqa: E402
 
 COUNT = 10
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
@@ -205,7 +207,7 @@ def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPat
         draft_of(store, key).finish([], 1.0)
         os.utime(store.folder / key, (number, number))
     assert store.open("a") is not None  # used now
-    size = store_module._size_of(store.folder / "a")
+    size = store_module.size_of(store.folder / "a")
     monkeypatch.setattr(Store, "_allowed", lambda self: 3.5 * size)
     assert draft_of(store, "d").finish([], 1.0)
     assert sorted(each.name for each in store.folder.iterdir()) == ["a", "c", "d"]
@@ -253,3 +255,124 @@ def test_layouts_survive_json() -> None:
 def test_batches_that_cannot_be_stacked_are_refused(batch: Any) -> None:
     with pytest.raises(Unfit):
         layout_of(batch)
+
+
+# Rows of different lengths
+
+ROOM = 100
+
+
+def row_of(number: int) -> Any:
+    """Its first byte says how many others there are."""
+    return np.array([3 * number, *[number] * 3 * number], dtype=np.uint8)
+
+
+def filled(row: Any) -> int:
+    return 1 + int(row[0])
+
+
+def uneven_draft(store: Store) -> Draft:
+    draft = store.draft("key", Layout(0, (Leaf("uint8", (ROOM,), (0, 1)),)), COUNT, COUNT * ROOM, filled)
+    assert draft is not None and isinstance(draft.table, FiledTable)
+    return draft
+
+
+def padded(numbers: list[int]) -> Any:
+    batch = torch.zeros((len(numbers), ROOM), dtype=torch.uint8)
+    for place, number in zip(batch.numpy(), numbers, strict=True):
+        place[: len(row_of(number))] = row_of(number)
+    return batch
+
+
+def test_rows_of_different_lengths_come_back(store: Store) -> None:
+    draft = uneven_draft(store)
+    order = [3, 1, 9, 0, 2, 8, 7, 6, 5, 4]
+    assert draft.table.write(np.array(order[:6]), padded(order[:6])) and draft.table.missing == 4
+    for number in order[6:]:
+        draft.table.put(number, row_of(number))
+        assert draft.table.row(number).tolist() == row_of(number).tolist()  # before all are there
+    draft.table.count_present()
+    assert draft.finish([], 1.0) and (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
+    table = store.open("key")
+    assert table is not None and table.complete and not table.writable
+    for each in (table, draft.table):
+        assert [each.row(number).tolist() for number in order] == [row_of(number).tolist() for number in order]
+        assert torch.equal(each.gather(np.array([7, 0, 7])), padded([7, 0, 7]))
+
+
+def test_every_flipped_bit_and_missing_byte_among_uneven_rows_is_noticed(store: Store) -> None:
+    draft = uneven_draft(store)
+    assert draft.table.write(np.arange(COUNT), padded(list(range(COUNT)))) and draft.finish([], 1.0)
+    place = store.folder / "key"
+    whole = {file.name: file.read_bytes() for file in place.iterdir()}
+    assert sorted(whole) == ["index.raw", "manifest.json", "rows.raw"]
+    for name, data in whole.items():
+        for damaged in (data[:-1], data[:5] + bytes([data[5] ^ 1]) + data[6:], b""):
+            (place / name).write_bytes(damaged)
+            assert store.open("key") is None and not place.exists(), name
+            place.mkdir()
+            for each, content in whole.items():
+                (place / each).write_bytes(content)
+    assert store.open("key") is not None
+
+
+@pytest.mark.parametrize("entry", [(-1, 4), (0, 0), (0, ROOM + 1), (140, 40)])
+def test_an_index_that_points_elsewhere_is_refused(store: Store, entry: tuple[int, int]) -> None:
+    """Even with the sum that belongs to it."""
+    draft = uneven_draft(store)
+    assert draft.table.write(np.arange(COUNT), padded(list(range(COUNT))))
+    assert isinstance(draft.table, FiledTable)
+    draft.table._index[4] = entry
+    assert draft.finish([], 1.0)
+    assert store.open("key") is None
+
+
+def test_forked_processes_append_rows_and_others_read_along(store: Store) -> None:
+    draft = uneven_draft(store)
+    draft.table.put(0, row_of(0))
+    children = []
+    for first in (1, 2, 3):
+        child = os.fork()
+        if not child:
+            for number in range(first, COUNT, 3):
+                draft.table.put(number, row_of(number))
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    along = Store(store.folder).join("key")
+    assert along is not None and along.complete and not along.writable
+    assert [along.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
+    along.put(3, row_of(4))  # does nothing
+    draft.table.count_present()
+    assert draft.table.complete and draft.finish([], 1.0) and store.open("key") is not None
+
+
+@pytest.mark.parametrize("how", ["error", "half", "limit"])
+def test_a_disk_that_is_full_leaves_uneven_rows_out(store: Store, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = uneven_draft(store)
+    real = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if how == "error":
+            raise OSError(28, "No space left on device")
+        return real(file, data[: len(data) // 2])
+
+    draft.table.put(1, row_of(1))
+    with monkeypatch.context() as patch:
+        if how == "limit":
+            patch.setattr(draft.table, "_limit", 5)
+        else:
+            patch.setattr(os, "write", full)
+        draft.table.put(2, row_of(2))
+    draft.table.put(3, row_of(3))
+    assert np.flatnonzero(draft.table.present).tolist() == [1, 3]
+    assert [draft.table.row(number).tolist() for number in (1, 3)] == [row_of(1).tolist(), row_of(3).tolist()]
+    draft.abandon()
+    assert draft.table.row(3).tolist() == row_of(3).tolist() and list(store.folder.iterdir()) == []
+
+
+def test_uneven_rows_in_memory() -> None:
+    table = UnevenTable.with_room(Layout(0, (Leaf("uint8", (ROOM,), (0, 1)),)), COUNT, filled)
+    assert table.write(np.array([4, 2]), padded([4, 2])) and table.missing == COUNT - 2
+    assert table.row(4)[: len(row_of(4))].tolist() == row_of(4).tolist()
+    assert not table.write(np.array([1]), torch.zeros(1, ROOM - 1, dtype=torch.uint8))

@@ -11,6 +11,7 @@ import psutil
 
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
+from overdrive.samples.draft import Draft
 from overdrive.samples.files import Opened
 from overdrive.samples.fill import Filling, fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
@@ -19,7 +20,6 @@ from overdrive.samples.layout import ForkFailed, Unfit
 from overdrive.samples.proof import still_true
 from overdrive.samples.randomness import States
 from overdrive.samples.source import Source
-from overdrive.samples.store import Draft
 from overdrive.samples.table import Rows, Table
 
 # Fetched again at each opening where changes to the data set might not be seen.
@@ -81,6 +81,10 @@ class Kept:
     def digest(self) -> str | None:
         """None where the same digest may belong to another data set."""
         return None if self._seen.hidden else self._seen.digest
+
+    def rows(self, indices: Any) -> Rows | None:
+        """See `Source.rows`."""
+        return self.source.rows(self.table, indices)
 
     def touched(self) -> bool:
         """Quick enough for every batch; may be a false alarm."""
@@ -232,7 +236,7 @@ class Kept:
         if self.dropped is not None or self.table.complete:
             return
         try:
-            rows = self.table.rows(indices)
+            rows = self.rows(indices)
             self._unseen = True
             if rows is not None and self._take(rows, batch):
                 self.finish_if_complete()
@@ -250,7 +254,7 @@ class Kept:
         whole = len(absent) == len(rows)
         before = States.now()
         with self._opened:
-            batch = fetcher.fetch(indices if whole else absent.tolist())
+            batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
         try:
             if not before.same(States.now()):
                 self.drop("fetching a sample draws random numbers")

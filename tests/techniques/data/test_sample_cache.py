@@ -355,11 +355,11 @@ def test_samples_above_the_budget_of_memory_lie_on_disk(
 
 
 def test_a_disk_in_memory_is_no_relief_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from overdrive.samples import store
+    from overdrive.samples import disk, store
 
-    assert store._in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
+    assert disk.lies_in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
     small_memory(monkeypatch)
-    monkeypatch.setattr(store, "_in_memory", lambda folder: True)
+    monkeypatch.setattr(store, "lies_in_memory", lambda folder: True)
     with Run() as run:
         list(DataLoader(Images(), 8))
     assert "0.0 GB of disk" in run.reason and tables(folder) == []
