@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overdrive.samples import draft as draft_module  # noqa: E402
 from overdrive.samples import store as store_module  # noqa: E402
 from overdrive.samples.draft import Draft  # noqa: E402
 from overdrive.samples.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
@@ -137,18 +138,23 @@ def test_a_file_that_changed_meanwhile_is_not_trusted(store: Store, tmp_path: Pa
     assert list(store.folder.iterdir()) == []
 
 
-def test_only_one_fills_and_the_others_read_along(store: Store) -> None:
+def test_one_begins_and_others_join(store: Store) -> None:
     layout = layout_of(batch_of(COUNT))
     one = store.draft("key", layout, COUNT)
     assert one is not None
     other = Store(store.folder)
     assert other.draft("key", layout, COUNT) is None and other.busy("key")
-    table = other.join("key")
-    assert table is not None and table.missing == COUNT and not table.writable
-    assert one.table.write(np.arange(4), _first(4))
+    joined = other.join("key")
+    assert joined is not None
+    table = joined.table
+    assert table.missing == COUNT and table.writable and one.awaited and not one.shared
+    assert one.table.write(np.arange(2), _first(2)) and table.write(np.arange(4), _first(4))
+    assert one.table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert same_bits(table.gather(np.arange(4)), _first(4), layout)
     assert one.table.write(np.arange(COUNT), batch_of(COUNT))
+    joined.vouch()
+    assert not one.awaited and one.shared
     assert one.finish([], 1.0)
     table.count_present()
     assert table.complete and same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), layout)
@@ -166,6 +172,15 @@ def _first(count: int) -> Any:
         return thing[:count]
 
     return cut(batch_of(COUNT))
+
+
+def test_another_machines_processes_do_not_join(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder on a file server, say: what is mapped there is not the same on two machines at the same time."""
+    draft = draft_of(store)
+    monkeypatch.setattr(draft_module, "this_machine", lambda: "another")
+    assert store.busy("key") and store.join("key") is None and not draft.awaited
+    monkeypatch.undo()
+    assert store.join("key") is not None
 
 
 def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
@@ -339,8 +354,10 @@ def test_forked_processes_append_rows_and_others_read_along(store: Store) -> Non
             os._exit(0)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    along = Store(store.folder).join("key")
-    assert along is not None and along.complete and not along.writable
+    joined = Store(store.folder).join("key")
+    assert joined is not None and not draft.awaited  # an index has one writer
+    along = joined.table
+    assert along.complete and not along.writable
     assert [along.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
     along.put(3, row_of(4))  # does nothing
     draft.table.count_present()

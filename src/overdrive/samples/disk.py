@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import socket
 import time
 import zlib
 from collections.abc import Iterator
@@ -34,16 +35,17 @@ def new_file(path: Path, size: int) -> Bytes:
         return np.frombuffer(mmap.mmap(file.fileno(), size), dtype=np.uint8)
 
 
-def mapped(path: Path, count: int, size: int) -> Bytes:
-    """A file of `count` rows of `size` bytes, to be read.
+def mapped(path: Path, count: int, size: int, writable: bool = False) -> Bytes:
+    """A file of `count` rows of `size` bytes, to be read, or written to as well.
 
     Raises:
         ValueError: it has another size.
     """
-    with open(path, "rb") as file:
+    with open(path, "r+b" if writable else "rb") as file:
         if count * size < 1 or os.fstat(file.fileno()).st_size != count * size:
             raise ValueError(f"{path} has another size than {count} times {size}")
-        found = mmap.mmap(file.fileno(), count * size, access=mmap.ACCESS_READ)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        found = mmap.mmap(file.fileno(), count * size, access=access)
         return np.frombuffer(found, dtype=np.uint8).reshape(count, size)
 
 
@@ -84,6 +86,14 @@ def lies_in_memory(folder: Path) -> bool:
             if kind in ("tmpfs", "ramfs", "devtmpfs") and os.stat(place).st_dev == device:
                 return True
     return False
+
+
+def this_machine() -> str:
+    """What no other machine has. Processes of two machines do not see the same in a mapped file at the same time,
+    though both have mounted its folder."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
 
 
 def used_at(place: Path) -> float:

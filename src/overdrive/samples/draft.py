@@ -1,4 +1,9 @@
-"""A table on disk that is being filled: found by other processes under its key, and put into place when it is whole."""
+"""A table on disk that is being filled: by the process that began it, and by others of this machine that found it.
+
+Who writes but has not begun it, the ranks of a training, say, leaves a file that says so, and vouches for its rows when
+it has written all that it will: that the data set is still the one that the key stands for. The table is put into its
+place when it is whole and all have vouched.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from overdrive.samples.disk import DRAFT, new_file, new_place, sums
+from overdrive.samples.disk import DRAFT, mapped, new_file, new_place, sums, this_machine
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
 from overdrive.samples.table import Table
 from overdrive.samples.uneven import FiledTable, Filled
 
 FORMAT = 1
+_WRITES, _VOUCHED = "writes-", "vouched-"
 
 
 class Draft:
@@ -53,7 +59,12 @@ class Draft:
                     for number, leaf in enumerate(layout.leaves)
                 ]
                 self.table = Table(layout, count, leaves, present)
-            told = {"layout": layout.to_json(), "count": count, "uneven": self._uneven}
+            told = {
+                "layout": layout.to_json(),
+                "count": count,
+                "uneven": self._uneven,
+                "machine": this_machine(),
+            }
             (self.place / "layout.json").write_text(json.dumps(told))
             self._claim(folder / f"{DRAFT}{key}")
         except OSError:
@@ -64,6 +75,16 @@ class Draft:
         """Take the name under which other processes find it. Only one can: the others' folder is not empty."""
         os.rename(self.place, name)
         self.place = name
+
+    @property
+    def awaited(self) -> bool:
+        """Whether another process may still write."""
+        return any(self.place.glob(_WRITES + "*"))
+
+    @property
+    def shared(self) -> bool:
+        """Whether another process has written."""
+        return any(self.place.glob(_VOUCHED + "*"))
 
     def finish(self, opened: list[str], seconds: float) -> bool:
         """Put the whole table into its place; False where that was not to be.
@@ -91,8 +112,8 @@ class Draft:
         final = self._folder / self._key
         try:
             (self.place / "manifest.json").write_text(json.dumps(manifest))
-            for name in ("present", "layout.json"):
-                (self.place / name).unlink()
+            for path in (self.place / "present", self.place / "layout.json", *self.place.glob(_VOUCHED + "*")):
+                path.unlink()
             os.rename(self.place, final)
             (final / "lock").unlink()
         except OSError:  # another process was first, or the disk is full: our own table stays mapped
@@ -111,3 +132,38 @@ class Draft:
         with contextlib.suppress(OSError):
             os.close(self._lock)
         self._lock = -1
+
+
+class Joined:
+    """A table that another process of this machine has begun, to be filled together with it.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: it has just been put into place, or given up; or it is another
+            machine's.
+    """
+
+    def __init__(self, place: Path) -> None:
+        told = json.loads((place / "layout.json").read_text())
+        if told["machine"] != this_machine():
+            raise ValueError(f"{place} is filled on another machine")
+        layout, count = Layout.from_json(told["layout"]), int(told["count"])
+        self._place = place
+        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
+        if told["uneven"]:  # an index has one writer
+            present = mapped(place / "present", count, 1).reshape(-1).view(np.bool_)
+            self.table: Table = FiledTable.join(place, layout, count, present)
+            return
+        (place / (_WRITES + self._name)).touch(mode=0o600, exist_ok=False)  # before the first write
+        try:
+            present = mapped(place / "present", count, 1, writable=True).reshape(-1).view(np.bool_)
+            names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
+            leaves = [mapped(path, count, size, writable=True) for path, size in names]
+        except (OSError, ValueError):
+            self.vouch()
+            raise
+        self.table = Table(layout, count, leaves, present)
+
+    def vouch(self) -> None:
+        """Nothing more will be written, and what was is right."""
+        with contextlib.suppress(OSError):
+            os.rename(self._place / (_WRITES + self._name), self._place / (_VOUCHED + self._name))

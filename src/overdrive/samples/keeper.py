@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from overdrive.samples import log
-from overdrive.samples.draft import Draft
+from overdrive.samples.draft import Draft, Joined
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
@@ -165,7 +165,7 @@ class Keeper:
 
     def _deserted(self, kept: Kept) -> bool:
         """Whether another process was filling its table, and has given up."""
-        if kept.table.writable or kept.table.complete:
+        if not kept.joined or kept.table.complete:
             return False
         kept.table.count_present()
         return not kept.table.complete and self.store is not None and not self.store.busy(kept.key)
@@ -209,7 +209,7 @@ class Keeper:
         for kept in self._kept:  # a program may make the same data set anew for each epoch
             if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
                 self._kept.remove(kept)
-                return self._add(Kept(source, seen, kept.table, besides=besides, key=kept.key))
+                return self._add(kept.renewed(source, seen))
         self._tried += 1
         if self._tried > _MOST_TRIED:
             raise Unfit("the program makes new data sets again and again")
@@ -227,10 +227,10 @@ class Keeper:
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
-        table, draft = self._place(source, proof, key, seen.hidden)
+        table, draft, joined = self._place(source, proof, key, seen.hidden)
         files_known = not seen.files.uncovered(set(proof.opened))
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = Kept(source, seen, table, draft, besides, files_known, seconds_each, key or "")
+        kept = Kept(source, seen, table, draft, besides, files_known, seconds_each, key or "", joined)
         if self._at_once:
             try:
                 kept.fill(in_forks)
@@ -253,10 +253,12 @@ class Keeper:
             return None
         return table
 
-    def _place(self, source: Source, proof: Proof, key: str | None, hidden: str | None) -> tuple[Table, Draft | None]:
+    def _place(
+        self, source: Source, proof: Proof, key: str | None, hidden: str | None
+    ) -> tuple[Table, Draft | None, Joined | None]:
         """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
 
-        What another process of this machine is writing to disk (a rank of the same training) is read along.
+        What another process of this machine is writing to disk (a rank of the same training) is filled together.
 
         Raises:
             Unfit: the samples are too large, wherever they lie.
@@ -273,18 +275,21 @@ class Keeper:
             assert self.store is not None and key is not None
             draft = self.store.draft(key, proof.layout, count, size, source.filled)
             if draft is not None:
-                return draft.table, draft
+                return draft.table, draft, None
             if not self._at_once or not fits:
-                table = self.store.join(key) or self.store.open(key)
+                joined = self.store.join(key)
+                table = joined.table if joined is not None else self.store.open(key)
                 fitting = table is not None and table.layout == proof.layout and table.count == count
                 if table is not None and fitting and still_true(source, table, _LOOKED_AT):
-                    return table, None
+                    return table, None, joined
+                if joined is not None:
+                    joined.vouch()  # for nothing: no row is ours
             if not self.store.busy(key):
                 break
             time.sleep(_ROUND)
         if not fits:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
-        return source.empty_table(proof.layout), None
+        return source.empty_table(proof.layout), None, None
 
 
 def other_loaders(known: Container[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ import psutil
 
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
-from overdrive.samples.draft import Draft
+from overdrive.samples.draft import Draft, Joined
 from overdrive.samples.files import Opened
 from overdrive.samples.fill import Filling, fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
@@ -37,6 +37,7 @@ class Kept:
 
     Attributes:
         dropped: why it does not any more; None while it does.
+        joined: whether another process has begun the table, and will put it into its place.
         fill_seconds: time spent on filling it at once, 0 where it was found complete or fills by and by.
     """
 
@@ -50,12 +51,14 @@ class Kept:
         files_known: bool = True,
         seconds_each: float = 0.0,
         key: str = "",
+        joined: Joined | None = None,
     ) -> None:
         """
         Args:
             files_known: the fingerprint covers what the tried samples were read from.
             seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
             key: under which the table is stored, or is being written, here or by another process.
+            joined: the other process's table, where this is one.
         """
         self.source = source
         self.table = table
@@ -64,6 +67,8 @@ class Kept:
         self.fill_seconds = 0.0
         self._seen = seen
         self._draft = draft
+        self._joined = joined
+        self.joined = joined is not None
         self._besides = besides  # files here do not count as the data set's: our own
         self._files_known = files_known
         self._seconds_each = seconds_each
@@ -76,6 +81,17 @@ class Kept:
         self._false_alarms = 0
         self._began = time.perf_counter()
         seen.watch.seal()
+
+    def renewed(self, source: Source, seen: Fingerprint) -> Kept:
+        """The same complete table for an equal data set, which goes on in the place of this one."""
+        self._end_filling()
+        kept = Kept(
+            source, seen, self.table, self._draft, self._besides, self._files_known, 0.0, self.key, self._joined
+        )
+        kept._opened_elsewhere = self._opened_elsewhere | self._opened.paths()
+        kept._unseen = self._unseen
+        self._draft = self._joined = None
+        return kept
 
     @property
     def digest(self) -> str | None:
@@ -123,10 +139,12 @@ class Kept:
 
     def close(self) -> None:
         """The session ends."""
-        if self._filling is not None and self.dropped is None:
+        if self.dropped is None:
             self.table.count_present()
-            if self.table.complete:
-                self._wait_for_fillers()
+            if self._joined is not None:
+                self._vouch()
+            elif self.table.complete:
+                self._wait_for_others()
         self.dropped = self.dropped or "the session has ended"
         self._abandon()
 
@@ -142,7 +160,7 @@ class Kept:
         Raises:
             Unfit: the samples turned out to be unfit.
         """
-        if not self.table.writable:
+        if not self.table.writable or self.joined:
             return
         began = time.perf_counter()
         try:
@@ -166,7 +184,7 @@ class Kept:
         seconds = self._seconds_each * self.table.missing
         if self._filling is not None or seconds < WORTH_FILLING_BESIDE or not self.table.writable:
             return None
-        if self._fillings >= _MOST_FILLINGS:
+        if self.joined or self._fillings >= _MOST_FILLINGS:
             return None
         self._fillings += 1
         if not _may_fork():
@@ -202,17 +220,36 @@ class Kept:
             self._opened_elsewhere |= filling.opened
             self._unseen |= filling.unseen
 
-    def _wait_for_fillers(self) -> None:
-        """All is there; they only have to say which files they have read."""
+    def _wait_for_others(self) -> None:
+        """All is there; fillers only have to say which files they have read, and other writers to vouch."""
         limit = time.monotonic() + _LAST_WORDS
-        while self._filling is not None and time.monotonic() < limit:
-            self.look_after_filling()
+        self.finish_if_complete()
+        while (self._filling is not None or self._draft is not None) and time.monotonic() < limit:
             time.sleep(0.005)
+            self.look_after_filling()
+            self.finish_if_complete()
+
+    def settle(self) -> None:
+        """A loader opens: others may have filled what was missing, or have vouched."""
+        if self.dropped is None and (self._draft is not None or self._joined is not None):
+            self.table.count_present()
+            self.finish_if_complete()
+
+    def _vouch(self) -> None:
+        """For what was written into another process's table, if the data set has not changed meanwhile."""
+        joined, self._joined = self._joined, None
+        if joined is not None and fingerprint(*self.source.roots, besides=self._besides).digest == self._seen.digest:
+            joined.vouch()
 
     def finish_if_complete(self) -> None:
         """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
-        if not self.table.complete or self._draft is None or self._filling is not None:
+        if not self.table.complete or self._filling is not None:
             return
+        if self._joined is not None:
+            return self._vouch()
+        if self._draft is None or self._draft.awaited:
+            return
+        self._unseen |= self._draft.shared
         if self._unseen and not self._files_known:
             return self._abandon()
         draft, self._draft = self._draft, None

@@ -17,6 +17,7 @@ from overdrive.samples.layout import Unfit
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """Open the loader; `call` gives torch's iterator."""
+    kept.settle()
     if loader.num_workers == 0:
         return _without_workers(kept, loader, call)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:

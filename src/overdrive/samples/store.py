@@ -18,7 +18,7 @@ import numpy as np
 
 from overdrive.atomic_file import write_atomically
 from overdrive.samples.disk import DRAFT, lies_in_memory, locked, mapped, new_place, size_of, sums, used_at
-from overdrive.samples.draft import FORMAT, Draft
+from overdrive.samples.draft import FORMAT, Draft, Joined
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
 from overdrive.samples.table import Table
@@ -128,20 +128,11 @@ class Store:
         except OSError:
             return None
 
-    def join(self, key: str) -> Table | None:
-        """The table that another process is filling, to be read as far as it goes; None where there is none."""
-        place = self.folder / f"{DRAFT}{key}"
+    def join(self, key: str) -> Joined | None:
+        """The table that another process of this machine is filling; None where there is none."""
         try:
-            if not self.busy(key):
-                return None
-            told = json.loads((place / "layout.json").read_text())
-            layout, count = _read_layout(told)
-            present = mapped(place / "present", count, 1).reshape(-1).view(np.bool_)
-            if told["uneven"]:
-                return FiledTable.join(place, layout, count, present)
-            leaves = [mapped(place / f"{k}.raw", count, leaf.bytes) for k, leaf in enumerate(layout.leaves)]
-            return Table(layout, count, leaves, present)
-        except (OSError, ValueError, KeyError, TypeError):  # it has just been finished, or given up
+            return Joined(self.folder / f"{DRAFT}{key}") if self.busy(key) else None
+        except (OSError, ValueError, LookupError, TypeError):  # it has just been finished, or given up
             return None
 
     def room(self) -> int:

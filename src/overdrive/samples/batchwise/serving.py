@@ -47,6 +47,7 @@ class AugmentKeeper(Keeper):
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """Open the loader; `call` gives torch's iterator. Its fetcher is ours from then on."""
+    kept.settle()
     if loader.num_workers == 0:
         iterator = call()
         real = getattr(iterator, "_dataset_fetcher", None)
