@@ -144,18 +144,19 @@ def test_one_begins_and_others_join(store: Store) -> None:
     assert one is not None
     other = Store(store.folder)
     assert other.draft("key", layout, COUNT) is None and other.busy("key")
+    assert not one.shared
     joined = other.join("key")
-    assert joined is not None
+    assert joined is not None and joined.joined and one.shared
     table = joined.table
-    assert table.missing == COUNT and table.writable and one.awaited and not one.shared
+    assert table.missing == COUNT and table.writable
     assert one.table.write(np.arange(2), _first(2)) and table.write(np.arange(4), _first(4))
     assert one.table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert same_bits(table.gather(np.arange(4)), _first(4), layout)
     assert one.table.write(np.arange(COUNT), batch_of(COUNT))
-    joined.vouch()
-    assert not one.awaited and one.shared
-    assert one.finish([], 1.0)
+    assert not one.finish([], 1.0)  # the other one may still write
+    assert other.open("key") is None and other.busy("key")
+    assert joined.finish([], 1.0)
     table.count_present()
     assert table.complete and same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), layout)
     assert [each.name for each in store.folder.iterdir()] == ["key"]
@@ -178,14 +179,41 @@ def test_another_machines_processes_do_not_join(store: Store, monkeypatch: pytes
     """A folder on a file server, say: what is mapped there is not the same on two machines at the same time."""
     draft = draft_of(store)
     monkeypatch.setattr(draft_module, "this_machine", lambda: "another")
-    assert store.busy("key") and store.join("key") is None and not draft.awaited
+    assert store.busy("key") and store.join("key") is None and not draft.shared
     monkeypatch.undo()
-    assert store.join("key") is not None
+    joined = store.join("key")
+    assert joined is not None
+    joined.abandon()
+    draft.abandon()
+
+
+def test_what_one_of_several_has_written_must_be_vouched_for(store: Store) -> None:
+    """It dies, or its data set has changed: the others have their table, and nobody else gets it."""
+    draft = draft_of(store)
+    for harm in (lambda each: os.close(each._lock), lambda each: each.abandon()):
+        joined = Store(store.folder).join("key")
+        assert joined is not None
+        harm(joined)
+    assert not draft.finish([], 1.0)
+    assert same_bits(draft.table.gather(np.arange(COUNT)), batch_of(COUNT), draft.table.layout)
+    assert list(store.folder.iterdir()) == []
+
+
+def test_files_that_the_others_read_count_too(store: Store, tmp_path: Path) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"1")
+    os.utime(data, (1e9, 1e9))
+    draft = draft_of(store)
+    joined = Store(store.folder).join("key")
+    assert joined is not None and not joined.finish([str(data)], 1.0) and draft.finish([], 1.0)
+    assert store.open("key") is not None
+    os.utime(data, (1e9, 1e9 + 1))
+    assert store.open("key") is None
 
 
 def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
     draft = draft_of(store)
-    draft._unlock()
+    os.close(draft._lock)
     assert store.join("key") is None
     assert draft_of(store).finish([], 1.0)
     assert store.open("key") is not None
@@ -349,17 +377,21 @@ def test_forked_processes_append_rows_and_others_read_along(store: Store) -> Non
     for first in (1, 2, 3):
         child = os.fork()
         if not child:
-            for number in range(first, COUNT, 3):
+            for number in range(first, COUNT - 1, 3):
                 draft.table.put(number, row_of(number))
             os._exit(0)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    joined = Store(store.folder).join("key")
-    assert joined is not None and not draft.awaited  # an index has one writer
+    assert Store(store.folder).join("key") is None  # as rows of one length
+    joined = Store(store.folder).join("key", filled)
+    assert joined is not None
     along = joined.table
-    assert along.complete and not along.writable
+    assert along.missing == 1
+    along.put(3, row_of(4))  # is there already
+    along.put(9, row_of(9))
+    along.count_present()
+    assert along.complete and not joined.finish([], 1.0)
     assert [along.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
-    along.put(3, row_of(4))  # does nothing
     draft.table.count_present()
     assert draft.table.complete and draft.finish([], 1.0) and store.open("key") is not None
 

@@ -1,8 +1,9 @@
-"""A table on disk that is being filled: by the process that began it, and by others of this machine that found it.
+"""A table on disk that is being filled, by one process or by several of this machine, the ranks of a training, say.
 
-Who writes but has not begun it, the ranks of a training, say, leaves a file that says so, and vouches for its rows when
-it has written all that it will: that the data set is still the one that the key stands for. The table is put into its
-place when it is whole and all have vouched.
+One begins it under its key, others join. Each says by a file that it writes, and vouches for its rows when it will
+write no more: that the data set is still the one that the key stands for. The last one to vouch puts the table into its
+place, if it is whole. Of a process that dies, or whose data set has changed, nobody knows what it has written: such a
+table serves those who have it, and is not kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,66 +30,86 @@ _WRITES, _VOUCHED = "writes-", "vouched-"
 
 
 class Draft:
-    """
-    Args:
-        folder: of the store.
-        filled: where rows are of different lengths, how long one is.
-        limit: bytes that such rows may take together.
+    """This process's part in it. `joined`: another process has begun it."""
 
-    Raises:
-        OSError: there is no room, or another process fills this table.
-    """
-
-    def __init__(
-        self, folder: Path, key: str, layout: Layout, count: int, filled: Filled | None = None, limit: int = 0
-    ) -> None:
+    def __init__(self, folder: Path, key: str, place: Path, lock: int, joined: bool) -> None:
+        self.joined = joined
+        self.place = place
+        self.table: Table
         self._folder = folder
         self._key = key
-        self._uneven = filled is not None
+        self._lock = lock  # held by all who take part: whoever gets it for itself knows that they are gone
+        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
         self._began = time.time_ns()
-        self.place = new_place(folder)
-        self.place.mkdir(mode=0o700)
-        self._lock = os.open(self.place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @classmethod
+    def begin(
+        cls, folder: Path, key: str, layout: Layout, count: int, filled: Filled | None = None, limit: int = 0
+    ) -> Draft:
+        """
+        Args:
+            folder: of the store.
+            filled: where rows are of different lengths, how long one is.
+            limit: bytes that such rows may take together.
+
+        Raises:
+            OSError: there is no room, or another process fills this table.
+        """
+        place = new_place(folder)
+        place.mkdir(mode=0o700)
+        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        draft = cls(folder, key, place, lock, joined=False)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            present = new_file(self.place / "present", count).view(np.bool_)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            draft._say_that_it_writes()
+            present = new_file(place / "present", count).view(np.bool_)
             if filled is not None:
-                self.table: Table = FiledTable.begin(self.place, layout, count, present, filled, limit)
+                draft.table = FiledTable.begin(place, layout, count, present, filled, limit)
             else:
                 leaves = [
-                    new_file(self.place / f"{number}.raw", count * leaf.bytes).reshape(count, leaf.bytes)
+                    new_file(place / f"{number}.raw", count * leaf.bytes).reshape(count, leaf.bytes)
                     for number, leaf in enumerate(layout.leaves)
                 ]
-                self.table = Table(layout, count, leaves, present)
-            told = {
-                "layout": layout.to_json(),
-                "count": count,
-                "uneven": self._uneven,
-                "machine": this_machine(),
-            }
-            (self.place / "layout.json").write_text(json.dumps(told))
-            self._claim(folder / f"{DRAFT}{key}")
+                draft.table = Table(layout, count, leaves, present)
+            told = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
+            (place / "layout.json").write_text(json.dumps({**told, "machine": this_machine()}))
+            draft.place = folder / f"{DRAFT}{key}"
+            os.rename(place, draft.place)  # only one can take this name: the others' folder is not empty
         except OSError:
-            self.abandon()
+            draft.place = place
+            draft.abandon()
             raise
+        return draft
 
-    def _claim(self, name: Path) -> None:
-        """Take the name under which other processes find it. Only one can: the others' folder is not empty."""
-        os.rename(self.place, name)
-        self.place = name
+    @classmethod
+    def join(cls, folder: Path, key: str, filled: Filled | None = None) -> Draft:
+        """What another process of this machine has begun.
 
-    @property
-    def awaited(self) -> bool:
-        """Whether another process may still write."""
-        return any(self.place.glob(_WRITES + "*"))
+        Raises:
+            OSError, ValueError, LookupError, TypeError: it has just been put into place, or given up; or it is
+                another machine's.
+        """
+        place = folder / f"{DRAFT}{key}"
+        draft = cls(folder, key, place, os.open(place / "lock", os.O_RDWR | os.O_CLOEXEC), joined=True)
+        try:
+            fcntl.flock(draft._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            told = json.loads((place / "layout.json").read_text())
+            if told["machine"] != this_machine():
+                raise ValueError(f"{place} is filled on another machine")
+            draft._say_that_it_writes()  # before the first write
+            draft.table = _joined(place, told, filled)
+        except BaseException:
+            draft._let_go()
+            raise
+        return draft
 
     @property
     def shared(self) -> bool:
-        """Whether another process has written."""
-        return any(self.place.glob(_VOUCHED + "*"))
+        """Whether other processes take part, or have."""
+        return len(list(self.place.glob(_WRITES + "*"))) + len(list(self.place.glob(_VOUCHED + "*"))) > 1
 
     def finish(self, opened: list[str], seconds: float) -> bool:
-        """Put the whole table into its place; False where that was not to be.
+        """Vouch for what was written here, and put the table into its place if that was all; whether it is there.
 
         Args:
             opened: the files that samples were read from, as far as the key does not know them.
@@ -97,73 +119,72 @@ class Draft:
         if depends is None or any(modified >= self._began for _, _, modified in depends):
             self.abandon()
             return False
-        files = [
-            {"name": name, "bytes": held.nbytes, "sums": sums(held)} for name, held in self.table.contents().items()
-        ]
+        placed = False
+        with contextlib.suppress(OSError):  # another has put it into place already
+            (self.place / (_WRITES + self._name)).write_text(json.dumps(depends))
+            os.rename(self.place / (_WRITES + self._name), self.place / (_VOUCHED + self._name))
+            self.table.count_present()
+            if self.table.complete and not any(self.place.glob(_WRITES + "*")):
+                placed = self._put_into_place(seconds)
+        self._let_go()
+        return placed
+
+    def abandon(self) -> None:
+        """Nothing of it is to be kept. The table stays usable in this process: mapped files live on without a name."""
+        if not self.shared:
+            shutil.rmtree(self.place, ignore_errors=True)
+        self._let_go()
+
+    def _say_that_it_writes(self) -> None:
+        (self.place / (_WRITES + self._name)).touch(mode=0o600, exist_ok=False)
+
+    def _put_into_place(self, seconds: float) -> bool:
+        os.rename(self.place / "layout.json", self.place / "finishing")  # only one can; nobody joins from now on
+        vouched = list(self.place.glob(_VOUCHED + "*"))
+        depends: list[Any] = sorted({tuple(each) for path in vouched for each in json.loads(path.read_text())})
+        contents = self.table.contents()
         manifest = {
             "format": FORMAT,
             "count": self.table.count,
             "layout": self.table.layout.to_json(),
-            "uneven": self._uneven,
-            "files": files,
+            "uneven": isinstance(self.table, FiledTable),
+            "files": [{"name": name, "bytes": held.nbytes, "sums": sums(held)} for name, held in contents.items()],
             "depends": depends,
             "fill_seconds": round(seconds, 3),
         }
         final = self._folder / self._key
         try:
             (self.place / "manifest.json").write_text(json.dumps(manifest))
-            for path in (self.place / "present", self.place / "layout.json", *self.place.glob(_VOUCHED + "*")):
+            for path in (self.place / "present", self.place / "finishing", *vouched):
                 path.unlink()
             os.rename(self.place, final)
             (final / "lock").unlink()
         except OSError:  # another process was first, or the disk is full: our own table stays mapped
             shutil.rmtree(self.place, ignore_errors=True)
-            self._unlock()
             return False
-        self._unlock()
         return True
 
-    def abandon(self) -> None:
-        """Remove its files. The table stays usable in this process: mapped files live on without a name."""
-        shutil.rmtree(self.place, ignore_errors=True)
-        self._unlock()
-
-    def _unlock(self) -> None:
+    def _let_go(self) -> None:
+        """The last one removes what is left."""
+        if self._lock < 0:
+            return
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # forked processes have this file open as well
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock")):
+                shutil.rmtree(self.place, ignore_errors=True)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
         with contextlib.suppress(OSError):
             os.close(self._lock)
         self._lock = -1
 
 
-class Joined:
-    """A table that another process of this machine has begun, to be filled together with it.
-
-    Raises:
-        OSError, ValueError, LookupError, TypeError: it has just been put into place, or given up; or it is another
-            machine's.
-    """
-
-    def __init__(self, place: Path) -> None:
-        told = json.loads((place / "layout.json").read_text())
-        if told["machine"] != this_machine():
-            raise ValueError(f"{place} is filled on another machine")
-        layout, count = Layout.from_json(told["layout"]), int(told["count"])
-        self._place = place
-        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
-        if told["uneven"]:  # an index has one writer
-            present = mapped(place / "present", count, 1).reshape(-1).view(np.bool_)
-            self.table: Table = FiledTable.join(place, layout, count, present)
-            return
-        (place / (_WRITES + self._name)).touch(mode=0o600, exist_ok=False)  # before the first write
-        try:
-            present = mapped(place / "present", count, 1, writable=True).reshape(-1).view(np.bool_)
-            names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
-            leaves = [mapped(path, count, size, writable=True) for path, size in names]
-        except (OSError, ValueError):
-            self.vouch()
-            raise
-        self.table = Table(layout, count, leaves, present)
-
-    def vouch(self) -> None:
-        """Nothing more will be written, and what was is right."""
-        with contextlib.suppress(OSError):
-            os.rename(self._place / (_WRITES + self._name), self._place / (_VOUCHED + self._name))
+def _joined(place: Path, told: Any, filled: Filled | None) -> Table:
+    layout, count = Layout.from_json(told["layout"]), int(told["count"])
+    present = mapped(place / "present", count, 1, writable=True).reshape(-1).view(np.bool_)
+    if (told["limit"] is None) != (filled is None):
+        raise ValueError("it has rows of another kind")
+    if filled is not None:
+        return FiledTable.join(place, layout, count, present, filled, int(told["limit"]))
+    names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
+    return Table(layout, count, [mapped(path, count, size, writable=True) for path, size in names], present)

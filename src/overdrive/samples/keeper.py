@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from overdrive.samples import log
-from overdrive.samples.draft import Draft, Joined
+from overdrive.samples.draft import Draft
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
@@ -111,9 +111,6 @@ class Keeper:
         verdict = self._verdicts.get(loader)
         if isinstance(verdict, str):
             return None
-        if verdict is not None and self._deserted(verdict):
-            self._kept = [kept for kept in self._kept if kept is not verdict]
-            verdict = None
         if verdict is None or loader not in self._frozen:
             verdict = self._look(loader, verdict)
         if isinstance(verdict, Kept) and verdict.dropped is not None:
@@ -162,13 +159,6 @@ class Keeper:
         self._verdicts.clear()
         for loader in self._frozen:
             release(loader)
-
-    def _deserted(self, kept: Kept) -> bool:
-        """Whether another process was filling its table, and has given up."""
-        if not kept.joined or kept.table.complete:
-            return False
-        kept.table.count_present()
-        return not kept.table.complete and self.store is not None and not self.store.busy(kept.key)
 
     def _refuse(self, reason: str) -> str:
         log.info("a loader's samples are not kept: %s", reason)
@@ -227,10 +217,10 @@ class Keeper:
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
-        table, draft, joined = self._place(source, proof, key, seen.hidden)
+        table, draft = self._place(source, proof, key, seen.hidden)
         files_known = not seen.files.uncovered(set(proof.opened))
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = Kept(source, seen, table, draft, besides, files_known, seconds_each, key or "", joined)
+        kept = Kept(source, seen, table, draft, besides, files_known, seconds_each, key or "")
         if self._at_once:
             try:
                 kept.fill(in_forks)
@@ -253,9 +243,7 @@ class Keeper:
             return None
         return table
 
-    def _place(
-        self, source: Source, proof: Proof, key: str | None, hidden: str | None
-    ) -> tuple[Table, Draft | None, Joined | None]:
+    def _place(self, source: Source, proof: Proof, key: str | None, hidden: str | None) -> tuple[Table, Draft | None]:
         """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
 
         What another process of this machine is writing to disk (a rank of the same training) is filled together.
@@ -275,21 +263,21 @@ class Keeper:
             assert self.store is not None and key is not None
             draft = self.store.draft(key, proof.layout, count, size, source.filled)
             if draft is not None:
-                return draft.table, draft, None
+                return draft.table, draft
             if not self._at_once or not fits:
-                joined = self.store.join(key)
-                table = joined.table if joined is not None else self.store.open(key)
+                draft = self.store.join(key, source.filled)
+                table = draft.table if draft is not None else self.store.open(key)
                 fitting = table is not None and table.layout == proof.layout and table.count == count
                 if table is not None and fitting and still_true(source, table, _LOOKED_AT):
-                    return table, None, joined
-                if joined is not None:
-                    joined.vouch()  # for nothing: no row is ours
+                    return table, draft
+                if draft is not None:
+                    draft.finish([], 0.0)  # no row is ours
             if not self.store.busy(key):
                 break
             time.sleep(_ROUND)
         if not fits:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
-        return source.empty_table(proof.layout), None, None
+        return source.empty_table(proof.layout), None
 
 
 def other_loaders(known: Container[Any]) -> list[Any]:

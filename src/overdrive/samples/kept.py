@@ -11,7 +11,7 @@ import psutil
 
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
-from overdrive.samples.draft import Draft, Joined
+from overdrive.samples.draft import Draft
 from overdrive.samples.files import Opened
 from overdrive.samples.fill import Filling, fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
@@ -37,7 +37,7 @@ class Kept:
 
     Attributes:
         dropped: why it does not any more; None while it does.
-        joined: whether another process has begun the table, and will put it into its place.
+        joined: whether another process has begun the table, whose idle cores fill it.
         fill_seconds: time spent on filling it at once, 0 where it was found complete or fills by and by.
     """
 
@@ -51,14 +51,12 @@ class Kept:
         files_known: bool = True,
         seconds_each: float = 0.0,
         key: str = "",
-        joined: Joined | None = None,
     ) -> None:
         """
         Args:
             files_known: the fingerprint covers what the tried samples were read from.
             seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
             key: under which the table is stored, or is being written, here or by another process.
-            joined: the other process's table, where this is one.
         """
         self.source = source
         self.table = table
@@ -67,8 +65,7 @@ class Kept:
         self.fill_seconds = 0.0
         self._seen = seen
         self._draft = draft
-        self._joined = joined
-        self.joined = joined is not None
+        self.joined = draft is not None and draft.joined
         self._besides = besides  # files here do not count as the data set's: our own
         self._files_known = files_known
         self._seconds_each = seconds_each
@@ -85,12 +82,10 @@ class Kept:
     def renewed(self, source: Source, seen: Fingerprint) -> Kept:
         """The same complete table for an equal data set, which goes on in the place of this one."""
         self._end_filling()
-        kept = Kept(
-            source, seen, self.table, self._draft, self._besides, self._files_known, 0.0, self.key, self._joined
-        )
+        kept = Kept(source, seen, self.table, self._draft, self._besides, self._files_known, 0.0, self.key)
         kept._opened_elsewhere = self._opened_elsewhere | self._opened.paths()
         kept._unseen = self._unseen
-        self._draft = self._joined = None
+        self._draft = None
         return kept
 
     @property
@@ -139,12 +134,13 @@ class Kept:
 
     def close(self) -> None:
         """The session ends."""
-        if self.dropped is None:
+        if self.dropped is None and self._draft is not None:
             self.table.count_present()
-            if self._joined is not None:
-                self._vouch()
-            elif self.table.complete:
-                self._wait_for_others()
+            if self.table.complete:
+                self._wait_for_fillers()
+            if self._draft is not None and (self.table.complete or self._draft.shared):
+                self._end_filling()
+                self._finish()
         self.dropped = self.dropped or "the session has ended"
         self._abandon()
 
@@ -220,39 +216,30 @@ class Kept:
             self._opened_elsewhere |= filling.opened
             self._unseen |= filling.unseen
 
-    def _wait_for_others(self) -> None:
-        """All is there; fillers only have to say which files they have read, and other writers to vouch."""
+    def _wait_for_fillers(self) -> None:
+        """All is there; they only have to say which files they have read."""
         limit = time.monotonic() + _LAST_WORDS
-        self.finish_if_complete()
-        while (self._filling is not None or self._draft is not None) and time.monotonic() < limit:
-            time.sleep(0.005)
+        while self._filling is not None and time.monotonic() < limit:
             self.look_after_filling()
-            self.finish_if_complete()
+            time.sleep(0.005)
 
     def settle(self) -> None:
-        """A loader opens: others may have filled what was missing, or have vouched."""
-        if self.dropped is None and (self._draft is not None or self._joined is not None):
+        """A loader opens: others may have filled what was missing."""
+        if self.dropped is None and self._draft is not None:
             self.table.count_present()
             self.finish_if_complete()
 
-    def _vouch(self) -> None:
-        """For what was written into another process's table, if the data set has not changed meanwhile."""
-        joined, self._joined = self._joined, None
-        if joined is not None and fingerprint(*self.source.roots, besides=self._besides).digest == self._seen.digest:
-            joined.vouch()
-
     def finish_if_complete(self) -> None:
         """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
-        if not self.table.complete or self._filling is not None:
-            return
-        if self._joined is not None:
-            return self._vouch()
-        if self._draft is None or self._draft.awaited:
-            return
-        self._unseen |= self._draft.shared
-        if self._unseen and not self._files_known:
-            return self._abandon()
+        if self.table.complete and self._draft is not None and self._filling is None:
+            self._finish()
+
+    def _finish(self) -> None:
         draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        if self._unseen and not self._files_known:
+            return draft.abandon()
         now = fingerprint(*self.source.roots, besides=self._besides)
         if now.digest != self._seen.digest:
             self._draft = draft

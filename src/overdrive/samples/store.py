@@ -18,7 +18,7 @@ import numpy as np
 
 from overdrive.atomic_file import write_atomically
 from overdrive.samples.disk import DRAFT, lies_in_memory, locked, mapped, new_place, size_of, sums, used_at
-from overdrive.samples.draft import FORMAT, Draft, Joined
+from overdrive.samples.draft import FORMAT, Draft
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
 from overdrive.samples.table import Table
@@ -124,14 +124,14 @@ class Store:
         if size > left:
             return None
         try:
-            return Draft(self.folder, key, layout, count, filled, left)
+            return Draft.begin(self.folder, key, layout, count, filled, left)
         except OSError:
             return None
 
-    def join(self, key: str) -> Joined | None:
+    def join(self, key: str, filled: Filled | None = None) -> Draft | None:
         """The table that another process of this machine is filling; None where there is none."""
         try:
-            return Joined(self.folder / f"{DRAFT}{key}") if self.busy(key) else None
+            return Draft.join(self.folder, key, filled) if self.busy(key) else None
         except (OSError, ValueError, LookupError, TypeError):  # it has just been finished, or given up
             return None
 

@@ -71,9 +71,9 @@ class FiledTable(UnevenTable):
     ) -> None:
         """
         Args:
-            index: count × 2; what another process fills is read only.
+            index: count × 2.
             file: open, and closed with this table.
-            limit: bytes that all rows may take together; 0 where another process fills it.
+            limit: bytes that all rows may take together; 0 where they are only read.
         """
         super().__init__(layout, count, [], present, filled)
         self.writable = limit > 0
@@ -98,14 +98,17 @@ class FiledTable(UnevenTable):
         return cls(layout, count, index, present, filled, file, max(1, limit))
 
     @classmethod
-    def join(cls, place: Path, layout: Layout, count: int, present: NDArray[np.bool_]) -> FiledTable:
-        """What another process is filling, to be read.
+    def join(
+        cls, place: Path, layout: Layout, count: int, present: NDArray[np.bool_], filled: Filled, limit: int
+    ) -> FiledTable:
+        """What another process has begun; to be read only where `limit` is 0.
 
         Raises:
             OSError, ValueError: it is not there any more.
         """
-        index = mapped(place / INDEX, count, _ENTRY).view(np.int64)
-        return cls(layout, count, index, present, len, os.open(place / ROWS, os.O_RDONLY | os.O_CLOEXEC), 0)
+        index = mapped(place / INDEX, count, _ENTRY, writable=limit > 0).view(np.int64)
+        file = os.open(place / ROWS, os.O_RDONLY | os.O_CLOEXEC)
+        return cls(layout, count, index, present, filled, file, limit)
 
     @classmethod
     def stored(cls, place: Path, layout: Layout, count: int) -> FiledTable:
@@ -114,7 +117,7 @@ class FiledTable(UnevenTable):
         Raises:
             OSError, ValueError: it is damaged.
         """
-        table = cls.join(place, layout, count, np.ones(count, dtype=np.bool_))
+        table = cls.join(place, layout, count, np.ones(count, dtype=np.bool_), len, 0)
         begins, lengths = table._index[:, _BEGIN], table._index[:, _LENGTH]
         size = os.fstat(table._file).st_size
         sound = (begins >= 0) & (lengths >= 1) & (lengths <= layout.leaves[0].bytes) & (begins <= size - lengths)
@@ -130,7 +133,7 @@ class FiledTable(UnevenTable):
 
     def put(self, row: int, data: Bytes) -> None:
         """Append a row; where the disk is full or has had its share, it is left out."""
-        if not self.writable:
+        if not self.writable or self.present[row]:  # its index is not to change any more
             return
         with contextlib.suppress(OSError):
             file = self._to_append()

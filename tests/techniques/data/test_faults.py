@@ -152,8 +152,9 @@ def test_the_disk_is_full_when_the_manifest_is_written(
     assert list((pictures.parent / "cache").iterdir()) == []
 
 
-def test_a_worker_killed_while_it_fills(pictures: Path) -> None:
-    """torch's own error, as without us."""
+@pytest.mark.parametrize("technique", ["sample_cache", "prefix_cache"])
+def test_a_worker_killed_while_it_fills(technique: str, pictures: Path) -> None:
+    """torch's own error, as without us; and the next run is none the worse."""
 
     def error_of(loader: Any) -> str:
         with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly") as caught:
@@ -166,12 +167,18 @@ def test_a_worker_killed_while_it_fills(pictures: Path) -> None:
     class Slow(Pictures):
         def __getitem__(self, index: int) -> Any:
             time.sleep(0.02)
-            return super().__getitem__(index)
+            pixels, label = super().__getitem__(index)
+            if technique == "prefix_cache":
+                pixels = pixels + torch.rand(1)
+            return pixels, label
 
     plain = error_of(DataLoader(Slow(pictures), 4, num_workers=1))
-    with Session([("sample_cache", {})]) as session:
-        assert error_of(DataLoader(Slow(pictures), 4, num_workers=1)) == plain
-        assert not session.seams.left_out
+    whole = seen_of(DataLoader(Slow(pictures), 4, num_workers=1), epochs=1)
+    for _ in range(2):
+        with Session([(technique, {})]) as session:
+            assert error_of(DataLoader(Slow(pictures), 4, num_workers=1)) == plain
+            assert seen_of(DataLoader(Slow(pictures), 4, num_workers=1), epochs=1) == whole
+            assert not session.seams.left_out
 
 
 class Infinite(IterableDataset):
@@ -274,7 +281,7 @@ RANK = """
                         while len(os.listdir(meeting)) < 2:
                             time.sleep(0.01)
                     (mine,) = catalogue()["sample_cache"].keeper._kept
-                    if killed and epoch == 0 and number == 3 and len(os.listdir(meeting)) == 2:
+                    if killed and epoch == 0 and number == 3:
                         if mine.joined:
                             break
                         Path(meeting, "dying").touch()
@@ -313,10 +320,9 @@ def test_two_processes_fill_one_table(pictures: Path, tmp_path: Path) -> None:
     assert len(names) == 1 and not names[0].startswith("draft")
 
 
-def test_the_other_one_takes_over_from_a_process_that_is_killed(pictures: Path, tmp_path: Path) -> None:
+def test_the_other_one_goes_on_where_one_is_killed_and_nothing_is_kept(pictures: Path, tmp_path: Path) -> None:
     rest = [each for each in ranks(tmp_path, pictures, "killed") if each is not None]
     (tmp_path / "meeting" / "dying").unlink()
     assert len(rest) == 1 and rest[0]["left_out"] == []
-    assert rest[0]["epochs"] == [[True, False], [False, True], [False, True], [False, True]]
-    names = [each.name for each in (tmp_path / "cache").iterdir()]
-    assert len(names) == 1 and not names[0].startswith("draft")
+    assert rest[0]["epochs"] == [[True, False], [True, True], [True, True], [True, True]]
+    assert list((tmp_path / "cache").iterdir()) == []

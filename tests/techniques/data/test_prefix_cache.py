@@ -704,9 +704,13 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def output(program: Path, workers: int, uneven: bool = False) -> str:
+def start(program: Path, workers: int, uneven: bool = False) -> subprocess.Popen[str]:
     command = [sys.executable, str(program), str(program.parent / "data"), str(workers), str(int(uneven))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200).stdout
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def output(program: Path, workers: int, uneven: bool = False) -> str:
+    return start(program, workers, uneven).communicate(timeout=200)[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -741,6 +745,16 @@ def test_samples_of_different_sizes_are_kept_on_disk_too_and_damage_is_noticed(
     os.truncate(rows, len(whole) - 1)
     assert output(program, workers, uneven=True) == first
     assert output(program, workers, uneven=True) == first.replace("[False]", "[True]")
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_two_processes_may_fill_at_once(program: Path, folder: Path, uneven: bool) -> None:
+    together = [start(program, 0, uneven) for _ in range(2)]
+    told = [each.communicate(timeout=200)[0].split(" ") for each in together]
+    assert told[0][:2] == told[1][:2] and told[0][1] == "[]", told
+    after = output(program, 0, uneven).split(" ")
+    assert after[:2] == told[0][:2] and after[2] == "[True]\n"
+    assert [each.name.startswith("draft") for each in folder.iterdir()] == [False]
 
 
 def test_samples_of_different_sizes_above_the_budget_of_memory_lie_on_disk(
