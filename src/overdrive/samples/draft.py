@@ -98,7 +98,8 @@ class Draft:
                 raise ValueError(f"{place} is filled on another machine")
             draft._say_that_it_writes()  # before the first write
             draft.table = _joined(place, told, filled)
-        except BaseException:
+        except BaseException:  # nothing has been written yet
+            (place / (_WRITES + draft._name)).unlink(missing_ok=True)
             draft._let_go()
             raise
         return draft
