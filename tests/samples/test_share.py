@@ -60,7 +60,7 @@ WHOLE: dict[str, Any] = {
     "a sampler of its own": lambda: DataLoader(DATA, 4, sampler=Own()),
     "a list": lambda: DataLoader(DATA, 4, sampler=[4, 5, 6]),
     "batches of its own": lambda: DataLoader(DATA, batch_sampler=own_batches()),
-    "beyond the data set": lambda: DataLoader(DATA, 4, sampler=SequentialSampler(range(COUNT, COUNT + 3))),
+    "beyond the data set": lambda: DataLoader(DATA, 4, sampler=SubsetRandomSampler([1, COUNT])),
 }
 
 

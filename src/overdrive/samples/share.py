@@ -52,9 +52,9 @@ class Shares:
 
         For torch's own samplers only: another one may write to files or to memory that forked processes share.
         """
-        sampler, batches = loader.sampler, loader.batch_sampler
-        own = all(type(each).__module__.startswith("torch.utils.data.") for each in (sampler, batches))
-        if not own or getattr(batches, "sampler", None) is not sampler:
+        batches = loader.batch_sampler
+        sampler = getattr(batches, "sampler", None)  # the loader's own counts for nothing where batches were given
+        if not all(type(each).__module__.startswith("torch.utils.data.") for each in (sampler, batches)):
             return None
         if sampler not in self._known:
             self._known[sampler] = _share_of(sampler, len(loader.dataset))
