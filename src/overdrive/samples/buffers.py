@@ -61,9 +61,9 @@ class Buffers:
                 return tensor
         slot = _Slot(size)
         tensor = slot.tensor(sizes, dtype)
-        if len(slots) < _MOST:
+        if slot.sound and len(slots) < _MOST:
             slots.append(slot)
-        else:
+        elif slot.sound:
             self._in_vain += 1
             if self._in_vain >= _MOST_IN_VAIN:
                 self._slots.clear()
@@ -85,7 +85,7 @@ class _Slot:
         self.sound = self._owners is not None
 
     def free(self) -> bool:
-        if _owners(self._storage) != self._owners:
+        if not self.sound or _owners(self._storage) != self._owners:
             return False
         self.sound = self._storage.data_ptr() == self._place and self._storage.nbytes() == self._size
         return self.sound
