@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ from overdrive.samples.uneven import FiledTable, Filled
 
 FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"
+# How many drafts of this process take part in each. On file servers a process does not meet its own locks, and loses
+# them when it closes the file anywhere: it must not even ask.
+_taking_part: Counter[Path] = Counter()
+
+
+def takes_part(place: Path) -> bool:
+    """Whether this process does."""
+    return _taking_part[place] > 0
 
 
 class Draft:
@@ -75,6 +84,7 @@ class Draft:
             (place / "layout.json").write_text(json.dumps({**told, "machine": this_machine()}))
             draft.place = folder / f"{DRAFT}{key}"
             os.rename(place, draft.place)  # only one can take this name: the others' folder is not empty
+            _taking_part[draft.place] += 1
         except OSError:
             draft.place = place
             draft.abandon()
@@ -91,6 +101,7 @@ class Draft:
         """
         place = folder / f"{DRAFT}{key}"
         draft = cls(folder, key, place, os.open(place / "lock", os.O_RDWR | os.O_CLOEXEC), joined=True)
+        _taking_part[place] += 1
         try:
             fcntl.flock(draft._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             told = json.loads((place / "layout.json").read_text())
@@ -169,12 +180,14 @@ class Draft:
         """The last one removes what is left."""
         if self._lock < 0:
             return
+        _taking_part[self.place] -= 1
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # forked processes have this file open as well
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock")):
-                shutil.rmtree(self.place, ignore_errors=True)
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            if not takes_part(self.place):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock")):
+                    shutil.rmtree(self.place, ignore_errors=True)
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
         with contextlib.suppress(OSError):
             os.close(self._lock)
         self._lock = -1

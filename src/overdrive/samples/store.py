@@ -18,7 +18,7 @@ import numpy as np
 
 from overdrive.atomic_file import write_atomically
 from overdrive.samples.disk import DRAFT, lies_in_memory, locked, mapped, new_place, size_of, sums, used_at
-from overdrive.samples.draft import FORMAT, Draft
+from overdrive.samples.draft import FORMAT, Draft, takes_part
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
 from overdrive.samples.table import Table
@@ -142,6 +142,8 @@ class Store:
     def busy(self, key: str) -> bool:
         """Whether a living process fills this table. What a dead one has left is removed."""
         place = self.folder / f"{DRAFT}{key}"
+        if takes_part(place):
+            return True
         try:
             with locked(place / "lock"):
                 shutil.rmtree(place, ignore_errors=True)
@@ -174,6 +176,8 @@ class Store:
     def _clean(self) -> None:
         """Remove the drafts of processes that are gone: those whose lock is free."""
         for place in self.folder.glob(DRAFT + "*"):
+            if takes_part(place):
+                continue
             with contextlib.suppress(OSError), locked(place / "lock"):
                 shutil.rmtree(place, ignore_errors=True)
 
