@@ -144,7 +144,8 @@ def _order(table: Table, source: Source, coming: Callable[[], Iterable[int]] | N
     except Exception:
         indices = []
     rows = source.rows(table, indices or None)
-    return list(range(table.count))[::-1] if rows is None else rows.tolist()
+    order: list[int] = list(range(table.count))[::-1] if rows is None else rows.tolist()
+    return order
 
 
 def _queue_of(count: int) -> int:

@@ -80,7 +80,7 @@ def _share_of(sampler: Any, count: int) -> Share | None:
 
 def _drawn(sampler: Any, count: int) -> list[int] | None:
     """Runs in the forked process."""
-    epochs = []
+    epochs: list[Rows] = []
     for epoch in (1, 2):
         reseed(epoch)
         if hasattr(sampler, "set_epoch"):
@@ -89,5 +89,6 @@ def _drawn(sampler: Any, count: int) -> list[int] | None:
         if indices is None or indices.max() >= count:
             return None
         epochs.append(np.unique(indices))
-    same = np.array_equal(*epochs) and len(epochs[0]) <= _LARGEST * count
-    return epochs[0].tolist() if same else None
+    one, other = epochs
+    numbers: list[int] = one.tolist()
+    return numbers if np.array_equal(one, other) and len(numbers) <= _LARGEST * count else None

@@ -75,7 +75,8 @@ class Source:
 
     def indices(self, rows: list[int]) -> list[int]:
         """The indices of these rows."""
-        return rows if self.share is None else self.share.numbers[rows].tolist()
+        numbers: list[int] = rows if self.share is None else self.share.numbers[rows].tolist()
+        return numbers
 
     def fetch(self, rows: list[int]) -> Any:
         """A real batch, as torch fetches it."""
