@@ -52,13 +52,12 @@ OTHERS: dict[str, tuple[str, tuple[str, ...], str, str]] = {
 }
 NOT_HERE = {"ffcv": "cannot be built by pip here: its build asks pkg-config for OpenCV's headers"}
 BARE = "rows copied, no loader"
-_PEERS = tuple(name for name in OTHERS if "plain" not in name)
 # part: Overdrive's technique, words that all arms get, arms that have no such way, epochs of which the last counts
 PARTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "fetch": ("sample_cache", (), (), 2),
     "augmented": ("prefix_cache", ("--augment",), ("HF datasets, mapped, 2 workers",), 2),
     "cached": ("sample_cache", (), tuple(OTHERS), 6),
-    "rows": ("batch_fetch", ("--rows",), _PEERS, 6),
+    "rows": ("batch_fetch", ("--rows",), tuple(OTHERS), 6),
 }
 
 
