@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,22 @@ def test_forked_processes_append_rows_and_others_read_along(store: Store) -> Non
     assert [along.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
     draft.table.count_present()
     assert draft.table.complete and draft.finish([], 1.0) and store.open("key") is not None
+
+
+def test_threads_append_rows_too(store: Store) -> None:
+    draft = uneven_draft(store)
+
+    def put(first: int) -> None:
+        for number in range(first, COUNT, 5):
+            draft.table.put(number, row_of(number))
+
+    threads = [threading.Thread(target=put, args=(first,)) for first in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [draft.table.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
+    draft.abandon()
 
 
 @pytest.mark.parametrize("how", ["error", "half", "limit"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ class FiledTable(UnevenTable):
         self._index = index
         self._file = file
         self._limit = limit
-        self._appending = (-1, -1)  # process and file
+        self._appending = (-1, -1, threading.Lock())  # process, file, and who writes to it
         self._whole: Bytes | None = None
         weakref.finalize(self, _close, file)
 
@@ -136,11 +137,12 @@ class FiledTable(UnevenTable):
         if not self.writable or self.present[row]:  # its index is not to change any more
             return
         with contextlib.suppress(OSError):
-            file = self._to_append()
-            if os.fstat(file).st_size + len(data) > self._limit or os.write(file, data.tobytes()) != len(data):
-                return
-            # Each process has opened the file for itself, so its place is behind what it has written itself.
-            self._index[row] = os.lseek(file, 0, os.SEEK_CUR) - len(data), len(data)
+            file, lock = self._to_append()
+            with lock:
+                if os.fstat(file).st_size + len(data) > self._limit or os.write(file, data.tobytes()) != len(data):
+                    return
+                # Each process has opened the file for itself, so its place is behind what it has written itself.
+                self._index[row] = os.lseek(file, 0, os.SEEK_CUR) - len(data), len(data)
             fence()
             self.present[row] = True
 
@@ -165,14 +167,15 @@ class FiledTable(UnevenTable):
             self._whole = np.frombuffer(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ), dtype=np.uint8)
         return self._whole
 
-    def _to_append(self) -> int:
-        process, file = self._appending
+    def _to_append(self) -> tuple[int, threading.Lock]:
+        process, file, lock = self._appending
         if process != os.getpid():
             # By its number: the file has another name, or none, once it is finished.
             file = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             weakref.finalize(self, _close, file)
-            self._appending = (os.getpid(), file)
-        return file
+            lock = threading.Lock()  # the other one may have been held by a thread that was not forked
+            self._appending = (os.getpid(), file, lock)
+        return file, lock
 
 
 def _close(file: int) -> None:
