@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from overdrive.cli import cli
+from overdrive.cli.group import cli
 from overdrive.commands import doctor as doctor_command
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
 from overdrive.report.doctor import diagnosis, summary
