@@ -16,10 +16,10 @@ from overdrive.commands.pack import CannotPack, first_step
 from overdrive.contract import Contract
 from overdrive.plan import Plan, PlannedTechnique
 from overdrive.program import Program
+from overdrive.samples.packed.shards import PLAN, PackError, check_folder
 from overdrive.samples.store import Store, StoreUnavailable, home
 from overdrive.techniques.catalogue import catalogue
 
-PLAN = "plan.toml"
 _CACHE = "sample_cache"
 _OURS = re.compile(r"[0-9a-f]{40}|draft-.*|plan\.toml")
 _FINDER = "overdrive.trials.samples_kept"
@@ -33,7 +33,10 @@ def write_samples(program: Program, folder: Path) -> int:
     """
     console = Console(highlight=False, soft_wrap=True)
     folder = Path(os.path.abspath(folder))
-    _check(folder)
+    try:
+        check_folder(folder, _OURS)
+    except PackError as error:
+        raise CannotPack(str(error)) from None
     began = time.monotonic()
     console.print(f"Fetching all samples of {program.command()}, or finding them where they are.", markup=False)
     told = _found(program)
@@ -65,21 +68,6 @@ def write_samples(program: Program, folder: Path) -> int:
     console.print(f"plan    {folder / PLAN}", markup=False)
     console.print(f"to run  overdrive run --plan {folder / PLAN} {program.command()}", markup=False)
     return 0
-
-
-def _check(folder: Path) -> None:
-    """
-    Raises:
-        CannotPack: it is no place to write samples to.
-    """
-    try:
-        strange = [name for name in os.listdir(folder) if not _OURS.fullmatch(name)]
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        raise CannotPack(f"{folder} is a file: choose another folder with --output.") from None
-    if strange:
-        raise CannotPack(f"{folder} holds other things ({min(strange)}): choose an empty folder with --output.")
 
 
 def _found(program: Program) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
+    LONGEST_CHUNK,
     PROFILE_STEPS,
     TO_THE_END,
     WARM_UP_SECONDS,
@@ -111,7 +112,7 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
             seconds[index] += block.seconds
             last[index] = block.seconds / block.steps
         steps += chunk
-        chunk = min(steps, 64)
+        chunk = min(steps, LONGEST_CHUNK)
     if process == 0:
         for trial in (old, new):
             with blame(duel, new=trial is new):
