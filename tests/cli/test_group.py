@@ -16,7 +16,7 @@ def test_help_imports_nothing_that_only_a_command_needs(python: Run, tmp_path: P
         "import sys, overdrive.cli\n"
         "heavy = {'torch', 'tensorflow', 'keras', 'numpy', 'rich', 'jinja2', 'tomlkit', 'psutil', 'sqlite3'}\n"
         "rooms = {'commands', 'evidence', 'machine', 'plan', 'report', 'seams', 'techniques', 'trials', 'tuning'}\n"
-        "print(sorted(heavy & sys.modules.keys()), sorted(each for each in rooms if f'overdrive.{each}' in sys.modules))"
+        "print(sorted(heavy & sys.modules.keys()), sorted(r for r in rooms if f'overdrive.{r}' in sys.modules))"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "[] []\n"
 
