@@ -79,7 +79,7 @@ def process_pair(
             if rules.patient:
                 if len(mine) >= rules.looks[0]:
                     break
-            elif hopeless(mine) or (len(mine) in rules.looks and _settled(mine, rules)):
+            elif hopeless(mine) or nothing_new(duel, new) or (len(mine) in rules.looks and _settled(mine, rules)):
                 break
         _align(duel, old, new)
         with blame(duel, new=True):
@@ -164,4 +164,4 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: 
 
 
 def _settled(pairs: list[Pair], rules: Rules) -> bool:
-    return decided(pairs, rules.looks) is not None or futile(pairs)
+    return decided(pairs, rules.looks) is not None or futile(pairs, rules.looks[-1])

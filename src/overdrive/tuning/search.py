@@ -38,6 +38,7 @@ _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
 # what was a small share of a step may then be a large one.
 _NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.25
+_NEXT_SETTING = 0.7  # what each further setting of a technique promises, as a share of the one before
 
 
 class Search:
@@ -209,11 +210,11 @@ class Search:
             reason = technique.applies(self._facts)
             if reason or conflict(technique.name, chosen):
                 continue  # may change as the plan grows; noted at the end where it stays so
-            promise = self._facts.share(*technique.relieves)
+            promise = self._facts.share(*technique.relieves) * technique.usual_saving
             for rank, settings in enumerate(technique.candidates(self._facts)):
                 label = _label(technique.name, settings)
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
-                rating = promise - 0.001 * technique.order - 0.2 * rank
+                rating = promise * _NEXT_SETTING**rank - 0.001 * technique.order
                 if label not in self._tried:
                     yield technique, settings, rating
                 elif self.found.gain() > _OTHER_PROGRAM * self._second_chances.get(label, math.inf):

@@ -1,7 +1,7 @@
 """Whether `overdrive profile` says the truth: do the parts add up to the step, and does a step shrink by what was said
 of its bottleneck when that is taken away? Writes results/profile.json.
 
-    python benchmarks/profile.py [NAME...]     all programs of tests/programs and the example, or these
+    python benchmarks/profiled.py [NAME...]     all programs of tests/programs and the example, or these
 """
 
 from __future__ import annotations
