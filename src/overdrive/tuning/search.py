@@ -9,7 +9,7 @@ from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict
+from overdrive.evidence.speed import LEAST_GAIN, Verdict
 from overdrive.facts import Facts
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
@@ -38,7 +38,9 @@ _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
 # what was a small share of a step may then be a large one.
 _NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.25
-_NEXT_SETTING = 0.7  # what each further setting of a technique promises, as a share of the one before
+# What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
+# than a duel could tell from nothing.
+_NEXT_SETTING = 0.7
 
 
 class Search:
@@ -214,7 +216,10 @@ class Search:
             for rank, settings in enumerate(technique.candidates(self._facts)):
                 label = _label(technique.name, settings)
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
-                rating = promise * _NEXT_SETTING**rank - 0.001 * technique.order
+                promised = promise * _NEXT_SETTING**rank
+                if rank and promised < LEAST_GAIN and not asked_for and self._wanted() == "time":
+                    break  # a duel could hardly tell that from none
+                rating = promised - 0.001 * technique.order
                 if label not in self._tried:
                     yield technique, settings, rating
                 elif self.found.gain() > _OTHER_PROGRAM * self._second_chances.get(label, math.inf):
