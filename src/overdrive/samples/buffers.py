@@ -95,7 +95,9 @@ class _Slot:
         """A new one, which covers all of it."""
         import torch
 
-        return torch.empty(0, dtype=dtype).set_(self._storage, 0, torch.Size(sizes))
+        strides = [prod(sizes[dimension + 1 :]) for dimension in range(len(sizes))]
+        tensor: torch.Tensor = torch.empty(0, dtype=dtype).set_(self._storage, 0, sizes, strides)
+        return tensor
 
 
 def _owners(storage: Any) -> tuple[int, int] | None:

@@ -84,7 +84,8 @@ class Table:
 
     def row(self, number: int) -> Bytes:
         """The first leaf of one row."""
-        return self.leaves[0][number]
+        row: Bytes = self.leaves[0][number]
+        return row
 
     def contents(self) -> dict[str, Bytes]:
         """All bytes, by the names of the files that they lie in when they lie on disk."""

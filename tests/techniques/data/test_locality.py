@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+from torch.utils.data import BatchSampler, DistributedSampler  # noqa: E402
 
 COUNT = 30
 
@@ -35,16 +37,15 @@ PROGRAM = """
                 return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).float(), index
 
     if __name__ == "__main__":
-        root, meeting, log, rank, shuffle, technique = sys.argv[1:7]
+        root, meeting, log, rank, shuffle = sys.argv[1:]
         rank, shuffle = int(rank), shuffle == "shuffle"
         os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 99)
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
         left_out, crcs, fetched = [], [], []
-        with Session([(technique, {})] if technique else [], on_left_out=lambda *why: left_out.append(why)):
+        with Session([("sample_cache", {})], on_left_out=lambda *why: left_out.append(why)):
             data = Files(root)
             sampler = DistributedSampler(data, shuffle=shuffle)
             loader = DataLoader(data, 4, sampler=sampler)
-            test = DataLoader(data, 4)
             for epoch in range(3):
                 sampler.set_epoch(epoch)
                 crc = 0
@@ -54,7 +55,7 @@ PROGRAM = """
                 crcs.append(crc)
                 dist.barrier()
                 fetched.append(len(open(log).read().split()))
-            kept = [] if not technique else [each.table.count for each in catalogue()[technique].keeper._kept]
+            kept = [each.table.count for each in catalogue()["sample_cache"].keeper._kept]
         dist.barrier()
         print(json.dumps({"left_out": left_out, "crcs": crcs, "kept": kept, "fetched": fetched}))
         dist.destroy_process_group()
@@ -73,7 +74,24 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def ranks(program: Path, shuffle: bool, caches: list[Path], technique: str = "sample_cache") -> list[dict[str, Any]]:
+def plain(shuffle: bool) -> list[list[int]]:
+    """What each rank's epochs come to without us."""
+    found = []
+    for rank in (0, 1):
+        sampler: Any = DistributedSampler(range(COUNT), 2, rank, shuffle=shuffle)
+        crcs = []
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            crc = 0
+            for batch in BatchSampler(sampler, 4, False):
+                x = torch.tensor([[float(index)] * 10 for index in batch])
+                crc = zlib.crc32(torch.tensor(batch).numpy().tobytes(), zlib.crc32(x.numpy().tobytes(), crc))
+            crcs.append(crc)
+        found.append(crcs)
+    return found
+
+
+def ranks(program: Path, shuffle: bool, caches: list[Path]) -> list[dict[str, Any]]:
     """What both ranks told; with `reads`, how often each fetched which sample, trials included."""
     meeting = program.parent / "meeting"
     meeting.unlink(missing_ok=True)
@@ -84,7 +102,7 @@ def ranks(program: Path, shuffle: bool, caches: list[Path], technique: str = "sa
         logs.append(log)
         words = [str(program.parent / "data"), str(meeting), str(log), str(rank), "shuffle" if shuffle else "fixed"]
         environment = {**os.environ, "OVERDRIVE_CACHE": str(cache)}
-        command = [sys.executable, str(program), *words, technique]
+        command = [sys.executable, str(program), *words]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
     told = [json.loads(each.communicate(timeout=200)[0].splitlines()[-1]) for each in running]
     for each, log in zip(told, logs, strict=True):
@@ -99,16 +117,15 @@ def tables(folder: Path) -> list[dict[str, Any]]:
 
 def test_each_machine_reads_and_keeps_only_its_share_where_the_sampler_is_fixed(program: Path, tmp_path: Path) -> None:
     caches = [tmp_path / "one", tmp_path / "two"]
-    plain = ranks(program, False, caches, technique="")
     told = ranks(program, False, caches)
     for rank, (each, cache) in enumerate(zip(told, caches, strict=True)):
-        assert each["left_out"] == [] and each["crcs"] == plain[rank]["crcs"]
+        assert each["left_out"] == [] and each["crcs"] == plain(False)[rank]
         assert set(each["reads"]) == set(range(rank, COUNT, 2))
         assert each["kept"] == [COUNT // 2] and [table["count"] for table in tables(cache)] == [COUNT // 2]
         assert each["fetched"][0] == each["fetched"][-1]  # nothing after the first epoch
     again = ranks(program, False, caches)
     for rank, each in enumerate(again):
-        assert each["crcs"] == plain[rank]["crcs"] and set(each["reads"]) <= set(range(rank, COUNT, 2))
+        assert each["crcs"] == plain(False)[rank] and set(each["reads"]) <= set(range(rank, COUNT, 2))
         assert each["reads"].total() == each["fetched"][0] <= 16  # those that a stored table is compared by
 
 
@@ -123,19 +140,8 @@ def test_ranks_of_one_machine_that_shuffle_fill_one_table_each_with_what_it_read
     program: Path, tmp_path: Path
 ) -> None:
     caches = [tmp_path / "one", tmp_path / "one"]
-    plain = ranks(program, True, caches, technique="")
     told = ranks(program, True, caches)
     for rank, each in enumerate(told):
-        assert each["left_out"] == [] and each["crcs"] == plain[rank]["crcs"] and each["kept"] == [COUNT]
+        assert each["left_out"] == [] and each["crcs"] == plain(True)[rank] and each["kept"] == [COUNT]
         assert each["fetched"][0] == each["fetched"][-1]  # the other one's half lies there after the first epoch
     assert [table["count"] for table in tables(caches[0])] == [COUNT]
-
-
-def test_machines_whose_ranks_shuffle_keep_all(program: Path, tmp_path: Path) -> None:
-    """Whatever part of it the next epoch asks for: in three epochs of two ranks, seven eighths."""
-    caches = [tmp_path / "one", tmp_path / "two"]
-    plain = ranks(program, True, caches, technique="")
-    told = ranks(program, True, caches)
-    for rank, each in enumerate(told):
-        assert each["left_out"] == [] and each["crcs"] == plain[rank]["crcs"] and each["kept"] == [COUNT]
-        assert len(each["reads"]) > COUNT // 2
