@@ -105,7 +105,7 @@ def measure(loader, epochs):
 
 def rows_of(dataset):
     images, labels = zip(*DataLoader(dataset, 500), strict=True)
-    return TensorDataset(torch.cat(images), torch.cat(labels))
+    return TensorDataset(torch.cat(images).contiguous(), torch.cat(labels))  # they come as height, width, channels
 
 
 class Bare:
