@@ -2,6 +2,7 @@
 of its bottleneck when that is taken away? Writes results/profile.json.
 
     python benchmarks/profile.py [NAME...]     all programs of tests/programs and the example, or these
+    python benchmarks/profile.py --missing     those that are not in the results yet
 """
 
 from __future__ import annotations
@@ -58,13 +59,16 @@ PROCESSES = 4  # pairs of, at most
 def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), str(HERE.parent)])
     wanted = set(sys.argv[1:])
-    load = os.getloadavg()[0]
     done: dict[str, Any] = {}
     if wanted and RESULTS.exists():
         done = json.loads(RESULTS.read_text())["programs"]
+    if "--missing" in wanted:
+        wanted = {name for name, _, _ in _programs()} - set(done)
+        if not wanted:
+            return
     for name, words, folder in _programs():
         if not wanted or name in wanted:
-            began = time.monotonic()
+            began, load = time.monotonic(), os.getloadavg()[0]
             done[name] = _one(words, folder)
             print(f"{name:20} {_line(done[name])}  ({time.monotonic() - began:.0f} s)", flush=True)
             done[name] |= {"threads": os.environ.get("OMP_NUM_THREADS", "unset"), "load_before": round(load, 2)}

@@ -110,7 +110,10 @@ class Timeline:
 
     def _end(self, phase: str) -> None:
         """Ends the innermost such phase, and what was left open within it by an error that the program caught."""
-        if threading.get_ident() != self._thread or all(each != phase for each, _ in self._stack):
+        if threading.get_ident() != self._thread:
+            return
+        innermost = self._stack[-1][0] if self._stack else BETWEEN
+        if innermost != phase and all(each != phase for each, _ in self._stack):
             return
         self._count()
         while self._stack:
