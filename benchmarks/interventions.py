@@ -84,9 +84,35 @@ def _replayed(call: Callable[[], Any], length: int, kept: list[Any], away: _Away
         yield batch
 
 
+class _Gradients:
+    """Gradients of zero for the optimizer, in place of those that nobody makes: others, taken again and again, would
+    let the weights run away."""
+
+    def __init__(self, seams: Seams, away: _Away) -> None:
+        self._away = away
+        self._parameters: dict[int, Any] = {}
+        self._zeros: dict[int, tuple[Any, Any]] = {}
+        seams.optimizer_made.subscribe(self._made)
+        seams.backward_done.subscribe(self._done)
+
+    def _made(self, optimizer: Any, models: Any) -> None:
+        self._parameters.update((id(each), each) for group in optimizer.param_groups for each in group["params"])
+
+    def _done(self, loss: Any) -> None:
+        import torch
+
+        if self._away.now:
+            for parameter, gradient in self._zeros.values():
+                if parameter.grad is None:
+                    parameter.grad = gradient
+            return
+        for key, parameter in self._parameters.items():
+            if key not in self._zeros and parameter.grad is not None:
+                self._zeros[key] = parameter, torch.zeros_like(parameter.grad)
+
+
 class WithoutBackward(_Without):
-    """Sends a number of its own backward, and hands the optimizer gradients that are zero: others, taken again and
-    again, would let the weights run away.
+    """Sends a number of its own backward.
 
     What it does: takes the backward pass away. When it helps, when it hurts, contract: never, always, none.
     """
@@ -94,32 +120,13 @@ class WithoutBackward(_Without):
     name = "without_backward"
 
     def take(self, seams: Seams, away: _Away) -> None:
-        parameters: dict[int, Any] = {}
-        zeros: dict[int, tuple[Any, Any]] = {}
-
-        def made(optimizer: Any, models: Any) -> None:
-            parameters.update((id(each), each) for group in optimizer.param_groups for each in group["params"])
-
         def sent(loss: Any) -> Any:
             import torch
 
-            if not away.now:
-                return loss
-            for parameter, gradient in zeros.values():
-                parameter.grad = gradient
-            return torch.zeros((), requires_grad=True)
+            return torch.zeros((), requires_grad=True) if away.now else loss
 
-        def done(loss: Any) -> None:
-            import torch
-
-            if not away.now:
-                for key, parameter in parameters.items():
-                    if key not in zeros and parameter.grad is not None:
-                        zeros[key] = parameter, torch.zeros_like(parameter.grad)
-
-        seams.optimizer_made.subscribe(made)
         seams.loss_backward.subscribe(sent)
-        seams.backward_done.subscribe(done)
+        _Gradients(seams, away)
 
 
 class WithoutOptimizer(_Without):
@@ -205,6 +212,8 @@ class WithoutModel(_Without):
             return tree_map_only(torch.Tensor, again, kept[key])
 
         seams.model_called.subscribe(called)
+        if self.training:
+            _Gradients(seams, away)
 
 
 class WithoutEvaluation(WithoutModel):
