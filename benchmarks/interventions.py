@@ -62,25 +62,40 @@ class WithoutData(_Without):
     name = "without_data"
 
     def take(self, seams: Seams, away: _Away) -> None:
-        kept: dict[tuple[type, int], list[Any]] = {}
+        shelves: dict[tuple[type, int], _Shelf] = {}
 
         def opened(loader: Any, call: Callable[[], Any]) -> Any:
-            return _replayed(call, len(loader), kept.setdefault((type(loader.dataset), len(loader)), []), away)
+            shelf = shelves.setdefault((type(loader.dataset), len(loader)), _Shelf())
+            return _replayed(call, len(loader), shelf, away)
 
         seams.loader_opens.subscribe(opened)
 
 
-def _replayed(call: Callable[[], Any], length: int, kept: list[Any], away: _Away) -> Iterator[Any]:
-    """An epoch of as many batches as it has, the last (which may be smaller) among them as it is."""
-    batches: Any = None
+class _Shelf:
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+        self.fetched: Iterator[Any] = iter(())
+
+
+def _replayed(call: Callable[[], Any], length: int, shelf: _Shelf, away: _Away) -> Iterator[Any]:
+    """An epoch of as many batches as it has.
+
+    It is opened only where it begins as it is; one that begins without data goes on with what is left of the epoch
+    before. So there is no more opening for a fetched batch than the program does.
+    """
+    if not away.now:
+        shelf.fetched = iter(call())
     for place in range(length):
-        if away.now and len(kept) == _BATCHES:
-            yield kept[place % _BATCHES]
+        if away.now and len(shelf.batches) == _BATCHES:
+            yield shelf.batches[place % _BATCHES]
             continue
-        batches = batches or iter(call())
-        batch = next(batches)
-        if len(kept) < _BATCHES:
-            kept.append(batch)
+        try:
+            batch = next(shelf.fetched)
+        except StopIteration:
+            shelf.fetched = iter(call())
+            batch = next(shelf.fetched)
+        if len(shelf.batches) < _BATCHES:
+            shelf.batches.append(batch)
         yield batch
 
 
