@@ -135,12 +135,24 @@ class WithoutBackward(_Without):
     name = "without_backward"
 
     def take(self, seams: Seams, away: _Away) -> None:
+        within = [0]  # calls in one step of an optimizer
+
         def sent(loss: Any) -> Any:
             import torch
 
+            within[0] += 1
             return torch.zeros((), requires_grad=True) if away.now else loss
 
+        def begins(optimizer: Any) -> None:
+            within[0] = 0
+
+        def ends(optimizer: Any) -> None:
+            if within[0] > 1:
+                raise CannotInstall("gradients decide how often the optimizer asks for them")
+
         seams.loss_backward.subscribe(sent)
+        seams.step_begins.subscribe(begins)
+        seams.step_ends.subscribe(ends)
         _Gradients(seams, away)
 
 

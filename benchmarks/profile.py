@@ -3,6 +3,7 @@ of its bottleneck when that is taken away? Writes results/profile.json.
 
     python benchmarks/profile.py [NAME...]     all programs of tests/programs and the example, or these
     python benchmarks/profile.py --missing     those that are not in the results yet
+    python benchmarks/profile.py --table       the results as a table
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ PROCESSES = 4  # pairs of, at most
 def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), str(HERE.parent)])
     wanted = set(sys.argv[1:])
+    if "--table" in wanted:
+        print(_table(json.loads(RESULTS.read_text())["programs"]))
+        return
     done: dict[str, Any] = {}
     if wanted and RESULTS.exists():
         done = json.loads(RESULTS.read_text())["programs"]
@@ -192,6 +196,34 @@ def _line(found: dict[str, Any]) -> str:
     ]
     step = f"{found['step_seconds'] * 1e3:8.2f} ms  parts {found['parts_off']:+.1%} ±{found['parts_off_error']:.1%}"
     return f"{step}  {found['bottleneck']}  {'; '.join(taken)}"
+
+
+def _table(programs: dict[str, Any]) -> str:
+    lines = ["| program | step | parts off | bottleneck | taken away | said | seen |", "|---|---|---|---|---|---|---|"]
+    for name, found in programs.items():
+        if "reason" in found:
+            lines.append(f"| {name} | | | {found['reason']} | | | |")
+            continue
+        (taken,) = found["taken_away"]
+        away = taken["part"] + (" and backward" if taken["part"] == "forward" else "")
+        seen = f"{taken['seen']:.1%} ± {taken['error']:.1%}" if "seen" in taken else taken["reason"]
+        lines.append(
+            f"| {name} | {found['step_seconds'] * 1e3:.1f} ms | {found['parts_off']:+.1%} ± {found['parts_off_error']:.1%} "
+            f"| {found['bottleneck']} | {away} | {taken['said']:.1%} | {seen} |"
+        )
+    rows = [each for each in programs.values() if "reason" not in each]
+    taken_all = [each for row in rows for each in row["taken_away"] if "seen" in each]
+    near = sum(abs(each["off"]) <= 0.15 for each in taken_all)
+    named = [each for each in taken_all if each["bottleneck"]]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Parts within 5 %: {sum(abs(row['parts_off']) <= 0.05 for row in rows)} of {len(rows)}. "
+            f"Seen within 15 % of what was said: {near} of {len(taken_all)}; of them the named bottleneck: "
+            f"{sum(abs(each['off']) <= 0.15 for each in named)} of {len(named)}.",
+        ]
+    )
 
 
 if __name__ == "__main__":
