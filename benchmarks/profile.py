@@ -207,10 +207,9 @@ def _table(programs: dict[str, Any]) -> str:
         (taken,) = found["taken_away"]
         away = taken["part"] + (" and backward" if taken["part"] == "forward" else "")
         seen = f"{taken['seen']:.1%} ± {taken['error']:.1%}" if "seen" in taken else taken["reason"]
-        lines.append(
-            f"| {name} | {found['step_seconds'] * 1e3:.1f} ms | {found['parts_off']:+.1%} ± {found['parts_off_error']:.1%} "
-            f"| {found['bottleneck']} | {away} | {taken['said']:.1%} | {seen} |"
-        )
+        off = f"{found['parts_off']:+.1%} ± {found['parts_off_error']:.1%}"
+        step = f"{found['step_seconds'] * 1e3:.1f} ms"
+        lines.append(f"| {name} | {step} | {off} | {found['bottleneck']} | {away} | {taken['said']:.1%} | {seen} |")
     rows = [each for each in programs.values() if "reason" not in each]
     taken_all = [each for row in rows for each in row["taken_away"] if "seen" in each]
     near = sum(abs(each["off"]) <= 0.15 for each in taken_all)
