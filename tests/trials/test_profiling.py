@@ -182,7 +182,7 @@ def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(
         seams.between_steps.subscribe(between)
 
     timeline = Timeline()
-    with Session((), [lambda seams: made.append(TimedBlocks(timeline, seams, "torch")), observe]):
+    with Session((), [lambda seams: made.append(TimedBlocks(timeline, seams)), observe]):
         net = nn.Sequential(Layer(3, 3), Layer(3, 1))
         optimizer = Sgd(net.parameters(), lr=0.1)
         for batch in loader:

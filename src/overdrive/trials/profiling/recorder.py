@@ -32,7 +32,7 @@ class Profiler:
         self._standing: Any = None
         self.timeline = Timeline(_device_waits if _has_gpu() else None)
         self._observing: Any = None
-        self._timed: Any = None
+        self._timed: Any = self.timeline  # what is started and stopped for a block of times
 
     def __call__(self, seams: Seams) -> None:
         """Call when the framework is there."""
@@ -42,11 +42,12 @@ class Profiler:
             self._observing = Observing(self.timeline)
             seams.optimizer_made.subscribe(lambda _, models: self._models.update((id(each), each) for each in models))
             self._observing(seams)
-            self.timeline(seams)
-        else:
+        if self._kind == "times" and seams.frameworks[-1] == "torch":
             from overdrive.trials.profiling.blocks import TimedBlocks
 
-            self._timed = TimedBlocks(self.timeline, seams, seams.frameworks[-1])
+            self._timed = TimedBlocks(self.timeline, seams)
+        else:
+            self.timeline(seams)
 
     def begin(self, what: str, recorder: Recorder) -> None:
         """A block begins, to be recorded as `what`; "" for one that is not."""

@@ -44,18 +44,17 @@ class Timeline:
         self._grad_enabled: Callable[[], bool] = lambda: True
 
     def __call__(self, seams: Seams) -> None:
-        self.calls(seams)
-        seams.step_begins.subscribe(self.step_begins)
-        seams.step_ends.subscribe(self.step_ends)
-
-    def calls(self, seams: Seams, models: bool = True) -> None:
-        """Subscribe to all but the optimizer's steps, and to calls of `models` only where wanted."""
-        seams.loader_opens.subscribe(lambda _, call: self._within("data", call))
-        seams.batch_awaited.subscribe(lambda _, call, *args: self._within("data", call, *args))
-        if models:
-            seams.model_called.subscribe(self.called)
+        seams.loader_opens.subscribe(lambda _, call: self.within("data", call))
+        seams.batch_awaited.subscribe(lambda _, call, *args: self.within("data", call, *args))
+        seams.model_called.subscribe(self.called)
         seams.loss_backward.subscribe(self._backward_begins)
         seams.backward_done.subscribe(lambda _: self._end("backward"))
+        seams.step_begins.subscribe(self.step_begins)
+        seams.step_ends.subscribe(self.step_ends)
+        self.transfers(seams)
+
+    def transfers(self, seams: Seams) -> None:
+        """Subscribe to copies and reads only."""
         # Only where a read waits for something: Adam alone reads 2 numbers a parameter on a CPU, and passing the seam
         # for each took a quarter of a step of 3.5 ms. There, reads are told from a recording.
         torch = sys.modules.get("torch")
@@ -132,15 +131,15 @@ class Timeline:
     def called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if self.phase in WITHIN:  # transforms of a data set may be modules, too
             return call(*args, **kwargs)
-        return self._within("forward" if self._grad_enabled() else "evaluation", call, *args, **kwargs)
+        return self.within("forward" if self._grad_enabled() else "evaluation", call, *args, **kwargs)
 
     def _read(self, tensor: Any, call: Any) -> Any:
-        return self._within("synchronisation", call)
+        return self.within("synchronisation", call)
 
     def _moved(self, tensor: Any, call: Any, device: Any) -> Any:
-        return self._within("copy", call, device)
+        return self.within("copy", call, device)
 
-    def _within(self, phase: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def within(self, phase: str, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._begin(phase)
         try:
             return call(*args, **kwargs)
