@@ -51,10 +51,10 @@ TAKES = {
 }
 WARM_UP = 9
 BLOCK_SECONDS = 0.15
-SECONDS = 6.0  # of a side, at most
+SECONDS = 4.0  # of a side, at most
 PAIRS = 14  # at least, where the program is long enough
 SURE = 0.01  # the standard error of the ratio, for fewer than that
-PROCESSES = 4  # pairs of, at most
+PROCESSES = 3  # pairs of, at most
 
 
 def main() -> None:

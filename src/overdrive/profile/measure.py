@@ -22,11 +22,11 @@ from overdrive.trials.order import Order, TrialOver
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
-_ENOUGH_STEPS, _ENOUGH_SECONDS = 100, 4.0  # a side: that many, or so long ...
+_ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
 _ENOUGH_PAIRS = 12
 _FEWEST_BLOCKS = 4  # that a short program is divided into
-_SURE = 0.005  # ... and the ratio of the two sides known so well (its standard error)
-_MOST_PROCESSES = 5  # pairs of, for programs that end sooner
+_SURE = 0.01  # ... and the ratio of the two sides known so well (its standard error)
+_MOST_PROCESSES = 4  # pairs of, for programs that end sooner
 _BLOCK_SECONDS = 0.1
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
