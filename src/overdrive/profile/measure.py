@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass
 class Block:
-    """The same steps of both copies, in seconds; and the phases of the one that is timed, if one is."""
+    """The same steps of both copies, in seconds; and the phases of the one that is timed."""
 
     steps: int
     plain: float
@@ -80,9 +80,8 @@ def measure(house: House, program: Program, watch: bool, say: Callable[[str], No
     found = Measured()
     say("timing the step: two copies in turns, one plain and one timed")
     blocks: list[Block] = []
-    orders = Order(program, profiling="times"), Order(program, profiling="times")
     while not found.processes or not enough(blocks, found.length, found.processes):
-        found.length = turns(house, orders, found.length, blocks)
+        found.length = turns(house, program, found.length, blocks)
         found.processes += 1
         if found.length is not None and found.length < _FEWEST_STEPS:
             steps = f"{found.length} training step{'s' if found.length > 1 else ''}"
@@ -95,30 +94,27 @@ def measure(house: House, program: Program, watch: bool, say: Callable[[str], No
     return found
 
 
-def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks: list[Block]) -> int | None:
+def turns(house: House, program: Program, length: int | None, blocks: list[Block]) -> int | None:
     """Blocks of two copies over the same steps, in turns and random order, appended to `blocks`; returns the program's
     length in steps where it ended meanwhile. `length`: as known before.
-
-    Where both are ordered for "times", they take turns at being timed; else nothing is recorded.
 
     Raises:
         CannotProfile: it makes no training steps, or fails by itself.
     """
-    one, other = Trial(house, orders[0]), None
+    order = Order(program, profiling="times")
+    one, other = Trial(house, order), None
     chance = random.Random(len(blocks))
-    timing = all(order.profiling == "times" for order in orders)
     known = len(blocks)
     try:
-        other = Trial(house, orders[1])
+        other = Trial(house, order)
         copies = one, other
         one.first_step()
         pace = _warm_up(one, length)
         other.first_step()
         other.run(one.step - other.step)
-        if timing:
-            for copy in copies:
-                copy.run(1, record="times")
-        so_far = [_seconds(copy) if timing else {} for copy in copies]
+        for copy in copies:
+            copy.run(1, record="times")
+        so_far = [_seconds(copy) for copy in copies]
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
         if length is not None:
             size = max(1, min(size, (length - one.step) // _FEWEST_BLOCKS))
@@ -127,15 +123,14 @@ def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks:
             if length is not None and one.step + size > length:
                 break
             roles = roles or chance.sample((0, 1), 2)
-            second = roles.pop() if timing else 1
+            timed = roles.pop()
             took = {}
             for place in chance.sample((0, 1), 2):
-                record = "times" if timing and place == second else ""
-                took[place] = copies[place].run(size, record=record).seconds
-            told = _seconds(copies[second]) if timing else {}
-            phases = {phase: amount - so_far[second].get(phase, 0.0) for phase, amount in told.items()}
-            so_far[second] = told
-            blocks.append(Block(size, took[1 - second], took[second], phases))
+                took[place] = copies[place].run(size, record="times" if place == timed else "").seconds
+            told = _seconds(copies[timed])
+            phases = {phase: amount - so_far[timed][phase] for phase, amount in told.items()}
+            so_far[timed] = told
+            blocks.append(Block(size, took[1 - timed], took[timed], phases))
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -169,7 +164,7 @@ def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
 
 
 def ratio(blocks: list[Block]) -> float:
-    """Of the second side's time to the first's."""
+    """Of the timed side's time to the plain one's."""
     return sum(block.timed for block in blocks) / sum(block.plain for block in blocks)
 
 
