@@ -7,6 +7,7 @@ are handed out again. In the blocks between, the program runs as it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,12 @@ class WithoutData(_Without):
         shelves: dict[tuple[type, int], _Shelf] = {}
 
         def opened(loader: Any, call: Callable[[], Any]) -> Any:
-            shelf = shelves.setdefault((type(loader.dataset), len(loader)), _Shelf())
-            return _replayed(call, len(loader), shelf, away)
+            try:
+                length = len(loader)
+            except TypeError:  # of a data set that does not know its length
+                length = sys.maxsize
+            shelf = shelves.setdefault((type(loader.dataset), length), _Shelf())
+            return _replayed(call, length, shelf, away)
 
         seams.loader_opens.subscribe(opened)
 
@@ -92,6 +97,8 @@ def _replayed(call: Callable[[], Any], length: int, shelf: _Shelf, away: _Away) 
         try:
             batch = next(shelf.fetched)
         except StopIteration:
+            if length == sys.maxsize:
+                return
             shelf.fetched = iter(call())
             batch = next(shelf.fetched)
         if len(shelf.batches) < _BATCHES:
