@@ -10,7 +10,7 @@ import pytest
 from overdrive.facts import Facts, LoaderFacts
 from overdrive.profile.advice import findings
 from overdrive.profile.bottleneck import bottleneck
-from overdrive.profile.measure import Block, ratio, undisturbed
+from overdrive.profile.measure import Block, Measured, _sum_up, ratio, standard_error, undisturbed
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
 from overdrive.profile.split import data_parts, on_gpu, parts
 from overdrive.techniques.catalogue import catalogue
@@ -65,8 +65,19 @@ def test_the_bottleneck_names_techniques_that_relieve_it_and_apply() -> None:
 
 def test_disturbed_pairs_do_not_move_the_ratio() -> None:
     blocks = [Block(1, 1.0, 1.02, {}), Block(1, 1.0, 9.0, {}), Block(1, 1.0, 1.01, {}), Block(1, 5.0, 1.0, {})]
-    assert ratio(blocks) == pytest.approx(1.015)
-    assert [block.timed for block in undisturbed(blocks)] == [1.02, 1.01]
+    kept = undisturbed(blocks)
+    assert [block.timed for block in kept] == [1.02, 1.01]
+    assert ratio(kept) == pytest.approx(1.015)
+    assert standard_error(kept) == pytest.approx(0.005) and standard_error(kept[:1]) == 1.0
+
+
+def test_the_sum_of_the_parts_is_measured_and_never_made_to_fit() -> None:
+    blocks = [Block(2, 2.0, 2.1, {"forward": 2.1}), Block(2, 2.0, 2.3, {"forward": 2.2, "between": 0.1})]
+    blocks = [replace(block, phases={"forward": 0.0, "between": 0.0} | dict(block.phases)) for block in blocks]
+    found = Measured()
+    _sum_up(found, blocks)
+    assert (found.step, found.timed, found.steps) == (1.0, 1.1, 4)
+    assert sum(found.phases.values()) == pytest.approx(found.timed)
 
 
 DETAILS = {

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
 
 from overdrive.seams.hub import Seams
+from overdrive.session import Session
 from overdrive.trials.profiling import timeline as timelines
+from overdrive.trials.profiling.blocks import TimedBlocks
 from overdrive.trials.profiling.exposed import Work, exposed
 from overdrive.trials.profiling.memory import categories, over_the_step
 from overdrive.trials.profiling.spans import ENGINE, GAP, MODULE, PHASE, Analysis, Span, flame_tree
@@ -136,3 +141,60 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     assert timeline.total == sum(seconds.values()) == 16.0
     seams.batch_awaited.run(None, passes, 7)
     assert timeline.total == 16.0  # it no longer counts
+
+
+def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(timelines, "time", clock)
+
+    def passes(seconds: float) -> None:
+        clock.now += seconds
+
+    class Transform(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            passes(1)
+            return x
+
+    class Layer(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            passes(10)
+            return super().forward(x)
+
+    class Sgd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            passes(1000)
+
+    data = [torch.ones(3)] * 8
+    loader = DataLoader(data, batch_size=2, collate_fn=lambda items: torch.stack([Transform()(each) for each in items]))
+    made: list[TimedBlocks] = []
+    plain = nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward
+    seen = []
+
+    def observe(seams: Seams) -> None:
+        steps = iter((made[0].start, made[0].stop, made[0].start, made[0].stop))
+
+        def between() -> None:
+            next(steps)()
+            seen.append((nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward) == plain)
+
+        seams.between_steps.subscribe(between)
+
+    timeline = Timeline()
+    with Session((), [lambda seams: made.append(TimedBlocks(timeline, seams)), observe]):
+        net = nn.Sequential(Layer(3, 3), Layer(3, 1))
+        optimizer = Sgd(net.parameters(), lr=0.1)
+        for batch in loader:
+            loss = net(batch).sum()
+            loss.register_hook(lambda gradient: passes(100))
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                net(batch)
+    assert seen == [False, True, False, True]
+    seconds = {phase: amount for phase, amount in timeline.seconds.items() if amount}
+    # Of the second and the fourth step, from the end of the step before.
+    assert seconds == {"data": 4.0, "forward": 40.0, "evaluation": 40.0, "backward": 200.0, "optimizer": 2000.0}
+    assert timeline.total == sum(seconds.values())
+    assert (nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward) == plain

@@ -16,7 +16,7 @@ TIMES, COUNTS, OPERATORS, LINES, TRACE = "times", "counts", "operators", "lines"
 
 
 class Profiler:
-    """`kind`: "times" (the phases, in all blocks) or "details" (what single blocks are recorded for)."""
+    """`kind`: "times" (the phases, in blocks recorded so) or "details" (what single blocks are recorded for)."""
 
     def __init__(self, kind: str, folder: str) -> None:
         self._kind = kind
@@ -32,6 +32,7 @@ class Profiler:
         self._standing: Any = None
         self.timeline = Timeline(_device_waits if _has_gpu() else None)
         self._observing: Any = None
+        self._timed: Any = self.timeline  # what is started and stopped for a block of times
 
     def __call__(self, seams: Seams) -> None:
         """Call when the framework is there."""
@@ -41,7 +42,12 @@ class Profiler:
             self._observing = Observing(self.timeline)
             seams.optimizer_made.subscribe(lambda _, models: self._models.update((id(each), each) for each in models))
             self._observing(seams)
-        self.timeline(seams)
+        if self._kind == "times" and seams.frameworks[-1] == "torch":
+            from overdrive.trials.profiling.blocks import TimedBlocks
+
+            self._timed = TimedBlocks(self.timeline, seams)
+        else:
+            self.timeline(seams)
 
     def begin(self, what: str, recorder: Recorder) -> None:
         """A block begins, to be recorded as `what`; "" for one that is not."""
@@ -66,7 +72,7 @@ class Profiler:
     def report(self) -> dict[str, Any]:
         self.lines()
         if self._kind == "times":
-            return {"seconds": self.timeline.seconds, "total": self.timeline.total}
+            return {"seconds": self.timeline.seconds, "total": self.timeline.total, "left_out": self._left_out}
         return {**self._found, "left_out": self._left_out}
 
     def _own_compile(self) -> bool:
@@ -75,7 +81,7 @@ class Profiler:
 
     def _begin(self, what: str, recorder: Recorder) -> None:
         if what == TIMES:
-            self.timeline.start()
+            self._timed.start()
         elif what == COUNTS:
             from overdrive.trials.profiling.counting import Counting
             from overdrive.trials.profiling.modules import ModuleTrack
@@ -102,7 +108,7 @@ class Profiler:
     def _end(self, steps: int, seconds: float) -> None:
         what, active = self._what, self._active
         if what == TIMES:
-            self.timeline.stop()
+            self._timed.stop()
         elif what == COUNTS:
             active.__exit__(None, None, None)
             self._track.leave()

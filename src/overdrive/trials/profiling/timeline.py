@@ -16,6 +16,8 @@ from overdrive.seams.hub import Seams
 
 BETWEEN = "between"  # what no seam sees: the loss, metrics, printing, batches made by hand
 PHASES = ("data", "copy", "forward", "evaluation", "backward", "optimizer", "synchronisation", BETWEEN)
+# A module that is called in one of these belongs to it.
+WITHIN = frozenset(("data", "copy", "forward", "evaluation", "backward", "synchronisation"))
 
 Mark = Callable[[str], Any]  # begins a phase's mark in a recording; what it returns is handed to the unmarker
 
@@ -42,12 +44,17 @@ class Timeline:
         self._grad_enabled: Callable[[], bool] = lambda: True
 
     def __call__(self, seams: Seams) -> None:
-        seams.batch_awaited.subscribe(lambda _, call, *args: self._within("data", call, *args))
-        seams.model_called.subscribe(self._called)
+        seams.loader_opens.subscribe(lambda _, call: self.within("data", call))
+        seams.batch_awaited.subscribe(lambda _, call, *args: self.within("data", call, *args))
+        seams.model_called.subscribe(self.called)
         seams.loss_backward.subscribe(self._backward_begins)
         seams.backward_done.subscribe(lambda _: self._end("backward"))
-        seams.step_begins.subscribe(lambda _: self._begin("optimizer"))
-        seams.step_ends.subscribe(lambda _: self._end("optimizer"))
+        seams.step_begins.subscribe(self.step_begins)
+        seams.step_ends.subscribe(self.step_ends)
+        self.transfers(seams)
+
+    def transfers(self, seams: Seams) -> None:
+        """Subscribe to copies and reads only."""
         # Only where a read waits for something: Adam alone reads 2 numbers a parameter on a CPU, and passing the seam
         # for each took a quarter of a step of 3.5 ms. There, reads are told from a recording.
         torch = sys.modules.get("torch")
@@ -56,6 +63,12 @@ class Timeline:
         if self._wait:
             seams.scalar_read.subscribe(self._read)
             seams.tensor_moved.subscribe(self._moved)
+
+    def step_begins(self, optimizer: Any) -> None:
+        self._begin("optimizer")
+
+    def step_ends(self, optimizer: Any) -> None:
+        self._end("optimizer")
 
     def start(self) -> None:
         if self._wait:
@@ -69,6 +82,10 @@ class Timeline:
         if self.counts:
             self.total += self._since - self._began
         self.counts = False
+
+    def forget(self) -> None:
+        """No phase is open: those that are will not be told to end."""
+        self._stack, self.phase = [], BETWEEN
 
     def mark_with(self, begin: Callable[[str], Any] | None, end: Callable[[Any], None] | None) -> None:
         """From here on each phase is marked in a recording; marks that are still open stay their owner's affair."""
@@ -92,7 +109,10 @@ class Timeline:
 
     def _end(self, phase: str) -> None:
         """Ends the innermost such phase, and what was left open within it by an error that the program caught."""
-        if threading.get_ident() != self._thread or all(each != phase for each, _ in self._stack):
+        if threading.get_ident() != self._thread:
+            return
+        innermost = self._stack[-1][0] if self._stack else BETWEEN
+        if innermost != phase and all(each != phase for each, _ in self._stack):
             return
         self._count()
         while self._stack:
@@ -108,17 +128,18 @@ class Timeline:
             self._begin("backward")
         return loss
 
-    def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        phase = "forward" if self._grad_enabled() else "evaluation"
-        return self._within(phase, call, *args, **kwargs)
+    def called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.phase in WITHIN:  # transforms of a data set may be modules, too
+            return call(*args, **kwargs)
+        return self.within("forward" if self._grad_enabled() else "evaluation", call, *args, **kwargs)
 
     def _read(self, tensor: Any, call: Any) -> Any:
-        return self._within("synchronisation", call)
+        return self.within("synchronisation", call)
 
     def _moved(self, tensor: Any, call: Any, device: Any) -> Any:
-        return self._within("copy", call, device)
+        return self.within("copy", call, device)
 
-    def _within(self, phase: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def within(self, phase: str, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._begin(phase)
         try:
             return call(*args, **kwargs)
