@@ -113,7 +113,10 @@ def elsewhere(request: pytest.FixtureRequest) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.techniques.keras_backends_driver"],
         cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": request.param, "OTHER": other, "CUDA_VISIBLE_DEVICES": ""},
+        env={
+            **os.environ,
+            **{"KERAS_BACKEND": request.param, "OTHER": other, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        },
         capture_output=True,
         text=True,
         timeout=240,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend
 
 
 class Scribe:
@@ -81,7 +82,8 @@ def _hash(variables: Iterable[Any]) -> str:
 
     digest = hashlib.sha256()
     for variable in variables:
-        value = np.asarray(keras.ops.convert_to_numpy(variable))
+        found = variable.numpy() if backend() == "tensorflow" else keras.ops.convert_to_numpy(variable.value)
+        value = np.asarray(found)
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

@@ -34,7 +34,7 @@ def is_of_fractions(tensor: Any) -> bool:
 
 def array(variable: Any) -> Any:
     """Of a variable or tensor; a copy, which the next step does not change."""
-    return np.array(keras.ops.convert_to_numpy(variable))
+    return np.array(keras.ops.convert_to_numpy(getattr(variable, "value", variable)))
 
 
 value_of = array
