@@ -65,10 +65,6 @@ class _Later:
 class _TorchWatch(Watch):
     journal: _TorchJournal
 
-    def __init__(self, hub: Seams) -> None:
-        super().__init__(hub)
-        self._made: list[Any] = []  # optimizers applied since the train function was called
-
     def enter(self, patches: Patches) -> None:
         super().enter(patches)
         patches.replace(torch.autograd, "backward", self._sending_backward(torch.autograd.backward))
@@ -95,9 +91,7 @@ class _TorchWatch(Watch):
 
     def write(self, application: Application) -> None:
         self.journal.write(application)
-        if getattr(self.here, "function", False):
-            self._made.append(application.optimizer)
-        else:
+        if not getattr(self.here, "function", False):  # else when that returns
             tell(self.hub, self.journal.news())
 
     def function(self, model: Any, kind: str, made: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +106,6 @@ class _TorchWatch(Watch):
 
         def begin() -> None:
             self.forget()
-            self._made.clear()
             given, labels = parts_of(data[0])
             self.inputs, self.labels = [(None, (model, True, given))], [(None, each) for each in labels]
             if compiled:
