@@ -115,7 +115,10 @@ def elsewhere(request: pytest.FixtureRequest) -> dict[str, Any]:
         cwd=ROOT,
         env={
             **os.environ,
-            **{"KERAS_BACKEND": request.param, "OTHER": other, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            "KERAS_BACKEND": request.param,
+            "OTHER": other,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
         },
         capture_output=True,
         text=True,
