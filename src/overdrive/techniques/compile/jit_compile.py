@@ -43,6 +43,7 @@ class JitCompile(Technique):
     contract = Contract.ROUNDING
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward", "optimizer", "other")
+    usual_saving = 0.2
     order = 42
     knobs = (Knob("xla", True, "whether XLA (on PyTorch `torch.compile`) compiles the step"),)
 

@@ -48,6 +48,7 @@ class StepsPerExecution(Technique):
     contract = Contract.EXACT
     falls_to = Contract.ROUNDING
     relieves = ("data", "forward", "backward", "optimizer", "other")
+    usual_saving = 0.3
     order = 4  # the tuner tries first what comes first: this is the likeliest to help, and costs one trace
     knobs = (Knob("steps", 32, "steps in one call", low=2, high=4096),)
 

@@ -47,6 +47,7 @@ class BatchFetch(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.5
     order = 9  # before sample_cache: where samples are rows already, no copy of them needs to be kept
 
     def __init__(self) -> None:

@@ -46,6 +46,7 @@ class PrefixCache(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.6
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
 

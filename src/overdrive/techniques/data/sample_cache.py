@@ -50,6 +50,7 @@ class SampleCache(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.8
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),

@@ -34,6 +34,7 @@ class Threads(Technique):
     frameworks = ("torch", "keras")
     contract = Contract.ROUNDING
     relieves = ("forward", "backward", "optimizer")
+    usual_saving = 0.1
     order = 15
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 

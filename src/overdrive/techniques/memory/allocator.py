@@ -54,6 +54,7 @@ class Allocator(Technique):
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     relieves = ("forward", "backward", "optimizer")
+    usual_saving = 0.15
     aims = ("time", "memory")
     order = 5
     knobs = (
