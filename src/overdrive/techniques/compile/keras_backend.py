@@ -42,6 +42,7 @@ class KerasBackend(Technique):
     contract = Contract.OPEN
     relieves = ("data", "forward", "backward", "optimizer", "other")
     weighed = True
+    usual_saving = 0.5
     order = 2  # what is tried after it runs on the new backend
     knobs = (Knob("backend", "jax", "what computes the model", choices=_BACKENDS),)
 
