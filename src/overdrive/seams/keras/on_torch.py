@@ -70,7 +70,7 @@ class _TorchWatch(Watch):
         patches.replace(torch.autograd, "backward", self._sending_backward(torch.autograd.backward))
 
     def is_tensor(self, thing: Any) -> bool:
-        return isinstance(thing, torch.Tensor)
+        return isinstance(thing, torch.Tensor) and not thing.is_meta  # else it only builds the model
 
     def looks_away(self) -> bool:
         return torch.compiler.is_compiling() or getattr(self.here, "compiled", False)

@@ -108,6 +108,7 @@ class Diary:
         if self._journal is None:
             return
         self._nudge()  # a model that was made within its first step
+        self._journal.settle()
         told = []
         for optimizer in self._journal.optimizers:
             config = unwrapped(optimizer).get_config()
