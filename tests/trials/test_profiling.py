@@ -9,9 +9,13 @@ import pytest
 from overdrive.seams.hub import Seams
 from overdrive.trials.profiling import timeline as timelines
 from overdrive.trials.profiling.exposed import Work, exposed
+from overdrive.trials.profiling.flame import flame_tree
+from overdrive.trials.profiling.keras import counting
+from overdrive.trials.profiling.keras import moments as keras_moments
 from overdrive.trials.profiling.memory import categories, over_the_step
-from overdrive.trials.profiling.spans import ENGINE, GAP, MODULE, PHASE, Analysis, Span, flame_tree
-from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.timeline import PHASE, Timeline
+from overdrive.trials.profiling.torch.phases import watch
+from overdrive.trials.profiling.torch.spans import ENGINE, GAP, MODULE, Analysis, Span
 
 
 def mark(name: str, start: int, end: int) -> Span:
@@ -109,7 +113,7 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     clock, seams = Clock(), Seams()
     monkeypatch.setattr(timelines, "time", clock)
     timeline = Timeline()
-    timeline(seams)
+    watch(timeline, seams)
 
     def passes(seconds: float) -> None:
         clock.now += seconds
@@ -136,3 +140,35 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     assert timeline.total == sum(seconds.values()) == 16.0
     seams.batch_awaited.run(None, passes, 7)
     assert timeline.total == 16.0  # it no longer counts
+
+
+def test_operators_of_a_graph_that_run_at_once_share_the_moment() -> None:
+    second = 1_000_000_000
+    spans = [
+        keras_moments.Span(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv", "1x3"),
+        keras_moments.Span(2 * second, 4 * second, 2, "MatMul", "backward", "net.fc"),
+        keras_moments.Span(0, 2 * second, 3, "IteratorGetNext", "data"),  # waits while others work
+        keras_moments.Span(6 * second, 7 * second, 1, "Cast", "graph"),
+    ]
+    found = keras_moments.moments(spans, [(0, 5 * second, "graph")], (0, 8 * second))
+    assert found.phases == {
+        "graph": {"data": 1.0, "forward": 1.5, "backward": 1.5, "gap": 1.0},
+        "between": {"operators": 1.0, "gap": 2.0},
+    }
+    assert found.cells["forward", "net.conv", "Conv2D"].seconds == 1.5
+    assert found.cells["forward", "net.conv", "Conv2D"].calls == 1
+    assert flame_tree(found.flame, 1)["seconds"] == 8.0
+
+
+def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
+    def flops(operator: str, given: str) -> float | None:
+        counted = counting.count(operator, counting.tensors(given), None)
+        return counted.flops if counted.known else None
+
+    assert flops("_FusedMatMul", "(float[64,10];float[10,5];float[5])") == 2 * 64 * 10 * 5
+    assert flops("BatchMatMulV2", "(float[4,8,16];float[4,16,2])") == 2 * 4 * 8 * 16 * 2
+    assert flops("_MklNativeConv2DBackpropInput", "(int32[4];float[3,3,2,8];float[1,5,5,8])") == 2 * 200 * 3 * 3 * 2
+    assert flops("Mul", "(float[64,10];float[])") == 640
+    assert flops("Einsum", "(float[64,10];float[10,5])") is None  # not counted is not guessed
+    assert flops("Reshape", "(float[64,10];int32[2])") == 0
+    assert [each.bytes for each in counting.tensors("(half[2,3];resource[];int64[])")] == [12, 0, 8]

@@ -103,7 +103,8 @@ def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks:
         one.first_step()
         pace = _warm_up(one, length)
         other.first_step()
-        other.run(one.step - other.step)
+        if one.step > other.step:
+            other.run(one.step - other.step)
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
         if length is not None:
             size = max(1, min(size, (length - one.step) // 6))
@@ -111,16 +112,19 @@ def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks:
         seconds, steps = 0.0, 0
         so_far: Mapping[str, float] = {}
         while steps < _MOST_STEPS and seconds < _MOST_SECONDS:
-            if length is not None and one.step + size > length:
+            if length is not None and one.step + size + one.call_steps - 1 > length:
                 break
-            took = {}
+            took, made = {}, {}
             for place in chance.sample((0, 1), 2):
-                took[place] = (one, other)[place].run(size, record=record if place else "").seconds
+                block = (one, other)[place].run(size, record=record if place else "")
+                took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
+            if made[0] != made[1]:
+                raise CannotProfile("Two copies of the program do not make the same steps in a call.")
             told: Mapping[str, float] = other.recorded()["seconds"] if record else {}
             phases = {phase: amount - so_far.get(phase, 0.0) for phase, amount in told.items()}
             so_far = told
-            blocks.append(Block(size, took[0], took[1], phases))
-            seconds, steps = seconds + took[0], steps + size
+            blocks.append(Block(made[0], took[0], took[1], phases))
+            seconds, steps = seconds + took[0], steps + made[0]
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -148,13 +152,15 @@ def undisturbed(blocks: list[Block]) -> list[Block]:
 
 def _length(house: House, over: TrialOver) -> int:
     steps = int(over.report.get("steps", 0))
+    if over.ending.kind == "unwatched":
+        raise CannotProfile(over.ending.detail)
     if over.ending.kind != "ended":
         last = [line for line in house.last_output.splitlines() if line.strip()][-1:]
         told = f" Its last line: {last[0].strip()[:200]}" if last else ""
         raise CannotProfile(f"The program fails by itself ({over.ending}).{told if 'exit code' in str(over) else ''}")
     if not steps:
         raise CannotProfile(
-            "The program makes no training step that Overdrive can see: no torch optimizer steps in it."
+            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it."
         )
     return steps
 
@@ -162,12 +168,13 @@ def _length(house: House, over: TrialOver) -> int:
 def _warm_up(trial: Trial, length: int | None) -> float:
     """Until its steps are at their usual pace; returns that, in seconds."""
     if length is not None:
-        return trial.run(max(1, min(_WARM_UP_STEPS, length // 6))).seconds / max(1, min(_WARM_UP_STEPS, length // 6))
+        block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
+        return block.seconds / block.steps
     seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
     while not steps or seconds < _WARM_UP_SECONDS:
         block = trial.run(chunk)
-        seconds, steps = seconds + block.seconds, steps + chunk
-        pace = block.seconds / chunk
+        seconds, steps = seconds + block.seconds, steps + block.steps
+        pace = block.seconds / block.steps
         chunk = max(1, min(64, steps))
     return pace
 
@@ -198,6 +205,7 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
             lines, trace = (3, 2) if left > 16 else (1, 1)
             steps = max(1, min(steps, left - 2 - lines - trace))
         _record(trial, found, "operators", steps)
+        found.details = trial.recorded()
         _record(trial, found, "lines", lines)
         _record(trial, found, "trace", trace)
         found.details = trial.recorded()
@@ -213,8 +221,9 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
 
 
 def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
-    found.walls[what] = trial.run(steps, record=what).seconds / steps
-    found.recorded[what] = steps
+    block = trial.run(steps, record=what)
+    found.walls[what] = block.seconds / block.steps
+    found.recorded[what] = block.steps
 
 
 def _watch(trial: Trial, found: Measured) -> None:

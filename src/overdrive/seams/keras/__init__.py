@@ -30,9 +30,9 @@ def enter(hub: Seams) -> Callable[[], None]:
     removers: list[Callable[[], None]] = [patches.restore]
     rooms: list[Any] = [seeds, models]
     if backend() == "tensorflow":
-        from overdrive.seams.keras import datasets, steps
+        from overdrive.seams.keras import datasets, parts, steps
 
-        rooms += [datasets, steps]
+        rooms += [datasets, parts, steps]
     for seam in rooms:
         removers += seam.enter(hub, patches)
 

@@ -23,7 +23,8 @@ from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.seams.keras.journal import Application, journal_of
 from overdrive.seams.patch import Patches
 
-_TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied
+SCOPE = "overdrive"  # of our own operations in the program's graphs
+TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -93,13 +94,14 @@ class _Watch:
         self._journal.before(application)
 
     def _end(self, application: Application) -> None:
-        self._journal.write(application)
+        with tf.name_scope(SCOPE):
+            self._journal.write(application)
         if _graph() is None:
             self._hub.step_ends.publish(application.optimizer)
             self._hub.between_steps.publish()
             return
         for function in getattr(self._here, "running", ()):
-            setattr(function, _TRAINS, True)
+            setattr(function, TRAINS, True)
 
     def scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(scale)
@@ -192,7 +194,7 @@ class _Watch:
             finally:
                 running.pop()
             if outermost:
-                self._heard(lambda: self._returned(getattr(function, _TRAINS, False)))
+                self._heard(lambda: self._returned(getattr(function, TRAINS, False)))
             return result
 
         return __call__
