@@ -145,7 +145,7 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
 def test_operators_of_a_graph_that_run_at_once_share_the_moment() -> None:
     second = 1_000_000_000
     spans = [
-        keras_moments.Span(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv", "1x3"),
+        keras_moments.Span(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv"),
         keras_moments.Span(2 * second, 4 * second, 2, "MatMul", "backward", "net.fc"),
         keras_moments.Span(0, 2 * second, 3, "IteratorGetNext", "data"),  # waits while others work
         keras_moments.Span(6 * second, 7 * second, 1, "Cast", "graph"),
@@ -161,14 +161,20 @@ def test_operators_of_a_graph_that_run_at_once_share_the_moment() -> None:
 
 
 def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
-    def flops(operator: str, given: str) -> float | None:
-        counted = counting.count(operator, counting.tensors(given), None)
-        return counted.flops if counted.known else None
+    def flops(operator: str, *given: tuple[int, ...], made: tuple[int, ...] = (), flipped: bool = False) -> float:
+        going_in = tuple(counting.Tensor("float32", shape) for shape in given)
+        traced = counting.Traced(operator, going_in, (counting.Tensor("float32", made),), (flipped, False))
+        counted = counting.counted(traced)
+        return counted.flops if counted.known else -1.0
 
-    assert flops("_FusedMatMul", "(float[64,10];float[10,5];float[5])") == 2 * 64 * 10 * 5
-    assert flops("BatchMatMulV2", "(float[4,8,16];float[4,16,2])") == 2 * 4 * 8 * 16 * 2
-    assert flops("_MklNativeConv2DBackpropInput", "(int32[4];float[3,3,2,8];float[1,5,5,8])") == 2 * 200 * 3 * 3 * 2
-    assert flops("Mul", "(float[64,10];float[])") == 640
-    assert flops("Einsum", "(float[64,10];float[10,5])") is None  # not counted is not guessed
-    assert flops("Reshape", "(float[64,10];int32[2])") == 0
-    assert [each.bytes for each in counting.tensors("(half[2,3];resource[];int64[])")] == [12, 0, 8]
+    assert counting.plain("_FusedMatMul") == counting.plain("_MklNativeFusedMatMul") == "MatMul"
+    assert flops("MatMul", (64, 10), (10, 5)) == flops("MatMul", (10, 64), (10, 5), flipped=True) == 2 * 64 * 10 * 5
+    assert flops("BatchMatMulV2", (4, 8, 16), (4, 16, 2)) == 2 * 4 * 8 * 16 * 2
+    assert flops("Conv2D", (1, 7, 7, 2), (3, 3, 2, 8), made=(1, 5, 5, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Conv2DBackpropInput", (4,), (3, 3, 2, 8), (1, 5, 5, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Conv2DBackpropFilter", (1, 7, 7, 2), (4,), (1, 5, 5, 8), made=(3, 3, 2, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Mul", (64, 10), ()) == 640
+    assert flops("Einsum", (64, 10), (10, 5)) == -1.0  # not counted is not guessed
+    assert flops("Reshape", (64, 10), (2,)) == 0
+    assert counting.count("MatMul", None, 64) == counting.Count(known=False)
+    assert counting.Tensor("float16", (2, 3), 2).bytes == 12 and counting.Tensor("resource", ()).bytes == 0

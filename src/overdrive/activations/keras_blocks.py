@@ -21,7 +21,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 _UNKNOWN_SIZE = 8  # that stands for a size which is not known while a graph is traced
 _VIEWS = ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
-_HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  # among those that TensorFlow calls stateful
+_HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  # TensorFlow calls them stateful
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,11 @@ class Again:
         self._resting = False
 
     def put_in(self) -> None:
-        vars(self.block)["call"] = functools.wraps(self._plain)(self._call)
+        @functools.wraps(self._plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(*args, **kwargs)
+
+        vars(self.block)["call"] = call
 
     def take_out(self) -> None:
         vars(self.block).pop("call", None)
@@ -234,7 +238,8 @@ def _kept(forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any],
     for operation in backward:
         for each in operation.inputs:
             source = _source(each)
-            if source.ref() in made and source.ref() not in outside and source.op.type not in ("Const", "ReadVariableOp"):
+            known = source.ref() in made and source.ref() not in outside
+            if known and source.op.type not in ("Const", "ReadVariableOp"):
                 used[source.ref()] = _size(source)
     return Kept(sum(used.values()), sum(map(_size, given)), sum(map(_size, returned)))
 

@@ -28,7 +28,6 @@ class Span:
     operator: str  # its type: "Conv2D"
     part: str  # what it is for, in a graph that trains
     layer: str = ""
-    shapes: str = ""
 
 
 @dataclass
@@ -37,8 +36,6 @@ class Cell:
 
     calls: int = 0
     seconds: float = 0.0
-    shapes: str = ""  # of the longest run
-    longest: int = 0
 
 
 Key = tuple[str, str, str]  # phase, layer, operator
@@ -111,8 +108,6 @@ def _count(found: Moments, span: Span, phases: Sequence[Phase], window: tuple[in
     cell = found.cells.get(found.keys[-1])
     if cell is not None and window[0] <= span.start < window[1]:
         cell.calls += 1
-        if span.end - span.start > cell.longest:
-            cell.longest, cell.shapes = span.end - span.start, span.shapes
 
 
 def _pieces(spans: Sequence[Span], window: tuple[int, int]) -> Iterator[tuple[int, int, Span]]:

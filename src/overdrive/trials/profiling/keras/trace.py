@@ -27,6 +27,7 @@ class Event:
     start: int
     end: int
     thread: int
+    line: str  # the thread's name
     device: str  # "" for the host
     details: dict[str, Any]
 
@@ -117,7 +118,9 @@ def _events(space: Any) -> Iterator[Event]:
                 start = line.timestamp_ns * 1000 + event.offset_ps
                 details = {plane.stat_metadata[each.metadata_id].name: _value(plane, each) for each in event.stats}
                 name = plane.event_metadata[event.metadata_id].name
-                yield Event(name, start // 1000, (start + event.duration_ps) // 1000, thread, device, details)
+                yield Event(
+                    name, start // 1000, (start + event.duration_ps) // 1000, thread, line.name, device, details
+                )
 
 
 def _value(plane: Any, stat: Any) -> Any:
