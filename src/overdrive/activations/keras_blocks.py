@@ -21,6 +21,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 _UNKNOWN_SIZE = 8  # that stands for a size which is not known while a graph is traced
 _VIEWS = ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
+_NOT_COMPARED = ("Const", "ReadVariableOp", *_VIEWS)  # the second call is given what the first one read
 _HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  # TensorFlow calls them stateful
 
 
@@ -40,12 +41,16 @@ class Unsuitable(Exception):
 def blocks(layer: Any) -> Iterator[Any]:
     """The parts of a model to look at: its layers, but the insides of models and of layers that hold like layers."""
     children = list(layer._flatten_layers(include_self=False, recursive=False))
-    kinds = Counter(type(child) for child in children if _composite(child))
+    kinds = Counter(type(child) for child in children if _composite(child) and not _is_keras(child))
     if isinstance(layer, keras.Model) or any(count > 1 for count in kinds.values()):
         for child in children:
             yield from blocks(child)
     else:
         yield layer
+
+
+def _is_keras(layer: Any) -> bool:
+    return type(layer).__module__.startswith("keras.")
 
 
 def _composite(layer: Any) -> bool:
@@ -178,7 +183,7 @@ class Again:
                 result = self._plain(*again_args, **again_kwargs)
             if counts is not None:
                 made = tf.compat.v1.get_default_graph().get_operations()[before:]
-                counts.append(Counter(each.type for each in made if each.type not in ("Const", *_VIEWS)))
+                counts.append(Counter(each.type for each in made if each.type not in _NOT_COMPARED))
             structure[:] = [result]
             return tf.nest.flatten(result)
 
@@ -209,7 +214,7 @@ def _variables() -> Iterator[Any]:
 
     from keras.src.backend.common.variables import Variable
 
-    return (each for each in gc.get_objects() if isinstance(each, Variable))
+    return (each for each in gc.get_objects() if issubclass(type(each), Variable))
 
 
 def _placeholders(args: Any, kwargs: Any) -> tuple[Any, Any, list[Any]]:

@@ -19,7 +19,7 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.steps import TRAINS
+from overdrive.seams.keras.marks import TRAINS
 from overdrive.seams.patch import Patches
 
 Kind = Callable[..., str]  # of a call, by its arguments; "" where it is none of a step's parts

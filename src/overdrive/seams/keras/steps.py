@@ -21,10 +21,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.seams.keras.journal import Application, journal_of
+from overdrive.seams.keras.marks import SCOPE, TRAINS
 from overdrive.seams.patch import Patches
-
-SCOPE = "overdrive"  # of our own operations in the program's graphs
-TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:

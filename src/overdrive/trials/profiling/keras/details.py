@@ -56,7 +56,7 @@ class KerasDetails:
         events = self._active.events()
         window = self._active.window(events)
         self._graphs.read()
-        runs = operators(events, self._graphs, list(self._layers()))
+        runs = operators(events, self._graphs, frozenset(self._layers()))
         if what == TRACE:
             inside = [each for each in events if window[0] <= each.start <= window[1]]
             with contextlib.suppress(OSError):

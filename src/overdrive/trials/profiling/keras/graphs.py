@@ -7,17 +7,18 @@ names of what it was moved out of before it, and those of the optimizations that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import tensorflow as tf
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.steps import SCOPE
+from overdrive.seams.keras.marks import SCOPE
 from overdrive.trials.profiling.timeline import WATCHING
 
 _NOTED = ("backward", "optimizer")
-_BOUND = "Iterator"  # operations that take a batch have it in their type
+_NUMBER = re.compile(r"_\d+$")
 
 
 class Graphs:
@@ -83,7 +84,14 @@ def _beginnings(name: str) -> Iterator[str]:
     return ("/".join(parts[:stop]) for stop in range(len(parts) - 1, 0, -1))
 
 
-def layer_of(name: str, layers: Iterable[str]) -> str:
-    """The path of layers that an operation's name goes through: `sequential.conv2d`."""
-    known = frozenset(layers)
-    return ".".join(each for each in name.split("/") if each in known)
+def layer_of(name: str, layers: Set[str]) -> str:
+    """The path of layers that an operation's name goes through: `sequential.conv2d`.
+
+    Keras opens a layer's scope twice, to build it and to call it: the operations of `conv2d` lie in `conv2d_1`.
+    """
+    path = []
+    for each in name.split("/"):
+        first = _NUMBER.sub("", each)
+        if first in layers or each in layers:
+            path.append(first if first in layers else each)
+    return ".".join(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from overdrive.trials.profiling.keras.graphs import Graphs, layer_of
@@ -26,7 +26,7 @@ class Run:
     name: str  # in its graph; "" for what ran in none that is known
 
 
-def operators(events: Sequence[Event], graphs: Graphs, layers: Sequence[str]) -> list[Run]:
+def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list[Run]:
     ahead = _made_ahead(events)
     found = []
     for each in events:
@@ -40,7 +40,7 @@ def operators(events: Sequence[Event], graphs: Graphs, layers: Sequence[str]) ->
     return found
 
 
-def _run(event: Event, graphs: Graphs, layers: Sequence[str]) -> Run | None:
+def _run(event: Event, graphs: Graphs, layers: Set[str]) -> Run | None:
     if event.name == _WAIT:
         return Run(_span(event, _TAKES[0], DATA), "")
     if compiled := event.details.get("hlo_op"):  # XLA made it of many, and does not say of which
