@@ -219,7 +219,7 @@ def _variables() -> Iterator[Any]:
 
 def _placeholders(args: Any, kwargs: Any) -> tuple[Any, Any, list[Any]]:
     """The same arguments in the graph that is being traced, with sizes that are all known."""
-    given = []
+    given: list[Any] = []
 
     def stand_in(thing: Any) -> Any:
         if not tf.is_tensor(thing):

@@ -74,7 +74,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         else [],
         "workers": max((each.workers for each in found.facts.loaders), default=0) if found.facts else 0,
         "advice": [each.to_dict() for each in findings(details.get("lines", {}), found.step, found.facts)]
-        if advise
+        if advise and "lines" not in details.get("left_out", {})
         else None,
         "machine": {**machine(), "threads": found.facts.threads if found.facts else None},
         "versions": versions(),

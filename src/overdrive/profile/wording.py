@@ -185,7 +185,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     told = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
-        if what in recorded
+        if what in recorded and what not in mapping(result.get("left_out"))
     ]
     if told:
         found.append(f"Recorded in steps of their own, which were slower: {', '.join(told)}.")

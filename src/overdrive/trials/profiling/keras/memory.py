@@ -25,7 +25,7 @@ _GIVEN, _TAKEN = "MemoryAllocation", "MemoryDeallocation"
 
 def standing(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int]:
     """Bytes by category, between two steps."""
-    optimizers = list(optimizers)
+    optimizers = [getattr(each, "inner_optimizer", each) for each in optimizers]  # one that scales losses is around it
     trained = [each for optimizer in optimizers for each in optimizer._trainable_variables]
     owned = {id(each): each for each in (*trained, *(weight for model in models for weight in model.weights))}
     kept = {id(each): each for optimizer in optimizers for each in optimizer.variables}
