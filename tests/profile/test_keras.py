@@ -66,7 +66,7 @@ def test_a_profile_of_a_fit(
     convolution = rows["Conv2D", "forward"]
     assert convolution["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
     assert convolution["of_roof"] > 0 and convolution["shapes"]
-    assert any(name.endswith("Conv2DBackpropFilter") and phase == "backward" for name, phase in rows)
+    assert any("Conv2DBackpropFilter" in name and phase == "backward" for name, phase in rows)
     modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
     assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
     trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)

@@ -1,8 +1,9 @@
 """Keras's blocks that are called again in the backward pass: which they are, and how.
 
-Keras's own `RematScope` makes a layer's call again as it stands: a Dropout in it draws another mask then, a
-BatchNormalization moves its means twice, and layers inside are told neither that they train nor in which format to
-compute. Here the second call finds all variables as the first one found them, and leaves them alone.
+Keras's own `RematScope` hands a layer's keyword arguments, `training` among them, to `tf.recompute_grad`, which takes
+none in a graph: in `fit` it failed for every layer that has some (Keras 3.15.1). Here only tensors are handed on, and
+the second call finds all variables as the first one found them and leaves them alone: Dropout draws the same numbers
+again, BatchNormalization moves its means once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 _UNKNOWN_SIZE = 8  # that stands for a size which is not known while a graph is traced
 _VIEWS = ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
-_NOT_COMPARED = ("Const", "ReadVariableOp", *_VIEWS)  # the second call is given what the first one read
+_NOT_COMPARED = ("Const", "Placeholder", "ReadVariableOp", *_VIEWS)  # the second call has what the first one read
 _HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  # TensorFlow calls them stateful
 
 

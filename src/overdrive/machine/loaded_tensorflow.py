@@ -7,6 +7,7 @@ show as loaded twice. `main` runs in the child, and prints one JSON object.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -35,7 +36,7 @@ def tensorflow(environment: Mapping[str, str] | None = None) -> dict[str, Any] |
 def _look() -> dict[str, Any]:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # what it tells of its GPUs must not be hidden
     try:
-        import tensorflow
+        tensorflow = importlib.import_module("tensorflow")
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     found: dict[str, Any] = {"version": tensorflow.__version__}
@@ -45,9 +46,8 @@ def _look() -> dict[str, Any]:
         found["cudnn"] = build.get("cudnn_version") if build.get("is_cuda_build") else None
         found["architectures"] = list(build.get("cuda_compute_capabilities", ()))
     with contextlib.suppress(Exception):
-        from tensorflow.python.util import _pywrap_util_port
-
-        found["onednn"] = bool(_pywrap_util_port.IsMklEnabled())
+        port = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+        found["onednn"] = bool(port.IsMklEnabled())
     with contextlib.suppress(Exception):
         # 0 stands for as many as the process may run on; a container's quota is not looked at.
         allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -71,7 +71,7 @@ class Count:
 
 def plain(operator: str) -> str:
     """The operator that a fused or a library's one stands for."""
-    return _PREFIX.sub("", operator)
+    return _PREFIX.sub("", operator).removesuffix("WithBias")
 
 
 def count(operator: str, operation: Any, batch: int) -> Count:
