@@ -23,7 +23,8 @@ class GradientCheckpointing(Technique):
     numbers and the moving means that the first call found, and without writing to them.
 
     When it helps: models of like blocks (transformers), whose activations outweigh their parameters and which are
-    short of memory.
+    short of memory. A transformer of 4 blocks (128 wide, 128 long, batch 32) took 1.13 GB at its peak instead of
+    1.28 GB, Python and TensorFlow included (one run each, two cores of an AMD EPYC).
 
     When it hurts: always in time, as the blocks are computed twice. Nothing is gained where layers keep little
     inside, as convolutions and normalisations one after the other do. Left alone: blocks that add losses, take or
