@@ -82,6 +82,25 @@ def test_layers_within_layers_go_with_them(results: dict[str, Any]) -> None:
     assert "bfloat16" in results["nested"]["compute"]
 
 
+def test_blocks_are_called_again_as_they_were_called_first(results: dict[str, Any]) -> None:
+    for plain, again, near in (("deep", "deep again", 1e-5), ("deep in 16 bits", "deep again in 16 bits", 2e-2)):
+        assert results[again]["left_out"] == {}
+        assert results[again]["products"] > results[plain]["products"]  # they are there twice
+        # Dropout's masks are the same in both calls and moving means move once: else losses would be far apart.
+        assert results[again]["losses"] == pytest.approx(results[plain]["losses"], rel=near)
+        assert results[again]["weights"] == pytest.approx(results[plain]["weights"], rel=10 * near, abs=1e-5)
+
+
+def test_blocks_that_cannot_be_called_again_are_left_alone(results: dict[str, Any]) -> None:
+    with_losses = results["deep again with losses"]
+    assert "adds a loss" in with_losses["left_out"]["gradient_checkpointing"]
+    assert with_losses["losses"] == results["deep with losses"]["losses"]
+    assert results["deep again eagerly"]["left_out"] == {"gradient_checkpointing": "the model runs eagerly"}
+    assert "keeps little inside" in results["shallow again"]["left_out"]["gradient_checkpointing"]
+    assert results["shallow again"]["losses"] == results["short"]["losses"]
+    assert with_losses["placed"] == 0
+
+
 def test_what_the_program_chose_stands(results: dict[str, Any]) -> None:
     assert results["own policy"]["left_out"] == {"mixed_precision": "the program has a policy of its own"}
     assert results["own policy"]["compute"] == ["bfloat16"] * 4
@@ -192,6 +211,8 @@ def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.
         ("tensorflow_allocator", {}, "no GPU"),
         ("tensorflow_threads", {"cores": 1}, "one core"),
         ("onednn", {"device": "cuda"}, "on the GPU"),
+        ("gradient_checkpointing", {"backend": "jax"}, "Keras runs on jax here"),
+        ("gradient_checkpointing", {"modules": False}, "compiles no model"),
     ],
 )
 def test_each_says_why_it_cannot_help(name: str, facts: dict[str, Any], reason: str) -> None:

@@ -111,7 +111,8 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
         one.first_step()
         pace = _warm_up(one, length)
         other.first_step()
-        other.run(one.step - other.step)
+        if one.step > other.step:
+            other.run(one.step - other.step)
         for copy in copies:
             copy.run(1, record="times")
         so_far = [_seconds(copy) for copy in copies]
@@ -120,17 +121,20 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
             size = max(1, min(size, (length - one.step) // _FEWEST_BLOCKS))
         roles: list[int] = []
         while not _sure(blocks[known:]):
-            if length is not None and one.step + size > length:
+            if length is not None and one.step + size + one.call_steps - 1 > length:
                 break
             roles = roles or chance.sample((0, 1), 2)
             timed = roles.pop()
-            took = {}
+            took, made = {}, {}
             for place in chance.sample((0, 1), 2):
-                took[place] = copies[place].run(size, record="times" if place == timed else "").seconds
+                block = copies[place].run(size, record="times" if place == timed else "")
+                took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
+            if made[0] != made[1]:
+                raise CannotProfile("Two copies of the program do not make the same steps in a call.")
             told = _seconds(copies[timed])
             phases = {phase: amount - so_far[timed][phase] for phase, amount in told.items()}
             so_far[timed] = told
-            blocks.append(Block(size, took[1 - timed], took[timed], phases))
+            blocks.append(Block(made[0], took[1 - timed], took[timed], phases))
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -185,13 +189,15 @@ def undisturbed(blocks: list[Block]) -> list[Block]:
 
 def _length(house: House, over: TrialOver) -> int:
     steps = int(over.report.get("steps", 0))
+    if over.ending.kind == "unwatched":
+        raise CannotProfile(over.ending.detail)
     if over.ending.kind != "ended":
         last = [line for line in house.last_output.splitlines() if line.strip()][-1:]
         told = f" Its last line: {last[0].strip()[:200]}" if last else ""
         raise CannotProfile(f"The program fails by itself ({over.ending}).{told if 'exit code' in str(over) else ''}")
     if not steps:
         raise CannotProfile(
-            "The program makes no training step that Overdrive can see: no torch optimizer steps in it."
+            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it."
         )
     return steps
 
@@ -199,12 +205,13 @@ def _length(house: House, over: TrialOver) -> int:
 def _warm_up(trial: Trial, length: int | None) -> float:
     """Until its steps are at their usual pace; returns that, in seconds."""
     if length is not None:
-        return trial.run(max(1, min(_WARM_UP_STEPS, length // 6))).seconds / max(1, min(_WARM_UP_STEPS, length // 6))
+        block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
+        return block.seconds / block.steps
     seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
     while not steps or seconds < _WARM_UP_SECONDS:
         block = trial.run(chunk)
-        seconds, steps = seconds + block.seconds, steps + chunk
-        pace = block.seconds / chunk
+        seconds, steps = seconds + block.seconds, steps + block.steps
+        pace = block.seconds / block.steps
         chunk = max(1, min(64, steps))
     return pace
 
@@ -234,6 +241,7 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
             lines, trace = (3, 2) if left > 16 else (1, 1)
             steps = max(1, min(steps, left - 2 - lines - trace))
         _record(trial, found, "operators", steps)
+        found.details = trial.recorded()
         _record(trial, found, "lines", lines)
         _record(trial, found, "trace", trace)
         found.details = trial.recorded()
@@ -249,8 +257,9 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
 
 
 def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
-    found.walls[what] = trial.run(steps, record=what).seconds / steps
-    found.recorded[what] = steps
+    block = trial.run(steps, record=what)
+    found.walls[what] = block.seconds / block.steps
+    found.recorded[what] = block.steps
 
 
 def _watch(trial: Trial, found: Measured) -> None:

@@ -20,11 +20,11 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.journal import CAPACITY, OPTIMIZER, Application, Journal, unwrapped
+from overdrive.seams.keras.marks import SCOPE, TRAINS
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
 
 _MOST_EAGER = 1024  # rows of eager steps that stay on their device
-_TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied
 
 
 def make_journal() -> Journal:
@@ -32,9 +32,9 @@ def make_journal() -> Journal:
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    from overdrive.seams.keras import datasets
+    from overdrive.seams.keras import datasets, parts
 
-    removers = datasets.enter(hub, patches)
+    removers = [*datasets.enter(hub, patches), *parts.enter(hub, patches)]
     if wanted(hub):
         _GraphWatch(hub).enter(patches)
     return removers
@@ -135,12 +135,13 @@ class _GraphWatch(Watch):
         return list(tf.nest.flatten(thing))
 
     def write(self, application: Application) -> None:
-        self.journal.write(application)
+        with tf.name_scope(SCOPE):
+            self.journal.write(application)
         if self.graph() is None:
             tell(self.hub, [application.optimizer])
             return
         for function in getattr(self.here, "running", ()):
-            setattr(function, _TRAINS, True)
+            setattr(function, TRAINS, True)
 
     def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(differentiate)
@@ -170,7 +171,7 @@ class _GraphWatch(Watch):
             finally:
                 running.pop()
             if outermost:
-                self.heard(lambda: self._returned(getattr(function, _TRAINS, False)))
+                self.heard(lambda: self._returned(getattr(function, TRAINS, False)))
             return result
 
         return __call__

@@ -22,10 +22,12 @@ class Clock(Protocol):
     phase: str
 
     def within(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-    def called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
 
 
-def enter(patches: Patches, clock: Clock, passing: frozenset[str]) -> None:
+Called = Callable[..., Any]  # (module, call, *args, **kwargs): makes the call of a module
+
+
+def enter(patches: Patches, clock: Clock, called: Called, passing: frozenset[str]) -> None:
     """`passing`: phases that a module's call does not end."""
     open_loader, fetch, run = DataLoader.__iter__, _BaseDataLoaderIter.__next__, torch.autograd.backward
 
@@ -44,10 +46,10 @@ def enter(patches: Patches, clock: Clock, passing: frozenset[str]) -> None:
     patches.replace(DataLoader, "__iter__", __iter__)
     patches.replace(_BaseDataLoaderIter, "__next__", __next__)
     patches.replace(torch.autograd, "backward", backward)
-    patches.replace(torch.nn.Module, "__call__", _compiled(clock) if _compiles() else _plain(clock, passing))
+    patches.replace(torch.nn.Module, "__call__", _compiled(called) if _compiles() else _plain(clock, called, passing))
 
 
-def _plain(clock: Clock, passing: frozenset[str]) -> Callable[..., Any]:
+def _plain(clock: Clock, called: Called, passing: frozenset[str]) -> Callable[..., Any]:
     plain = torch.nn.Module.__call__
     own = plain is torch.nn.Module._wrapped_call_impl  # which is written out below: one call less
 
@@ -57,12 +59,12 @@ def _plain(clock: Clock, passing: frozenset[str]) -> Callable[..., Any]:
             if own and self._compiled_call_impl is None:
                 return self._call_impl(*args, **kwargs)
             return plain(self, *args, **kwargs)
-        return clock.called(self, functools.partial(plain, self), *args, **kwargs)
+        return called(self, functools.partial(plain, self), *args, **kwargs)
 
     return __call__
 
 
-def _compiled(clock: Clock) -> Callable[..., Any]:
+def _compiled(called: Called) -> Callable[..., Any]:
     """For programs that compile, who may trace it."""
     plain = torch.nn.Module.__call__
 
@@ -70,7 +72,7 @@ def _compiled(clock: Clock) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return plain(self, *args, **kwargs)
-        return clock.called(self, functools.partial(plain, self), *args, **kwargs)
+        return called(self, functools.partial(plain, self), *args, **kwargs)
 
     return __call__
 

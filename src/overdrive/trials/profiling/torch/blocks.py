@@ -11,7 +11,8 @@ from collections.abc import Callable
 from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.seams.patch import Patches
-from overdrive.trials.profiling.timeline import WITHIN, Timeline
+from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.torch.phases import WITHIN, Phases
 
 
 class TimedBlocks:
@@ -20,21 +21,22 @@ class TimedBlocks:
 
     def __init__(self, timeline: Timeline, seams: Seams) -> None:
         self._timeline = timeline
+        self._phases = Phases(timeline)
         self._trial = seams
         self._own = Seams(lambda owner, reason: seams.leave_out(owner, reason))
         self._own.owner = OBSERVER
         self._patches = Patches()
         self._leave: list[Callable[[], None]] = []
-        timeline.transfers(self._own)
+        self._phases.transfers(self._own)
         seams.step_begins.subscribe(_nothing)  # for the seam to be there
 
     def start(self) -> None:
         from overdrive.seams.torch import marks
 
-        self._trial.step_begins.subscribe(self._timeline.step_begins)
-        self._trial.step_ends.subscribe(self._timeline.step_ends)
+        self._trial.step_begins.subscribe(self._phases.step_begins)
+        self._trial.step_ends.subscribe(self._phases.step_ends)
         self._leave = [self._patches.restore]
-        marks.enter(self._patches, self._timeline, WITHIN)
+        marks.enter(self._patches, self._timeline, self._phases.called, WITHIN)
         self._leave.append(frameworks.seams_of("torch").enter(self._own))
         self._timeline.start()
 
@@ -43,8 +45,8 @@ class TimedBlocks:
         self._timeline.forget()
         while self._leave:
             self._leave.pop()()
-        self._trial.step_begins.unsubscribe(self._timeline.step_begins)
-        self._trial.step_ends.unsubscribe(self._timeline.step_ends)
+        self._trial.step_begins.unsubscribe(self._phases.step_begins)
+        self._trial.step_ends.unsubscribe(self._phases.step_ends)
 
 
 def _nothing(optimizer: object) -> None:
