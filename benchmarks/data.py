@@ -7,6 +7,9 @@ the files in the page cache; nothing is trained. Overdrive's arms start with an 
 epoch is the one that fills it, their second the one that is compared. Peers' own formats are written
 before, and that is not timed. Peers that are not installed are left out. As many rounds are made as fit into
 the time, three at least. Writes benchmarks/results/data.json.
+
+The parts `cached` and `rows` are what is left when nothing is decoded any more: the last of several epochs from the
+cache, and over images that the program holds as tensors; both against a loop that does nothing but copy the rows.
 """
 
 from __future__ import annotations
@@ -48,10 +51,13 @@ OTHERS: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "HF datasets, mapped, 2 workers": ("data_hf.py", ("--mapped",), "datasets", "datasets"),
 }
 NOT_HERE = {"ffcv": "cannot be built by pip here: its build asks pkg-config for OpenCV's headers"}
-# part: Overdrive's technique, words that all arms get, arms that have no such way
-PARTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "fetch": ("sample_cache", (), ()),
-    "augmented": ("prefix_cache", ("--augment",), ("HF datasets, mapped, 2 workers",)),
+BARE = "rows copied, no loader"
+# part: Overdrive's technique, words that all arms get, arms that have no such way, epochs of which the last counts
+PARTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
+    "fetch": ("sample_cache", (), (), 2),
+    "augmented": ("prefix_cache", ("--augment",), ("HF datasets, mapped, 2 workers",), 2),
+    "cached": ("sample_cache", (), tuple(OTHERS), 6),
+    "rows": ("batch_fetch", ("--rows",), tuple(OTHERS), 6),
 }
 
 
@@ -86,11 +92,16 @@ def command(script: str, *words: str) -> tuple[str, ...]:
 
 
 def part(name: str, data: tuple[str, ...], samples: int, rounds: int, until: float, folder: Path) -> Result:
-    technique, also, without = PARTS[name]
+    technique, also, without, epochs = PARTS[name]
     common = (*data, "--samples", str(samples), *also)
     seen = Seen(samples)
     arms = [Arm(PLAIN, command("data_plain.py", *common, "--workers", "0"), seen.measure(PLAIN))]
     left_out = dict(NOT_HERE)
+    if epochs > 2:
+        bare = command(
+            "data_plain.py", *common, *(() if "--rows" in common else ("--rows",)), "--bare", "--epochs", "6"
+        )
+        arms.append(Arm(BARE, bare, seen.measure(BARE)))
     for arm, (script, words, module, _) in OTHERS.items():
         if arm in without:
             reason: str | None = "has no such way"
@@ -103,7 +114,7 @@ def part(name: str, data: tuple[str, ...], samples: int, rounds: int, until: flo
         else:
             arms.append(Arm(arm, command(script, *common, *words), seen.measure(arm)))
     if technique in catalogue():
-        arms.append(_overdrive(technique, common, seen, folder))
+        arms.append(_overdrive(technique, common, seen, folder, epochs))
     else:
         left_out[f"Overdrive {technique}"] = "not there"
     for arm, reason in left_out.items():
@@ -134,7 +145,7 @@ def _rounds(arms: list[Arm], rounds: int, until: float, folder: Path) -> dict[st
     return seconds
 
 
-def _overdrive(technique: str, common: tuple[str, ...], seen: Seen, folder: Path) -> Arm:
+def _overdrive(technique: str, common: tuple[str, ...], seen: Seen, folder: Path, epochs: int) -> Arm:
     plan, record, cache = folder / f"{technique}.toml", folder / "record.json", folder / "cache"
     plan.write_text(
         f'overdrive = 1\nprogram = "data_plain.py"\ncontract = "exact"\n[[technique]]\nname = "{technique}"\n'
@@ -143,9 +154,8 @@ def _overdrive(technique: str, common: tuple[str, ...], seen: Seen, folder: Path
     os.environ["OVERDRIVE_CACHE"] = str(cache)
     name = f"Overdrive {technique}"
     run = ("run", "--plan", str(plan), "--record", str(record), str(PEERS / "data_plain.py"))
-    return Arm(
-        name, (*OVERDRIVE, *run, *common, "--workers", "0", "--epochs", "2"), seen.measure(name, record, cache)
-    )
+    words = (*common, "--workers", "0", "--epochs", str(epochs))
+    return Arm(name, (*OVERDRIVE, *run, *words), seen.measure(name, record, cache))
 
 
 def _prepare(words: tuple[str, ...]) -> str | None:

@@ -1,5 +1,5 @@
 """Techniques that take a phase of a step away in every other block of steps, to see whether the step shrinks by what
-a profile said of it: for `profile.py` only. What the program then learns is nonsense.
+a profile said of it: for `profiled.py` only. What the program then learns is nonsense.
 
 What a phase leaves to the others is left to them all the same: batches, gradients and results that were made before
 are handed out again. In the blocks between, the program runs as it is.

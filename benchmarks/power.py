@@ -20,13 +20,13 @@ from typing import Any
 
 from alternate import ROOT
 
-from overdrive.arena import CANDIDATE
 from overdrive.evidence.speed import noise_floor
 from overdrive.machine.inventory import machine, versions
 from overdrive.program import Program
 from overdrive.trials.fight import fight
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
+from overdrive.tuning.arena import CANDIDATE
 
 PROGRAM = """
 import torch

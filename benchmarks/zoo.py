@@ -109,9 +109,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "harmless not established": sum(each["verdict"] == "not established" for each in right),
             "median seconds": sorted(each["seconds"] for each in mine)[len(mine) // 2] if mine else None,
             "wrongly judged": dict(
-                Counter(
-                    each["name"] for each in mine if (each["verdict"] == "passes") is each["defect"]
-                ).most_common()
+                Counter(each["name"] for each in mine if (each["verdict"] == "passes") is each["defect"]).most_common()
             ),
         }
     return told

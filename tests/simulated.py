@@ -20,22 +20,22 @@ from typing import Any
 
 import pytest
 
-from overdrive import rescue
-from overdrive.arena import Progress
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.findings import Findings
 from overdrive.ledger import Ledger
 from overdrive.objective import TIME, Objective
 from overdrive.program import Program
-from overdrive.resume import Memory
-from overdrive.search import Search
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
 from overdrive.trials import apart, bench, together
 from overdrive.trials import field as field_module
 from overdrive.trials.host import House
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
+from overdrive.tuning import rescue
+from overdrive.tuning.arena import Progress
+from overdrive.tuning.findings import Findings
+from overdrive.tuning.resume import Memory
+from overdrive.tuning.search import Search
 
 Names = frozenset[str]
 _START_SECONDS = 2.0
@@ -68,7 +68,7 @@ class Simulated:
 
         for room in (apart, bench, field_module, rescue, together):
             patch.setattr(room, "Trial", trial)
-        patch.setattr("overdrive.search.busy_share", lambda: 0.0)
+        patch.setattr("overdrive.tuning.search.busy_share", lambda: 0.0)
         return self
 
 

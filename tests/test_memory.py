@@ -10,12 +10,12 @@ import pytest
 from overdrive.contract import Contract
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
-from overdrive.findings import Findings
 from overdrive.objective import Objective, ObjectiveError, bytes_in, saves, size
 from overdrive.program import Program
 from overdrive.trials.duel import Duel, Side
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order
+from overdrive.tuning.findings import Findings
 
 HUNGRY = """
 import torch

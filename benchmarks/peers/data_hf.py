@@ -22,9 +22,7 @@ def build(folder, samples):
 
 
 def build_mapped(folder, samples):
-    features = datasets.Features(
-        {"image": datasets.Array3D((3, 32, 32), "float32"), "label": datasets.Value("int64")}
-    )
+    features = datasets.Features({"image": datasets.Array3D((3, 32, 32), "float32"), "label": datasets.Value("int64")})
     mapped = encoded(samples).map(
         lambda batch: {"image": [transform(image).numpy() for image in batch["image"]], "label": batch["label"]},
         batched=True,

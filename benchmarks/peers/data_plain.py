@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -66,6 +66,8 @@ def options(description):
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--augment", action="store_true", help="random crop and flip")
+    parser.add_argument("--rows", action="store_true", help="decoded and normalised beforehand, held in memory")
+    parser.add_argument("--bare", action="store_true", help="no DataLoader: rows copied into one piece of memory")
     parser.add_argument("--prepare", action="store_true", help="only write the peer's own format")
     return parser
 
@@ -101,6 +103,27 @@ def measure(loader, epochs):
     print(json.dumps({"seconds": seconds, "samples": samples, "label_sum": label_sum, "last_batch": last}))
 
 
+def rows_of(dataset):
+    images, labels = zip(*DataLoader(dataset, 500), strict=True)
+    return TensorDataset(torch.cat(images), torch.cat(labels))
+
+
+class Bare:
+    """What is left when nothing but the copying is done: the limit for all others."""
+
+    def __init__(self, rows, size):
+        self.images, self.labels = rows.tensors
+        self.size = size
+        self.batch = torch.empty(size, *self.images.shape[1:])
+
+    def __iter__(self):
+        source, target = self.images.flatten(1).numpy(), self.batch.flatten(1).numpy()
+        order = torch.randperm(len(source))
+        for numbers in order.split(self.size):
+            np.take(source, numbers.numpy(), axis=0, out=target[: len(numbers)], mode="clip")
+            yield self.batch[: len(numbers)], self.labels[numbers]
+
+
 def main():
     args = options(__doc__).parse_args()
     root = prepare_data(args.data) / "train"
@@ -108,6 +131,10 @@ def main():
         return
     torch.manual_seed(0)
     dataset = (AugmentedImages if args.augment else Images)(root, args.samples)
+    if args.rows:
+        dataset = rows_of(dataset)
+    if args.bare:
+        return measure(Bare(dataset, args.batch_size), args.epochs)
     measure(DataLoader(dataset, args.batch_size, shuffle=True, num_workers=args.workers), args.epochs)
 
 

@@ -27,8 +27,8 @@ def using(plan: str | Path) -> Session:
         overdrive.plan.PlanError: the plan cannot be used; the message names the line.
         OSError: it cannot be read.
     """
+    from overdrive.commands.run import announce
     from overdrive.plan import Plan
-    from overdrive.running import announce
     from overdrive.session import Session
     from overdrive.techniques.catalogue import catalogue
 

@@ -171,7 +171,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         _check(file)
         # WAL needs memory that all its processes share, which two machines on one network folder do not.
-        file.execute(f"PRAGMA journal_mode = {'DELETE' if _on_network(path) else 'WAL'}").fetchone()
+        _keep_journal(file, "DELETE" if _on_network(path) else "WAL")
         file.execute("PRAGMA synchronous = FULL")
         _prepare(file)
     except sqlite3.OperationalError as error:
@@ -191,6 +191,19 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _check(file: sqlite3.Connection) -> None:
     if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise _Damaged
+
+
+def _keep_journal(file: sqlite3.Connection, mode: str) -> None:
+    """SQLite waits for others everywhere but here: of processes that begin a file at once, all but one are refused."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            file.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 def _prepare(file: sqlite3.Connection) -> None:

@@ -30,16 +30,32 @@ def torch(**of: Any) -> dict[str, Any]:
 
 
 HARMFUL = {
-    "NCCL_DEBUG": "TRACE", "NCCL_NET": "Socket", "NCCL_P2P_LEVEL": "LOC", "NCCL_NET_GDR_LEVEL": "0",
-    "CUBLAS_WORKSPACE_CONFIG": ":16:8", "CUDA_MODULE_LOADING": "EAGER", "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
-    "XLA_FLAGS": "--xla_dump_to=/tmp/x", "PYTHONMALLOC": "debug", "LD_PRELOAD": "/usr/lib/libasan.so.8",
-    "MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_ARENA_MAX": "1",
+    "NCCL_DEBUG": "TRACE",
+    "NCCL_NET": "Socket",
+    "NCCL_P2P_LEVEL": "LOC",
+    "NCCL_NET_GDR_LEVEL": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":16:8",
+    "CUDA_MODULE_LOADING": "EAGER",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "XLA_FLAGS": "--xla_dump_to=/tmp/x",
+    "PYTHONMALLOC": "debug",
+    "LD_PRELOAD": "/usr/lib/libasan.so.8",
+    "MALLOC_MMAP_THRESHOLD_": "4096",
+    "MALLOC_ARENA_MAX": "1",
 }
 HARMLESS = {
-    "NCCL_DEBUG": "WARN", "NCCL_NET": "IB", "NCCL_P2P_LEVEL": "SYS", "NCCL_NET_GDR_LEVEL": "SYS",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUDA_MODULE_LOADING": "LAZY", "TORCH_DISTRIBUTED_DEBUG": "OFF",
-    "XLA_FLAGS": "--xla_gpu_autotune_level=2", "PYTHONMALLOC": "mimalloc", "LD_PRELOAD": "libjemalloc.so.2",
-    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_ARENA_MAX": "4",
+    "NCCL_DEBUG": "WARN",
+    "NCCL_NET": "IB",
+    "NCCL_P2P_LEVEL": "SYS",
+    "NCCL_NET_GDR_LEVEL": "SYS",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "CUDA_MODULE_LOADING": "LAZY",
+    "TORCH_DISTRIBUTED_DEBUG": "OFF",
+    "XLA_FLAGS": "--xla_gpu_autotune_level=2",
+    "PYTHONMALLOC": "mimalloc",
+    "LD_PRELOAD": "libjemalloc.so.2",
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_ARENA_MAX": "4",
 }
 OFF = {variable.name: "0" if variable.hurts("1") else "1" for variable in VARIABLES}
 ON = {variable.name: "1" if variable.hurts("1") else "0" for variable in VARIABLES}

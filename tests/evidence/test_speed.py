@@ -208,7 +208,29 @@ def test_student_refuses_what_is_no_probability() -> None:
         student.quantile(1.0, 3)
 
 
-@pytest.mark.parametrize(("gain", "noise", "given_up"), [(1.0, 0.01, True), (1.05, 0.01, False), (1.0, 0.5, False)])
-def test_what_cannot_gain_much_is_given_up_and_what_may_is_not(gain: float, noise: float, given_up: bool) -> None:
-    wiggle = np.random.default_rng(3).normal(0, noise, 10)
-    assert futile([Pair(0, 10, float(gain * math.exp(each)), 1.0, True) for each in wiggle]) is given_up
+def wiggling(gain: float, noise: float, count: int = 10) -> list[Pair]:
+    wiggle = np.random.default_rng(3).normal(0, noise, count)
+    wiggle -= wiggle.mean()
+    return [Pair(0, 10, float(gain * math.exp(each)), 1.0, True) for each in wiggle]
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "given_up"),
+    [(1.0, 0.01, True), (1.05, 0.01, False), (1.05, 0.1, False), (1.0, 0.1, True), (1.0, 0.5, True)],
+)
+def test_what_gains_little_or_would_hardly_be_seen_is_given_up(gain: float, noise: float, given_up: bool) -> None:
+    assert futile(wiggling(gain, noise), most=40) is given_up
+
+
+def test_the_nearer_the_end_of_a_duel_the_surer_its_outcome() -> None:
+    assert not futile(wiggling(1.04, 0.1, 20), most=400)
+    assert futile(wiggling(1.04, 0.1, 20), most=21)
+
+
+@pytest.mark.parametrize("truth", [1.05, 1.1])
+def test_few_duels_that_would_find_a_gain_are_given_up(truth: float) -> None:
+    rng = np.random.default_rng(4)
+    fought = [duel(rng, truth, blocks=40, block_sd=0.08, autocorrelation=0.2) for _ in range(60)]
+    winners = [pairs for pairs in fought if verdict(speedup(pairs)) is Verdict.FASTER]
+    assert len(winners) > 20
+    assert sum(futile(pairs[:10], most=40) for pairs in winners) <= 0.05 * len(winners)

@@ -236,12 +236,12 @@ def test_cpu_against_gpu_where_both_were_measured() -> None:
 
 def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     from overdrive.contract import Contract
-    from overdrive.devices import devices_of
     from overdrive.facts import Facts
-    from overdrive.findings import Findings, Rejected
     from overdrive.program import Program
     from overdrive.trials.duel import Duel, Side
     from overdrive.trials.order import Order
+    from overdrive.tuning.devices import devices_of
+    from overdrive.tuning.findings import Findings, Rejected
 
     program = Program("train.py", (), False)
     found = Findings(program, Contract.ROUNDING)

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
 from overdrive.samples.layout import Unfit  # noqa: E402
-from overdrive.samples.prefix.codec import Uneven, decode, encode, same  # noqa: E402
+from overdrive.samples.prefix.codec import Uneven, decode, encode  # noqa: E402
+from overdrive.samples.prefix.sameness import same  # noqa: E402
 
 NUMBERS = np.random.default_rng(0)
 PIXELS = NUMBERS.integers(0, 255, (7, 9, 3), dtype=np.uint8)

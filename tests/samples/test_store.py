@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overdrive.samples import draft as draft_module  # noqa: E402
 from overdrive.samples import store as store_module  # noqa: E402
-from overdrive.samples.layout import Layout, Unfit, layout_of  # noqa: E402
-from overdrive.samples.store import Draft, Store, StoreUnavailable, home  # noqa: E402
+from overdrive.samples.draft import Draft  # noqa: E402
+from overdrive.samples.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
+from overdrive.samples.store import Store, StoreUnavailable, home  # noqa: E402
 from overdrive.samples.table import Table, same_bits  # noqa: E402
+from overdrive.samples.uneven import FiledTable, UnevenTable  # noqa: E402
 
 COUNT = 10
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
@@ -38,6 +42,12 @@ def draft_of(store: Store, key: str = "key") -> Draft:
     assert draft is not None
     assert draft.table.write(np.arange(COUNT), batch_of(COUNT))
     return draft
+
+
+def die(draft: Draft) -> None:
+    """As if it were another process's, which is killed."""
+    os.close(draft._lock)
+    draft_module._taking_part[draft.place] -= 1
 
 
 @pytest.fixture
@@ -135,19 +145,25 @@ def test_a_file_that_changed_meanwhile_is_not_trusted(store: Store, tmp_path: Pa
     assert list(store.folder.iterdir()) == []
 
 
-def test_only_one_fills_and_the_others_read_along(store: Store) -> None:
+def test_one_begins_and_others_join(store: Store) -> None:
     layout = layout_of(batch_of(COUNT))
     one = store.draft("key", layout, COUNT)
     assert one is not None
     other = Store(store.folder)
     assert other.draft("key", layout, COUNT) is None and other.busy("key")
-    table = other.join("key")
-    assert table is not None and table.missing == COUNT and not table.writable
-    assert one.table.write(np.arange(4), _first(4))
+    assert not one.shared
+    joined = other.join("key")
+    assert joined is not None and joined.joined and one.shared
+    table = joined.table
+    assert table.missing == COUNT and table.writable
+    assert one.table.write(np.arange(2), _first(2)) and table.write(np.arange(4), _first(4))
+    assert one.table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert table.absent(np.arange(COUNT)).tolist() == list(range(4, COUNT))
     assert same_bits(table.gather(np.arange(4)), _first(4), layout)
     assert one.table.write(np.arange(COUNT), batch_of(COUNT))
-    assert one.finish([], 1.0)
+    assert not one.finish([], 1.0)  # the other one may still write
+    assert other.open("key") is None and other.busy("key")
+    assert joined.finish([], 1.0)
     table.count_present()
     assert table.complete and same_bits(table.gather(np.arange(COUNT)), batch_of(COUNT), layout)
     assert [each.name for each in store.folder.iterdir()] == ["key"]
@@ -166,9 +182,44 @@ def _first(count: int) -> Any:
     return cut(batch_of(COUNT))
 
 
-def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
+def test_another_machines_processes_do_not_join(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder on a file server, say: what is mapped there is not the same on two machines at the same time."""
     draft = draft_of(store)
-    draft._unlock()
+    monkeypatch.setattr(draft_module, "this_machine", lambda: "another")
+    assert store.busy("key") and store.join("key") is None and not draft.shared
+    monkeypatch.undo()
+    joined = store.join("key")
+    assert joined is not None
+    joined.abandon()
+    draft.abandon()
+
+
+def test_what_one_of_several_has_written_must_be_vouched_for(store: Store) -> None:
+    """It dies, or its data set has changed: the others have their table, and nobody else gets it."""
+    draft = draft_of(store)
+    for harm in (die, Draft.abandon):
+        joined = Store(store.folder).join("key")
+        assert joined is not None
+        harm(joined)
+    assert not draft.finish([], 1.0)
+    assert same_bits(draft.table.gather(np.arange(COUNT)), batch_of(COUNT), draft.table.layout)
+    assert list(store.folder.iterdir()) == []
+
+
+def test_files_that_the_others_read_count_too(store: Store, tmp_path: Path) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"1")
+    os.utime(data, (1e9, 1e9))
+    draft = draft_of(store)
+    joined = Store(store.folder).join("key")
+    assert joined is not None and not joined.finish([str(data)], 1.0) and draft.finish([], 1.0)
+    assert store.open("key") is not None
+    os.utime(data, (1e9, 1e9 + 1))
+    assert store.open("key") is None
+
+
+def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
+    die(draft_of(store))
     assert store.join("key") is None
     assert draft_of(store).finish([], 1.0)
     assert store.open("key") is not None
@@ -205,7 +256,7 @@ def test_the_longest_unused_go_first(store: Store, monkeypatch: pytest.MonkeyPat
         draft_of(store, key).finish([], 1.0)
         os.utime(store.folder / key, (number, number))
     assert store.open("a") is not None  # used now
-    size = store_module._size_of(store.folder / "a")
+    size = store_module.size_of(store.folder / "a")
     monkeypatch.setattr(Store, "_allowed", lambda self: 3.5 * size)
     assert draft_of(store, "d").finish([], 1.0)
     assert sorted(each.name for each in store.folder.iterdir()) == ["a", "c", "d"]
@@ -253,3 +304,146 @@ def test_layouts_survive_json() -> None:
 def test_batches_that_cannot_be_stacked_are_refused(batch: Any) -> None:
     with pytest.raises(Unfit):
         layout_of(batch)
+
+
+# Rows of different lengths
+
+ROOM = 100
+
+
+def row_of(number: int) -> Any:
+    """Its first byte says how many others there are."""
+    return np.array([3 * number, *[number] * 3 * number], dtype=np.uint8)
+
+
+def filled(row: Any) -> int:
+    return 1 + int(row[0])
+
+
+def uneven_draft(store: Store) -> Draft:
+    draft = store.draft("key", Layout(0, (Leaf("uint8", (ROOM,), (0, 1)),)), COUNT, COUNT * ROOM, filled)
+    assert draft is not None and isinstance(draft.table, FiledTable)
+    return draft
+
+
+def padded(numbers: list[int]) -> Any:
+    batch = torch.zeros((len(numbers), ROOM), dtype=torch.uint8)
+    for place, number in zip(batch.numpy(), numbers, strict=True):
+        place[: len(row_of(number))] = row_of(number)
+    return batch
+
+
+def test_rows_of_different_lengths_come_back(store: Store) -> None:
+    draft = uneven_draft(store)
+    order = [3, 1, 9, 0, 2, 8, 7, 6, 5, 4]
+    assert draft.table.write(np.array(order[:6]), padded(order[:6])) and draft.table.missing == 4
+    for number in order[6:]:
+        draft.table.put(number, row_of(number))
+        assert draft.table.row(number).tolist() == row_of(number).tolist()  # before all are there
+    draft.table.count_present()
+    assert draft.finish([], 1.0) and (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
+    table = store.open("key")
+    assert table is not None and table.complete and not table.writable
+    for each in (table, draft.table):
+        assert [each.row(number).tolist() for number in order] == [row_of(number).tolist() for number in order]
+        assert torch.equal(each.gather(np.array([7, 0, 7])), padded([7, 0, 7]))
+
+
+def test_every_flipped_bit_and_missing_byte_among_uneven_rows_is_noticed(store: Store) -> None:
+    draft = uneven_draft(store)
+    assert draft.table.write(np.arange(COUNT), padded(list(range(COUNT)))) and draft.finish([], 1.0)
+    place = store.folder / "key"
+    whole = {file.name: file.read_bytes() for file in place.iterdir()}
+    assert sorted(whole) == ["index.raw", "manifest.json", "rows.raw"]
+    for name, data in whole.items():
+        for damaged in (data[:-1], data[:5] + bytes([data[5] ^ 1]) + data[6:], b""):
+            (place / name).write_bytes(damaged)
+            assert store.open("key") is None and not place.exists(), name
+            place.mkdir()
+            for each, content in whole.items():
+                (place / each).write_bytes(content)
+    assert store.open("key") is not None
+
+
+@pytest.mark.parametrize("entry", [(-1, 4), (0, 0), (0, ROOM + 1), (140, 40)])
+def test_an_index_that_points_elsewhere_is_refused(store: Store, entry: tuple[int, int]) -> None:
+    """Even with the sum that belongs to it."""
+    draft = uneven_draft(store)
+    assert draft.table.write(np.arange(COUNT), padded(list(range(COUNT))))
+    assert isinstance(draft.table, FiledTable)
+    draft.table._index[4] = entry
+    assert draft.finish([], 1.0)
+    assert store.open("key") is None
+
+
+def test_forked_processes_append_rows_and_others_read_along(store: Store) -> None:
+    draft = uneven_draft(store)
+    draft.table.put(0, row_of(0))
+    children = []
+    for first in (1, 2, 3):
+        child = os.fork()
+        if not child:
+            for number in range(first, COUNT - 1, 3):
+                draft.table.put(number, row_of(number))
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert Store(store.folder).join("key") is None  # as rows of one length
+    joined = Store(store.folder).join("key", filled)
+    assert joined is not None
+    along = joined.table
+    assert along.missing == 1
+    along.put(3, row_of(4))  # is there already
+    along.put(9, row_of(9))
+    along.count_present()
+    assert along.complete and not joined.finish([], 1.0)
+    assert [along.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
+    draft.table.count_present()
+    assert draft.table.complete and draft.finish([], 1.0) and store.open("key") is not None
+
+
+def test_threads_append_rows_too(store: Store) -> None:
+    draft = uneven_draft(store)
+
+    def put(first: int) -> None:
+        for number in range(first, COUNT, 5):
+            draft.table.put(number, row_of(number))
+
+    threads = [threading.Thread(target=put, args=(first,)) for first in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [draft.table.row(number).tolist() for number in range(COUNT)] == [row_of(k).tolist() for k in range(COUNT)]
+    draft.abandon()
+
+
+@pytest.mark.parametrize("how", ["error", "half", "limit"])
+def test_a_disk_that_is_full_leaves_uneven_rows_out(store: Store, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = uneven_draft(store)
+    real = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if how == "error":
+            raise OSError(28, "No space left on device")
+        return real(file, data[: len(data) // 2])
+
+    draft.table.put(1, row_of(1))
+    with monkeypatch.context() as patch:
+        if how == "limit":
+            patch.setattr(draft.table, "_limit", 5)
+        else:
+            patch.setattr(os, "write", full)
+        draft.table.put(2, row_of(2))
+    draft.table.put(3, row_of(3))
+    assert np.flatnonzero(draft.table.present).tolist() == [1, 3]
+    assert [draft.table.row(number).tolist() for number in (1, 3)] == [row_of(1).tolist(), row_of(3).tolist()]
+    draft.abandon()
+    assert draft.table.row(3).tolist() == row_of(3).tolist() and list(store.folder.iterdir()) == []
+
+
+def test_uneven_rows_in_memory() -> None:
+    table = UnevenTable.with_room(Layout(0, (Leaf("uint8", (ROOM,), (0, 1)),)), COUNT, filled)
+    assert table.write(np.array([4, 2]), padded([4, 2])) and table.missing == COUNT - 2
+    assert table.row(4)[: len(row_of(4))].tolist() == row_of(4).tolist()
+    assert not table.write(np.array([1]), torch.zeros(1, ROOM - 1, dtype=torch.uint8))

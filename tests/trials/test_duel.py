@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from overdrive.arena import CANDIDATE
 from overdrive.program import Program
 from overdrive.trials.fight import fight
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
+from overdrive.tuning.arena import CANDIDATE
 
 DRAWS = """
 import torch

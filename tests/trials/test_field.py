@@ -41,7 +41,7 @@ Make = Callable[..., Order]
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field, "_WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(field, "WARM_UP_SECONDS", 0.1)
     monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.05)
 
 

@@ -24,20 +24,19 @@ from overdrive.evidence.equivalence import Check
 from overdrive.facts import Facts
 from overdrive.ledger import Ledger
 from overdrive.program import Program
-from overdrive.proof import Prover
-from overdrive.resume import Memory
 from overdrive.seams.hub import Seams
 from overdrive.session import Session
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.bench import Bench
 from overdrive.trials.guest import Guest, kind_of, seed_everything
 from overdrive.trials.order import Ending, Order, Trace
+from overdrive.tuning.proof import Prover
+from overdrive.tuning.resume import Memory
 from tests.zoo import program
 
 MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model", "defects.optimizer", "harmless"))
 RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 runs take 8 seconds
 _FOREVER = 1e12
-
 
 
 class _Enough(BaseException):

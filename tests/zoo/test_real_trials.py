@@ -11,11 +11,11 @@ import torch
 from overdrive.contract import Contract
 from overdrive.facts import Facts
 from overdrive.ledger import Ledger
-from overdrive.proof import Prover
-from overdrive.resume import Memory
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
 from overdrive.trials.order import Order
+from overdrive.tuning.proof import Prover
+from overdrive.tuning.resume import Memory
 from tests.conftest import ROOT
 from tests.zoo.harness import MODULES, InProcess
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from overdrive.advice.finding import Basis, Finding, Severity, Sure, Survey
 
 _MIB, _GIB = 2**20, 2**30
-_DATALOADER = "https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading"
 _SHARED = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#docker"
 
 

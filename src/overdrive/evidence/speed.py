@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,13 @@ Array = NDArray[np.floating[Any]]
 # A smaller gain is not looked for longer. In simulated duels of 10 pairs whose noise was 1 to 12 % a pair, 0 to 3 % of
 # true gains of 5 % were given up so, 7 to 10 % of 3 %, and 100 to 26 % of no gain at all.
 LEAST_GAIN = 0.03
+# In simulated duels of at most 40 pairs this takes 17 pairs instead of 29 where nothing is gained and the noise is 12 %
+# a pair, and gives up 0 to 2 % of duels that would have found a gain of 3 to 10 %.
+LEAST_POWER = 0.1
 LOOKS = (10, 20, 40, 80)  # the numbers of pairs at which a duel may be judged
 _TRIM = 0.2  # share of pairs dropped at each end: a stalled block says nothing about the program
 _RESAMPLES = 2000
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,21 @@ def decided(pairs: Sequence[Pair], looks: Sequence[int] = LOOKS, alpha: float = 
     return None if seen is Verdict.INCONCLUSIVE and len(reached) < len(looks) else seen
 
 
-def futile(pairs: Sequence[Pair]) -> bool:
-    """Whether B gains less than `LEAST_GAIN`, with nine in ten: not worth more of a tune's time."""
-    return speedup(pairs, confidence=0.8).high < 1 + LEAST_GAIN
+def futile(pairs: Sequence[Pair], most: int, delta: float = 0.01) -> bool:
+    """Whether more pairs, up to `most`, are not worth a tune's time.
+
+    B gains less than `LEAST_GAIN`, with nine in ten; or, going by what was seen (Spiegelhalter's predictive power,
+    Controlled Clinical Trials 7, 1986), the odds that `most` pairs would show it FASTER are below `LEAST_POWER`.
+    """
+    if speedup(pairs, confidence=0.8).high < 1 + LEAST_GAIN:
+        return True
+    seen = speedup(pairs)
+    if len(pairs) >= most or seen.high == math.inf:
+        return False
+    centre, half = math.log(seen.estimate), math.log(seen.high / seen.estimate)
+    still_missing = math.log1p(delta) + half * math.sqrt(len(pairs) / most) - centre
+    may_move = half / _NORMAL.inv_cdf(0.975) * math.sqrt(1 - len(pairs) / most)
+    return 1 - _NORMAL.cdf(still_missing / max(may_move, 1e-12)) < LEAST_POWER
 
 
 def noise_floor(control_pairs: Sequence[Pair]) -> float:

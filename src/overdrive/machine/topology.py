@@ -7,9 +7,7 @@ from typing import Any
 
 from overdrive.machine.command import Ask, ask
 
-# From near to far, as the command's own legend explains them.
-DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
-_LINK = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS|X")
+_LINK = re.compile(r"NV\d+|PIX|PXB|PHB|NODE|SYS|X")  # those after NVLinks from near to far; X is the device itself
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 

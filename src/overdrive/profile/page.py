@@ -26,10 +26,13 @@ def page(result: Mapping[str, Any]) -> str:
         ("memory at the peak", wording.size(peak) if peak else ""),
     ]
     numbers.append(("the GPU does nothing", f"{milliseconds(idle)} of a step" if idle else ""))
+    program = word(result.get("program"), 2000)
+    claim = said or "A profile"
     return template("profile.html").render(
-        program=word(result.get("program"), 2000),
+        program=program,
+        title=f"{program or 'Overdrive'}: {claim}",
         date=word(result.get("date"), 60),
-        claim=said or "A profile",
+        claim=claim,
         rest=rest[:1].upper() + rest[1:],
         numbers=[(name, told) for name, told in numbers if told],
         step=_step(result),

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from overdrive.arena import Progress
 from overdrive.trials.duel import Duel
+from overdrive.tuning.arena import Progress
 
 
 class Live(Progress):

@@ -32,7 +32,7 @@ def table(result: Mapping[str, Any], console: Console) -> None:
         after = "after" if words.adopted(result) else "not adopted"
         paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
     if rows := words.devices(result):
-        paper.rows(words.DEVICES_HEAD, [tuple(cell or "-" for cell in row) for row in rows], right=True)
+        paper.rows(words.DEVICES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
     _proof(result, paper)
     if formats := [row for row in precision(result) if row.measured]:

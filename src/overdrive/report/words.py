@@ -316,10 +316,10 @@ def devices(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         rate, step, setup, peak = (positive(item.get(key)) for key in keys)
         if step is not None:
             told = (
-                count(rate) if rate else "",
+                count(rate) if rate else "-",
                 duration(step),
-                duration(setup) if setup else "",
-                size(int(peak)) if peak else "",
+                duration(setup) if setup else "-",
+                size(int(peak)) if peak else "-",
             )
             rows.append((word(item.get("device"), 40), *told))
     return rows if len(rows) > 1 else []

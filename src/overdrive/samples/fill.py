@@ -121,7 +121,7 @@ def _filler(
     table: Table, source: Source, queue: int, skip: Any, number: int, coming: Callable[[], Iterable[int]] | None
 ) -> Work:
     def work(tick: Tick) -> dict[str, Any]:
-        wanted = [*_order(table, coming), *range(table.count)]
+        wanted = [*_order(table, source, coming), *range(table.count)]
         reseed(number)
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
@@ -129,21 +129,23 @@ def _filler(
                 if first < skip[0] * _BLOCK:
                     continue
                 block = dict.fromkeys(wanted[first : first + _BLOCK])
-                indices = [index for index in block if not table.present[index]]
-                _fetch(table, source, indices)
-                tick(len(indices))
+                rows = [row for row in block if not table.present[row]]
+                _fetch(table, source, rows)
+                tick(len(rows))
         return {"opened": sorted(opened.paths())}
 
     return work
 
 
-def _order(table: Table, coming: Callable[[], Iterable[int]] | None) -> list[int]:
+def _order(table: Table, source: Source, coming: Callable[[], Iterable[int]] | None) -> list[int]:
     """What the program will want, as far as a copy of its sampler tells; else from the far end."""
     try:
         indices = list(islice(coming(), table.count)) if coming is not None else []
     except Exception:
         indices = []
-    return indices if table.rows(indices or None) is not None else list(range(table.count))[::-1]
+    rows = source.rows(table, indices or None)
+    order: list[int] = list(range(table.count))[::-1] if rows is None else rows.tolist()
+    return order
 
 
 def _queue_of(count: int) -> int:
@@ -187,29 +189,28 @@ def _worker(table: Table, source: Source, queue: int, number: int) -> Work:
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 (block,) = _NUMBER.unpack(taken)
-                indices = _missing(table, block)
-                failures += _fetch(table, source, indices)
-                tick(len(indices))
+                rows = _missing(table, block)
+                failures += _fetch(table, source, rows)
+                tick(len(rows))
         return {"opened": sorted(opened.paths()), "failures": failures}
 
     return work
 
 
-def _fetch(table: Table, source: Source, indices: list[int]) -> int:
+def _fetch(table: Table, source: Source, rows: list[int]) -> int:
     """Fetch these together, or one by one where one of them fails; returns how many failed."""
-    if not indices:
+    if not rows:
         return 0
     before = States.now(with_cuda=False)
     try:
-        batch = source.fetch(indices)
+        batch = source.fetch(rows)
     except Exception:
-        if len(indices) == 1:
+        if len(rows) == 1:
             return 1
-        return sum(_fetch(table, source, [index]) for index in indices)
+        return sum(_fetch(table, source, [row]) for row in rows)
     if not before.same(States.now(with_cuda=False)):
         raise Unfit("fetching a sample draws random numbers")
-    rows = table.rows(indices)
-    if rows is None or not table.write(rows, batch):
+    if not table.write(np.array(rows, dtype=np.intp), batch):
         raise Unfit("its samples differ in shape or kind")
     return 0
 

@@ -8,18 +8,21 @@ import time
 import weakref
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from overdrive.samples import log
+from overdrive.samples.draft import Draft
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
 from overdrive.samples.layout import Unfit
 from overdrive.samples.proof import Proof, prove, same_here, still_true
 from overdrive.samples.serve import release
+from overdrive.samples.share import Shares
 from overdrive.samples.source import Source
-from overdrive.samples.store import Draft, Store, StoreUnavailable, home
+from overdrive.samples.store import Store, StoreUnavailable, home
 from overdrive.samples.table import Table
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
@@ -82,6 +85,7 @@ class Keeper:
         self._kept: list[Kept] = []
         self._verdicts: weakref.WeakKeyDictionary[Any, Kept | str] = weakref.WeakKeyDictionary()
         self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._shares = Shares()
         self._tried = 0
         self._opened = False
         self.fill_seconds = 0.0  # spent on filling tables at once
@@ -107,9 +111,6 @@ class Keeper:
         verdict = self._verdicts.get(loader)
         if isinstance(verdict, str):
             return None
-        if verdict is not None and self._deserted(verdict):
-            self._kept = [kept for kept in self._kept if kept is not verdict]
-            verdict = None
         if verdict is None or loader not in self._frozen:
             verdict = self._look(loader, verdict)
         if isinstance(verdict, Kept) and verdict.dropped is not None:
@@ -159,20 +160,14 @@ class Keeper:
         for loader in self._frozen:
             release(loader)
 
-    def _deserted(self, kept: Kept) -> bool:
-        """Whether another process was filling its table, and has given up."""
-        if kept.table.writable or kept.table.complete:
-            return False
-        kept.table.count_present()
-        return not kept.table.complete and self.store is not None and not self.store.busy(kept.key)
-
     def _refuse(self, reason: str) -> str:
         log.info("a loader's samples are not kept: %s", reason)
         self.reasons.append(reason)
         return reason
 
     def _source(self, loader: Any) -> Source:
-        return Source.of(loader)
+        source = Source.of(loader)
+        return replace(source, share=self._shares.of(loader))
 
     def _look(self, loader: Any, before: Kept | None) -> Kept | str:
         try:
@@ -204,13 +199,13 @@ class Keeper:
         for kept in self._kept:  # a program may make the same data set anew for each epoch
             if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
                 self._kept.remove(kept)
-                return self._add(Kept(source, seen, kept.table, besides=besides, key=kept.key))
+                return self._add(kept.renewed(source, seen))
         self._tried += 1
         if self._tried > _MOST_TRIED:
             raise Unfit("the program makes new data sets again and again")
         if seen.open_file:
             raise Unfit("its data set holds an open file, whose place a trial would move")
-        key = key_of(seen, len(source.dataset)) if self.store and seen.hidden is None else None
+        key = key_of(seen, source.count) if self.store and seen.hidden is None else None
         table = self._stored(source, key)
         if table is not None:
             return self._add(Kept(source, seen, table, besides=besides, key=key or ""))
@@ -243,7 +238,7 @@ class Keeper:
         if self.store is None or key is None:
             return None
         table = self.store.open(key)
-        if table is not None and (table.count != len(source.dataset) or not still_true(source, table, _LOOKED_AT)):
+        if table is not None and (table.count != source.count or not still_true(source, table, _LOOKED_AT)):
             self.store.remove(key)
             return None
         return table
@@ -251,15 +246,13 @@ class Keeper:
     def _place(self, source: Source, proof: Proof, key: str | None, hidden: str | None) -> tuple[Table, Draft | None]:
         """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
 
-        What another process of this machine is writing to disk (a rank of the same training) is read along.
+        What another process of this machine is writing to disk (a rank of the same training) is filled together.
 
         Raises:
             Unfit: the samples are too large, wherever they lie.
         """
-        count = len(source.dataset)
+        count = source.count
         size = source.bytes_of_all(proof.layout)
-        if not source.on_disk:
-            key = None
         fits = size <= (budget := self._memory_share * _available_memory())
         disk = self.store.room() if self.store and key else 0
         if not fits and size > disk:
@@ -268,14 +261,17 @@ class Keeper:
             raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
         for _ in range(_ROUNDS if self.store and key else 0):
             assert self.store is not None and key is not None
-            draft = self.store.draft(key, proof.layout, count)
+            draft = self.store.draft(key, proof.layout, count, size, source.filled)
             if draft is not None:
                 return draft.table, draft
             if not self._at_once or not fits:
-                table = self.store.join(key) or self.store.open(key)
+                draft = self.store.join(key, source.filled)
+                table = draft.table if draft is not None else self.store.open(key)
                 fitting = table is not None and table.layout == proof.layout and table.count == count
                 if table is not None and fitting and still_true(source, table, _LOOKED_AT):
-                    return table, None
+                    return table, draft
+                if draft is not None:
+                    draft.finish([], 0.0)  # no row is ours
             if not self.store.busy(key):
                 break
             time.sleep(_ROUND)

@@ -11,6 +11,7 @@ import psutil
 
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
+from overdrive.samples.draft import Draft
 from overdrive.samples.files import Opened
 from overdrive.samples.fill import Filling, fill, fill_here
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
@@ -19,7 +20,6 @@ from overdrive.samples.layout import ForkFailed, Unfit
 from overdrive.samples.proof import still_true
 from overdrive.samples.randomness import States
 from overdrive.samples.source import Source
-from overdrive.samples.store import Draft
 from overdrive.samples.table import Rows, Table
 
 # Fetched again at each opening where changes to the data set might not be seen.
@@ -37,6 +37,7 @@ class Kept:
 
     Attributes:
         dropped: why it does not any more; None while it does.
+        joined: whether another process has begun the table, whose idle cores fill it.
         fill_seconds: time spent on filling it at once, 0 where it was found complete or fills by and by.
     """
 
@@ -64,6 +65,7 @@ class Kept:
         self.fill_seconds = 0.0
         self._seen = seen
         self._draft = draft
+        self.joined = draft is not None and draft.joined
         self._besides = besides  # files here do not count as the data set's: our own
         self._files_known = files_known
         self._seconds_each = seconds_each
@@ -77,10 +79,23 @@ class Kept:
         self._began = time.perf_counter()
         seen.watch.seal()
 
+    def renewed(self, source: Source, seen: Fingerprint) -> Kept:
+        """The same complete table for an equal data set, which goes on in the place of this one."""
+        self._end_filling()
+        kept = Kept(source, seen, self.table, self._draft, self._besides, self._files_known, 0.0, self.key)
+        kept._opened_elsewhere = self._opened_elsewhere | self._opened.paths()
+        kept._unseen = self._unseen
+        self._draft = None
+        return kept
+
     @property
     def digest(self) -> str | None:
         """None where the same digest may belong to another data set."""
         return None if self._seen.hidden else self._seen.digest
+
+    def rows(self, indices: Any) -> Rows | None:
+        """See `Source.rows`."""
+        return self.source.rows(self.table, indices)
 
     def touched(self) -> bool:
         """Quick enough for every batch; may be a false alarm."""
@@ -119,10 +134,13 @@ class Kept:
 
     def close(self) -> None:
         """The session ends."""
-        if self._filling is not None and self.dropped is None:
+        if self.dropped is None and self._draft is not None:
             self.table.count_present()
             if self.table.complete:
                 self._wait_for_fillers()
+            if self._draft is not None and (self.table.complete or self._draft.shared):
+                self._end_filling()
+                self._finish()
         self.dropped = self.dropped or "the session has ended"
         self._abandon()
 
@@ -138,7 +156,7 @@ class Kept:
         Raises:
             Unfit: the samples turned out to be unfit.
         """
-        if not self.table.writable:
+        if not self.table.writable or self.joined:
             return
         began = time.perf_counter()
         try:
@@ -162,7 +180,7 @@ class Kept:
         seconds = self._seconds_each * self.table.missing
         if self._filling is not None or seconds < WORTH_FILLING_BESIDE or not self.table.writable:
             return None
-        if self._fillings >= _MOST_FILLINGS:
+        if self.joined or self._fillings >= _MOST_FILLINGS:
             return None
         self._fillings += 1
         if not _may_fork():
@@ -205,13 +223,23 @@ class Kept:
             self.look_after_filling()
             time.sleep(0.005)
 
+    def settle(self) -> None:
+        """A loader opens: others may have filled what was missing."""
+        if self.dropped is None and self._draft is not None:
+            self.table.count_present()
+            self.finish_if_complete()
+
     def finish_if_complete(self) -> None:
         """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
-        if not self.table.complete or self._draft is None or self._filling is not None:
+        if self.table.complete and self._draft is not None and self._filling is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is None:
             return
         if self._unseen and not self._files_known:
-            return self._abandon()
-        draft, self._draft = self._draft, None
+            return draft.abandon()
         now = fingerprint(*self.source.roots, besides=self._besides)
         if now.digest != self._seen.digest:
             self._draft = draft
@@ -232,7 +260,7 @@ class Kept:
         if self.dropped is not None or self.table.complete:
             return
         try:
-            rows = self.table.rows(indices)
+            rows = self.rows(indices)
             self._unseen = True
             if rows is not None and self._take(rows, batch):
                 self.finish_if_complete()
@@ -250,7 +278,7 @@ class Kept:
         whole = len(absent) == len(rows)
         before = States.now()
         with self._opened:
-            batch = fetcher.fetch(indices if whole else absent.tolist())
+            batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
         try:
             if not before.same(States.now()):
                 self.drop("fetching a sample draws random numbers")

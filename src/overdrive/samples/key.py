@@ -10,8 +10,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from overdrive.samples.draft import FORMAT
 from overdrive.samples.fingerprint import Fingerprint
-from overdrive.samples.store import FORMAT
 
 # Packages that decode or compute; a data set may use them behind our back. Counted where they are
 # installed, loaded or not: what else a run imports must not decide on the key.

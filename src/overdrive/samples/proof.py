@@ -44,7 +44,7 @@ def prove(source: Source, digest: str) -> Proof:
     Raises:
         Unfit: the samples change, or are more than stacked; with the reason.
     """
-    told = in_child(lambda tick: _examine(source, digest, tick), lambda _: progress(0, len(source.dataset)))
+    told = in_child(lambda tick: _examine(source, digest, tick), lambda _: progress(0, source.count))
     checks = {int(index): crc for index, crc in told["checks"].items()}
     layout = Layout.from_json(told["layout"])
     return Proof(layout, told["seconds"], told["opened"], told["settles"], checks)
@@ -80,7 +80,7 @@ def still_true(source: Source, table: Table, wanted: int) -> bool:
 
 def _examine(source: Source, digest: str, tick: Tick) -> dict[str, Any]:
     """The whole examination; runs in the forked process."""
-    indices = spread(len(source.dataset), _SAMPLES)
+    indices = spread(source.count, _SAMPLES)  # of rows, as everywhere in this file
     source.enter_worker(0)
     reseed(1)
     for index in indices[1 : 1 + _WARMED_UP_WITH]:

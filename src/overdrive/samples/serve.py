@@ -9,6 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
+from overdrive.samples.buffers import Buffers
 from overdrive.samples.fill import Filling
 from overdrive.samples.kept import Kept
 from overdrive.samples.layout import Unfit
@@ -16,6 +17,7 @@ from overdrive.samples.layout import Unfit
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """Open the loader; `call` gives torch's iterator."""
+    kept.settle()
     if loader.num_workers == 0:
         return _without_workers(kept, loader, call)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
@@ -32,8 +34,16 @@ def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
 class _Fetcher:
     """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
 
-    def __init__(self, kept: Kept, real: Any, live: bool, coming: Callable[[], Iterable[int]] | None = None) -> None:
+    def __init__(
+        self,
+        kept: Kept,
+        real: Any,
+        live: bool,
+        coming: Callable[[], Iterable[int]] | None = None,
+        buffers: Buffers | None = None,
+    ) -> None:
         self._kept = kept
+        self._buffers = buffers
         self._real = real
         self._live = live  # whether the program sees changes to its data set at once, having no workers
         self._coming = coming
@@ -49,15 +59,16 @@ class _Fetcher:
             if kept.filling:
                 kept.look_after_filling()
             if kept.dropped is None and not (self._live and kept.touched() and kept.changed()):
-                rows = kept.table.rows(indices)
+                rows = kept.rows(indices)
                 if rows is None:
-                    kept.drop("its sampler gives other things than lists of whole numbers")
+                    if kept.source.share is None:
+                        kept.drop("its sampler gives other things than lists of whole numbers")
                 else:
                     absent = kept.table.absent(rows)
                     if self._live and not kept.table.complete:
                         self._let_others_fill(len(rows), bool(len(absent)))
                     if not len(absent):
-                        return kept.table.gather(rows)
+                        return kept.table.gather(rows, buffers=self._buffers)
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
@@ -70,6 +81,11 @@ class _Fetcher:
             self._filling.taken(samples, missed)
         elif missed:
             self._filling = self._kept.fill_beside(self._coming)
+
+
+def buffers_for(iterator: Any) -> Buffers:
+    """Memory for the batches of torch's iterator of one process: pinned, where it would pin them itself."""
+    return Buffers(pinned=bool(getattr(iterator, "_pin_memory", False)))
 
 
 def kept_by(iterator: Any) -> Kept | None:
@@ -92,7 +108,9 @@ def _without_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     iterator = call()
     real = getattr(iterator, "_dataset_fetcher", None)
     if real is not None and not isinstance(real, _Fetcher):
-        iterator._dataset_fetcher = _Fetcher(kept, real, live=True, coming=_coming(loader, iterator))
+        iterator._dataset_fetcher = _Fetcher(
+            kept, real, live=True, coming=_coming(loader, iterator), buffers=buffers_for(iterator)
+        )
     return iterator
 
 
@@ -125,7 +143,7 @@ def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any
             state = generator.get_state()
             iterator = call()
             generator.set_state(state)
-    iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False)
+    iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False, buffers=buffers_for(iterator))
     iterator._sampler_iter = _Ahead(iterator._sampler_iter, ahead)
     if loader.persistent_workers:
         loader._iterator = iterator  # its workers, if there were some, end

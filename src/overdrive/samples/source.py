@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.samples.layout import Layout, Unfit
-from overdrive.samples.table import Table
+from overdrive.samples.share import Share
+from overdrive.samples.table import Rows, Table
+from overdrive.samples.uneven import Filled, UnevenTable
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Source:
     workers: int
     prepare_worker: Any  # the loader's worker_init_fn; None without workers
     batch_size: int
+    share: Share | None = field(default=None, kw_only=True)  # of the data set, that is ever asked for; None: all
 
     @classmethod
     def of(cls, loader: Any) -> Source:
@@ -50,33 +53,52 @@ class Source:
         return cls(dataset, loader.collate_fn, workers, prepare, size if isinstance(size, int) else 16)
 
     @property
-    def roots(self) -> tuple[Any, Any, Any, bool]:
+    def roots(self) -> tuple[Any, ...]:
         """All that the samples depend on. Workers collate into memory of another layout, so they count."""
-        return self.dataset, self.collate, self.prepare_worker, self.workers > 0
+        share = () if self.share is None else (self.share.numbers.tobytes(),)
+        return self.dataset, self.collate, self.prepare_worker, self.workers > 0, *share
 
     def same(self, other: Source) -> bool:
-        mine, others = self.roots, other.roots
-        return all(a is b for a, b in zip(mine, others, strict=True))
+        """Whether its samples serve the other one too: it is the same, or a share of the same."""
+        alike = self.dataset is other.dataset and self.collate is other.collate
+        in_workers = self.prepare_worker is other.prepare_worker and (self.workers > 0) == (other.workers > 0)
+        return alike and in_workers and (self.share is None or self.share.same(other.share))
 
-    def fetch(self, indices: list[int]) -> Any:
+    @property
+    def count(self) -> int:
+        """Of the rows that a table for it has."""
+        return len(self.dataset) if self.share is None else len(self.share.numbers)
+
+    def rows(self, table: Table, indices: Any) -> Rows | None:
+        """The rows that a batch's indices mean; None where they are no plain numbers, or one has no row."""
+        return table.rows(indices) if self.share is None else self.share.rows(indices)
+
+    def indices(self, rows: list[int]) -> list[int]:
+        """The indices of these rows."""
+        numbers: list[int] = rows if self.share is None else self.share.numbers[rows].tolist()
+        return numbers
+
+    def fetch(self, rows: list[int]) -> Any:
         """A real batch, as torch fetches it."""
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
         fetcher = _MapDatasetFetcher(self.dataset, True, self.collate, False)
-        return fetcher.fetch(indices)  # type: ignore[no-untyped-call]
+        return fetcher.fetch(self.indices(rows))  # type: ignore[no-untyped-call]
 
     def empty_table(self, layout: Layout) -> Table:
         """For all samples, in memory."""
-        return Table.in_memory(layout, len(self.dataset))
+        if self.filled is not None:
+            return UnevenTable.with_room(layout, self.count, self.filled)
+        return Table.in_memory(layout, self.count)
 
     def bytes_of_all(self, layout: Layout) -> int:
         """How much memory the samples need."""
-        return layout.bytes * len(self.dataset)
+        return layout.bytes * self.count
 
     @property
-    def on_disk(self) -> bool:
-        """Whether they may be kept there."""
-        return True
+    def filled(self) -> Filled | None:
+        """How long a row is, where its samples differ in that."""
+        return None
 
     def enter_worker(self, number: int) -> None:
         """Make this forked process what the loader's worker `number` would be. Nothing where it has none."""

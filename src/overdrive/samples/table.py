@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from overdrive.samples.buffers import Buffers
 from overdrive.samples.layout import Layout, tensors_of
 
 if TYPE_CHECKING:
@@ -42,17 +43,15 @@ class Table:
 
     def rows(self, indices: Any) -> Rows | None:
         """The rows that a batch's indices mean, or None where they are not plain whole numbers in range."""
-        if type(indices) is not list or set(map(type, indices)) != {int}:
-            return None
-        rows = np.array(indices, dtype=np.intp)
-        return rows if rows.min() >= 0 and rows.max() < self.count else None
+        rows = whole_numbers(indices)
+        return rows if rows is not None and rows.max() < self.count else None
 
     def absent(self, rows: Rows) -> Rows:
         """Those of the rows that are not there yet, each once, in the order of their first use."""
         if self.complete:
             return rows[:0]
         wanting = rows[~self.present[rows]]
-        _fence()
+        fence()
         _, first = np.unique(wanting, return_index=True)
         return wanting[np.sort(first)]
 
@@ -71,7 +70,7 @@ class Table:
             return True
         for leaf, held, tensor in zip(self.layout.leaves, self.leaves, tensors, strict=True):
             held[rows] = bytes_of(tensor if leaf.plain else tensor.permute(leaf.order))
-        _fence()
+        fence()
         self.present[rows] = True
         self.count_present()
         return True
@@ -80,19 +79,31 @@ class Table:
         """Fill the first leaf of one row, or its beginning, unless another process does that."""
         if self.writable:
             self.leaves[0][row][: len(data)] = data
-            _fence()
+            fence()
             self.present[row] = True
+
+    def row(self, number: int) -> Bytes:
+        """The first leaf of one row."""
+        row: Bytes = self.leaves[0][number]
+        return row
+
+    def contents(self) -> dict[str, Bytes]:
+        """All bytes, by the names of the files that they lie in when they lie on disk."""
+        return {f"{number}.raw": held.reshape(-1) for number, held in enumerate(self.leaves)}
 
     def count_present(self) -> None:
         """Count again: forked children may have written."""
         self.missing = self.count - int(np.count_nonzero(self.present))
 
-    def gather(self, rows: Rows, absent: Rows | None = None, fetched: Any = None) -> Any:
+    def gather(
+        self, rows: Rows, absent: Rows | None = None, fetched: Any = None, buffers: Buffers | None = None
+    ) -> Any:
         """The batch of these samples, in memory of its own.
 
         Args:
             absent: those of the rows that are not there, each once.
             fetched: the batch that they make, to be put in their places.
+            buffers: where to take its memory from.
 
         numpy's `take` copies 250,000 CIFAR images (12 kB) a second on one core; torch's index_select
         starts threads for it and came to 3,000 to 130,000, by how busy the other cores were.
@@ -106,7 +117,8 @@ class Table:
             fresh = tensors_of(fetched, self.layout.structure) or []
             places, sources = _where(rows, absent)
         for number, (leaf, held) in enumerate(zip(self.layout.leaves, self.leaves, strict=True)):
-            tensor = torch.empty((len(rows), *leaf.sizes_in_memory), dtype=getattr(torch, leaf.dtype))
+            sizes, dtype = (len(rows), *leaf.sizes_in_memory), getattr(torch, leaf.dtype)
+            tensor = torch.empty(sizes, dtype=dtype) if buffers is None else buffers.take(sizes, dtype)
             np.take(held, rows, axis=0, out=bytes_of(tensor), mode="clip")
             if fresh:
                 one = fresh[number]
@@ -117,7 +129,15 @@ class Table:
         return self.layout.build(tensors)
 
 
-def _fence() -> None:
+def whole_numbers(indices: Any) -> Rows | None:
+    """A batch's indices; None where they are anything else than a list of numbers from 0 on."""
+    if type(indices) is not list or set(map(type, indices)) != {int}:
+        return None
+    numbers = np.array(indices, dtype=np.intp)
+    return numbers if numbers.min() >= 0 else None
+
+
+def fence() -> None:
     """What was written, or read, before this comes before what follows, for other processes too.
 
     Arm processors may otherwise show a row's flag before its bytes. To release a lock and then to take it is
@@ -140,37 +160,6 @@ def _where(rows: Rows, absent: Rows) -> tuple[Rows, Rows]:
     found = sorting[np.searchsorted(absent, rows, sorter=sorting).clip(max=len(absent) - 1)]
     places = np.nonzero(absent[found] == rows)[0]
     return places, found[places]
-
-
-def shared_room(size: int) -> Bytes:
-    """The same, of which only what is written to will ever be there: it may be more than the machine has."""
-    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    return np.frombuffer(mmap.mmap(-1, max(1, size), flags=flags), dtype=np.uint8)[:size]
-
-
-class UnevenTable(Table):
-    """Rows that are filled to different lengths: the rest of a row is not touched, and takes no memory."""
-
-    @classmethod
-    def with_room(cls, layout: Layout, count: int, filled: Callable[[Bytes], int]) -> UnevenTable:
-        """
-        Args:
-            filled: how many bytes of a row are to be written.
-        """
-        leaves = [shared_room(count * leaf.bytes).reshape(count, leaf.bytes) for leaf in layout.leaves]
-        table = cls(layout, count, leaves, shared_bytes(count).view(np.bool_))
-        table._filled = filled
-        return table
-
-    _filled: Callable[[Bytes], int]
-
-    def write(self, rows: Rows, batch: Any) -> bool:
-        if not self.layout.leaves[0].fits(batch) or len(batch) != len(rows):
-            return False
-        for row, data in zip(rows.tolist(), bytes_of(batch), strict=True):
-            self.put(row, data[: self._filled(data)])
-        self.count_present()
-        return True
 
 
 def bytes_of(tensor: torch.Tensor) -> Bytes:

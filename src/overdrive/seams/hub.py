@@ -155,6 +155,7 @@ class Seams:
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)
+        self.data_opened = Event(self)  # (epoch iterator) made by fit(), evaluate() or predict(), on any backend
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
         self.dataset_passed = Around(self)  # (epoch iterator) call() gives the tf.data.Dataset that fit() reads
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched

@@ -17,6 +17,7 @@ from overdrive.facts import Facts
 from overdrive.trials.duel import (
     FEWEST_PAIRS,
     FEWEST_SECONDS,
+    LONGEST_CHUNK,
     PROFILE_STEPS,
     TO_THE_END,
     WARM_UP_SECONDS,
@@ -123,7 +124,7 @@ def _warm_up(trial: Trial, stretch: _Stretch) -> None:
             block = trial.run(chunk)
             seconds += block.seconds
             stretch.warm_steps += chunk
-            chunk = min(stretch.warm_steps, 64)
+            chunk = min(stretch.warm_steps, LONGEST_CHUNK)
         pace = block.seconds / block.steps
     stretch.size = stretch.size or Pace(stretch.warm_steps, pace, pace).block_steps
 

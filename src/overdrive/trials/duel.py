@@ -21,6 +21,7 @@ _LONGEST_BLOCK_SECONDS = 1.0
 SHORTEST_BLOCK_SECONDS = 0.02
 WARM_UP_SECONDS = 0.5
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
+LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
 PROFILE_STEPS = 8
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
 FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget

@@ -14,13 +14,10 @@ import psutil
 
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
-from overdrive.trials.duel import block_steps, changes_training
+from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_SECONDS, WARM_UP_STEPS, block_steps, changes_training
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
-_WARM_UP_SECONDS = 0.5  # as in a duel
-_WARM_UP_STEPS = 3  # as in a duel: at the least, and as many again to know the pace
-_LONGEST_CHUNK = 64  # steps at a time in warming up
 # Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
 _MEMORY_SHARE = 0.6
 
@@ -109,11 +106,11 @@ def _start(house: House, orders: Sequence[Order], deadline: float, stack: ExitSt
 
 def _warm_up(trial: Trial) -> tuple[int, int]:
     """Step it for a while; returns the steps this took, and how many more show its pace."""
-    seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
-    while not steps or seconds < _WARM_UP_SECONDS:
+    seconds, steps, chunk = 0.0, 0, WARM_UP_STEPS
+    while not steps or seconds < WARM_UP_SECONDS:
         seconds += trial.run(chunk).seconds
         steps += chunk
-        chunk = min(steps, _LONGEST_CHUNK)
+        chunk = min(steps, LONGEST_CHUNK)
     return steps, chunk
 
 

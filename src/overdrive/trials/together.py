@@ -10,6 +10,7 @@ from dataclasses import replace
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
+    LONGEST_CHUNK,
     PROFILE_STEPS,
     TO_THE_END,
     WARM_UP_SECONDS,
@@ -78,7 +79,7 @@ def process_pair(
             if rules.patient:
                 if len(mine) >= rules.looks[0]:
                     break
-            elif hopeless(mine) or (len(mine) in rules.looks and _settled(mine, rules)):
+            elif hopeless(mine) or nothing_new(duel, new) or (len(mine) in rules.looks and _settled(mine, rules)):
                 break
         _align(duel, old, new)
         with blame(duel, new=True):
@@ -111,7 +112,7 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
             seconds[index] += block.seconds
             last[index] = block.seconds / block.steps
         steps += chunk
-        chunk = min(steps, 64)
+        chunk = min(steps, LONGEST_CHUNK)
     if process == 0:
         for trial in (old, new):
             with blame(duel, new=trial is new):
@@ -163,4 +164,4 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: 
 
 
 def _settled(pairs: list[Pair], rules: Rules) -> bool:
-    return decided(pairs, rules.looks) is not None or futile(pairs)
+    return decided(pairs, rules.looks) is not None or futile(pairs, rules.looks[-1])

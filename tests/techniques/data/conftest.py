@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.samples import buffers
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -13,6 +15,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("OVERDRIVE_PREFILL", raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def small_batches_in_reused_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large ones are in earnest."""
+    monkeypatch.setattr(buffers, "_SMALLEST", 1)
 
 
 @pytest.fixture(params=["by and by", "at once"])

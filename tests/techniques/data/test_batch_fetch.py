@@ -278,6 +278,30 @@ def test_of_two_alike_the_one_is_read_that_the_samples_come_from() -> None:
     assert not run.left_out
 
 
+@pytest.mark.parametrize("hold", ["all", "views", "arrays", "every other one"])
+def test_batches_that_the_program_holds_stay_as_they_were(hold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    holders: dict[str, Callable[[Any], Any]] = {
+        "all": lambda batch: batch,
+        "views": lambda batch: [batch[0][1:], batch[1][::2]],
+        "arrays": lambda batch: [each.numpy() for each in batch],
+    }
+
+    def run_once() -> list[Any]:
+        seed()
+        held = []
+        for _ in range(2):
+            for number, batch in enumerate(DataLoader(TensorDataset(numbers(5), labels()), 4, shuffle=True)):
+                if hold != "every other one" or number % 2:
+                    held.append(holders.get(hold, list)(batch))
+        return [list(leaves(batch)) for batch in held]
+
+    plain = run_once()
+    with Run() as run:
+        assert run_once() == plain
+    assert not run.left_out
+
+
 def test_changing_a_batch_in_place_changes_no_array() -> None:
     data = TensorDataset(numbers(), labels())
     with Run() as run:

@@ -13,12 +13,12 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from overdrive.contract import Contract
 from overdrive.facts import Facts, LoaderFacts
 from overdrive.program import Program
-from overdrive.result import whole_run
 from overdrive.session import Session
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
 from overdrive.trials.order import Block, Order
 from overdrive.trials.torch.noise_scale import NoiseScale
+from overdrive.tuning.result import whole_run
 
 SAMPLES = TensorDataset(torch.arange(100))
 

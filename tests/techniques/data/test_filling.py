@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ class Noted(Images):
     def __init__(self, log: Path) -> None:
         super().__init__()
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        weakref.finalize(self, os.close, self.log)
 
     def __getitem__(self, index: int) -> Any:
         os.write(self.log, f"{os.getpid()} {index}\n".encode())
@@ -130,6 +132,7 @@ class Ordered(Images):
         super().__init__()
         self.place = str(place)
         self.log = os.open(place / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        weakref.finalize(self, os.close, self.log)
 
     def __getitem__(self, index: int) -> Any:
         os.write(self.log, f"{index}\n".encode())

@@ -18,14 +18,14 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.contract import Contract  # noqa: E402
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.findings import Findings  # noqa: E402
 from overdrive.machine import shared_memory  # noqa: E402
 from overdrive.program import Program  # noqa: E402
-from overdrive.result import result_of  # noqa: E402
 from overdrive.session import Session  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.trials.duel import Duel  # noqa: E402
 from overdrive.trials.order import Order  # noqa: E402
+from overdrive.tuning.findings import Findings  # noqa: E402
+from overdrive.tuning.result import result_of  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.techniques.data.harness import seed, states  # noqa: E402
 

@@ -29,7 +29,7 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.samples.ahead import iterator as ahead  # noqa: E402
+from overdrive.samples.ahead import course, iterator  # noqa: E402
 from overdrive.session import Session  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.prefetch import Prefetch  # noqa: E402
@@ -116,8 +116,8 @@ class Endless(NumpySampler):
 @pytest.fixture(autouse=True)
 def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """These data sets are quick, and would be left alone for it."""
-    monkeypatch.setattr(ahead, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(ahead, "LEAST_STARTS", 0.0)
+    monkeypatch.setattr(course, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(course, "LEAST_STARTS", 0.0)
 
 
 def technique() -> Prefetch:
@@ -632,7 +632,7 @@ class Hanging(Plain):
 
 
 def test_a_copy_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "PATIENCE", 0.3)
+    monkeypatch.setattr(course, "PATIENCE", 0.3)
     plain, ours, left_out = both(lambda: DataLoader(Hanging(), 4))
     assert ours == plain and taken() > 3
     assert "in time" in left_out["prefetch"] and not children()
@@ -649,7 +649,7 @@ def test_batches_that_grow_get_more_room() -> None:
 
 
 def test_batches_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "available_memory", lambda: 1 << 10)
+    monkeypatch.setattr(iterator, "available_memory", lambda: 1 << 10)
     plain, ours, left_out = both(lambda: DataLoader(Plain(), 4))
     assert ours == plain and "too large" in left_out["prefetch"]
 
@@ -690,7 +690,7 @@ def test_the_copy_ends_with_a_program_that_is_killed(script: Callable[[str], Pat
             import os, random, time
             import torch
             from torch.utils.data import DataLoader, Dataset
-            from overdrive.samples.ahead import iterator as ahead
+            from overdrive.samples.ahead import course
             from overdrive.session import Session
 
             class Data(Dataset):
@@ -699,7 +699,7 @@ def test_the_copy_ends_with_a_program_that_is_killed(script: Callable[[str], Pat
                     time.sleep(0.005)
                     return torch.tensor([index, random.random()])
 
-            ahead.LEAST_STARTS = 0.0
+            course.LEAST_STARTS = 0.0
             with Session([("prefetch", {})]):
                 iterator = iter(DataLoader(Data(), 4))
                 [next(iterator) for _ in range(6)]
@@ -749,7 +749,7 @@ def test_a_program_ends_without_waiting_and_prints_once(
             import random, sys, time
             import torch
             from torch.utils.data import DataLoader, Dataset
-            from overdrive.samples.ahead import iterator as ahead
+            from overdrive.samples.ahead import course
             from overdrive.session import Session
             from overdrive.techniques.catalogue import catalogue
 
@@ -762,7 +762,7 @@ def test_a_program_ends_without_waiting_and_prints_once(
 
             def main(techniques):
                 random.seed(1)
-                ahead.LEAST_STARTS = 0.0  # however slow forks are here
+                course.LEAST_STARTS = 0.0  # however slow forks are here
                 with Session(techniques) as session:
                     loader = DataLoader(Data(), 4)
                     for batch in loader:
@@ -809,7 +809,7 @@ class Beside:
 
 def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Beside()
-    monkeypatch.setattr(ahead.Crew, "copier", lambda crew: beside)
+    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: beside)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     moved: list[Any] = []
 

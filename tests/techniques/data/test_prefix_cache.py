@@ -23,7 +23,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.samples.prefix import draws, proving  # noqa: E402
-from overdrive.samples.prefix.codec import same  # noqa: E402
+from overdrive.samples.prefix.sameness import same  # noqa: E402
 from overdrive.samples.prefix.serving import Served  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.prefix_cache import PrefixCache  # noqa: E402
@@ -660,13 +660,15 @@ PROGRAM = """
     from overdrive.session import Session
     from overdrive.techniques.catalogue import catalogue
 
+    UNEVEN = int(sys.argv[3])
+
     class Pictures(Dataset):
         def __init__(self, root):
             self.paths = [os.path.join(root, name) for name in sorted(os.listdir(root))]
         def __len__(self):
             return len(self.paths)
         def __getitem__(self, index):
-            image = Image.open(self.paths[index]).convert("RGB").resize((32, 32))
+            image = Image.open(self.paths[index]).convert("RGB").resize((32 + UNEVEN * (index % 5), 32))
             if random.random() < 0.5:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
             return torch.from_numpy(np.array(image)), index
@@ -677,13 +679,13 @@ PROGRAM = """
         left_out = []
         with Session([("prefix_cache", {})], on_left_out=lambda *why: left_out.append(why)):
             crc = 0
-            loader = DataLoader(Pictures(sys.argv[1]), 4, shuffle=True, num_workers=int(sys.argv[2]))
+            loader = DataLoader(Pictures(sys.argv[1]), 1 if UNEVEN else 4, shuffle=True, num_workers=int(sys.argv[2]))
             for epoch in range(2):
                 for x, y in loader:
                     crc = zlib.crc32(x.numpy().tobytes(), crc)
                 if epoch == 0:
                     halving = catalogue()["prefix_cache"].halving
-                    found = [not each.kept.table.leaves[0].flags.writeable for each in halving._served.values()]
+                    found = [not each.kept.table.writable for each in halving._served.values()]
         print(crc, left_out, found)
 """
 
@@ -702,9 +704,13 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def output(program: Path, workers: int) -> str:
-    command = [sys.executable, str(program), str(program.parent / "data"), str(workers)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200).stdout
+def start(program: Path, workers: int, uneven: bool = False) -> subprocess.Popen[str]:
+    command = [sys.executable, str(program), str(program.parent / "data"), str(workers), str(int(uneven))]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def output(program: Path, workers: int, uneven: bool = False) -> str:
+    return start(program, workers, uneven).communicate(timeout=200)[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -720,6 +726,64 @@ def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
     Image.new("RGB", (48, 40), (1, 2, 3)).save(program.parent / "data" / "07.png")
     changed = output(program, workers)
     assert changed.endswith("[] [False]\n") and changed != first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_of_different_sizes_are_kept_on_disk_too_and_damage_is_noticed(
+    program: Path, folder: Path, workers: int
+) -> None:
+    first = output(program, workers, uneven=True)
+    assert first.endswith("[] [False]\n"), first
+    (place,) = folder.iterdir()
+    assert not place.name.startswith("draft")
+    assert output(program, workers, uneven=True) == first.replace("[False]", "[True]")
+    rows = place / "rows.raw"
+    whole = rows.read_bytes()
+    rows.write_bytes(whole[:1000] + bytes([whole[1000] ^ 4]) + whole[1001:])
+    assert output(program, workers, uneven=True) == first
+    assert sorted((place / "rows.raw").read_bytes()) == sorted(whole)  # written anew, in another order
+    os.truncate(rows, len(whole) - 1)
+    assert output(program, workers, uneven=True) == first
+    assert output(program, workers, uneven=True) == first.replace("[False]", "[True]")
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_two_processes_may_fill_at_once(program: Path, folder: Path, uneven: bool) -> None:
+    together = [start(program, 0, uneven) for _ in range(2)]
+    told = [each.communicate(timeout=200)[0].split(" ") for each in together]
+    assert told[0][:2] == told[1][:2] and told[0][1] == "[]", told
+    after = output(program, 0, uneven).split(" ")
+    assert after[:2] == told[0][:2] and after[2] == "[True]\n"
+    assert [each.name.startswith("draft") for each in folder.iterdir()] == [False]
+
+
+def test_samples_of_different_sizes_above_the_budget_of_memory_lie_on_disk(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, filling: str
+) -> None:
+    from overdrive.samples import keeper
+
+    monkeypatch.setattr(keeper, "_available_memory", lambda: 10_000)
+    plain, kept, run = both(lambda: DataLoader(Growing(), 8, shuffle=True))
+    (served,) = run.served
+    assert not run.left_out and same(plain, kept)
+    assert served.kept.table.complete and [each.name.startswith("draft") for each in folder.iterdir()] == [False]
+
+
+def test_a_disk_that_fills_up_under_samples_of_different_sizes_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, filling: str
+) -> None:
+    real = os.write
+
+    def full(file: int, data: Any) -> int:
+        if os.readlink(f"/proc/self/fd/{file}").endswith("rows.raw"):
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    plain, kept, run = both(lambda: DataLoader(Growing(), 8, shuffle=True))
+    (served,) = run.served
+    assert not run.left_out and same(plain, kept)
+    assert not served.kept.table.present.any() and list(folder.iterdir()) == []
 
 
 class Beside(Packed):

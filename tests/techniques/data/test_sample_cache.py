@@ -355,11 +355,11 @@ def test_samples_above_the_budget_of_memory_lie_on_disk(
 
 
 def test_a_disk_in_memory_is_no_relief_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from overdrive.samples import store
+    from overdrive.samples import disk, store
 
-    assert store._in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
+    assert disk.lies_in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
     small_memory(monkeypatch)
-    monkeypatch.setattr(store, "_in_memory", lambda folder: True)
+    monkeypatch.setattr(store, "lies_in_memory", lambda folder: True)
     with Run() as run:
         list(DataLoader(Images(), 8))
     assert "0.0 GB of disk" in run.reason and tables(folder) == []
@@ -479,6 +479,30 @@ def test_changing_a_batch_in_place_changes_no_later_one() -> None:
                 seen.append(list(leaves([images, labels])))
                 images.mul_(-3)
         return seen
+
+    plain = run_once()
+    with Run() as run:
+        assert run_once() == plain
+    assert not run.left_out
+
+
+@pytest.mark.parametrize("hold", ["all", "views", "arrays", "every other one"])
+def test_batches_that_the_program_holds_stay_as_they_were(hold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    holders: dict[str, Callable[[Any], Any]] = {
+        "all": lambda batch: batch,
+        "views": lambda batch: [batch[0][1:], batch[1][::2]],
+        "arrays": lambda batch: [each.numpy() for each in batch],
+    }
+
+    def run_once() -> list[Any]:
+        seed()
+        held = []
+        for _ in range(2):
+            for number, batch in enumerate(DataLoader(Images(), 4, shuffle=True)):
+                if hold != "every other one" or number % 2:
+                    held.append(holders.get(hold, list)(batch))
+        return [list(leaves(batch)) for batch in held]
 
     plain = run_once()
     with Run() as run:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from overdrive.samples.batchwise.steps import Step, Tail, step_of
+from overdrive.samples.batchwise.known import step_of
+from overdrive.samples.batchwise.steps import Step, Tail
 from overdrive.samples.layout import Unfit
 from overdrive.samples.source import Source
 from overdrive.samples.table import bytes_of

@@ -14,6 +14,7 @@ from typing import Any
 
 from overdrive.samples.batchwise.chain import HeadSource
 from overdrive.samples.batchwise.steps import Tail
+from overdrive.samples.buffers import Buffers
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.keeper import Keeper
 from overdrive.samples.kept import Kept
@@ -46,11 +47,12 @@ class AugmentKeeper(Keeper):
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     """Open the loader; `call` gives torch's iterator. Its fetcher is ours from then on."""
+    kept.settle()
     if loader.num_workers == 0:
         iterator = call()
         real = getattr(iterator, "_dataset_fetcher", None)
         if real is not None and not isinstance(real, _Fetcher):
-            iterator._dataset_fetcher = _Augmenting(kept, real, live=True)
+            iterator._dataset_fetcher = _Augmenting(kept, real, live=True, buffers=Buffers())
         return iterator
     kept_open = loader._iterator if loader.persistent_workers else None
     before = getattr(kept_open, "_dataset_fetcher", None)
@@ -99,13 +101,13 @@ class _Augmenting(_Fetcher):
         try:
             if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
                 return None
-            rows = kept.table.rows(indices)
+            rows = kept.rows(indices)
             if rows is None:
                 kept.drop("its sampler gives other things than lists of whole numbers")
                 return None
             absent = kept.table.absent(rows)
             if not len(absent):
-                return kept.table.gather(rows)
+                return kept.table.gather(rows, buffers=self._buffers)
             before = States.now()
             heads = kept.fetch_rest(kept.source, indices, rows, absent)
         except Exception as error:  # its own error comes again when it fetches for itself
@@ -123,7 +125,7 @@ class _InsteadOfWorkers(_Augmenting):
     def __init__(self, kept: Kept, real: Any, workers: int, seed: int) -> None:
         import torch
 
-        super().__init__(kept, real, live=False)
+        super().__init__(kept, real, live=False, buffers=Buffers())
         self._states = [torch.Generator().manual_seed(seed + worker).get_state() for worker in range(workers)]
         self._turn = 0
 

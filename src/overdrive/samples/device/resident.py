@@ -134,7 +134,7 @@ class _Offering:
 
     def offer(self, batch: Any) -> None:
         kept = self._kept
-        rows = kept.table.rows(self.index) if kept.dropped is None and self._offers.welcome else None
+        rows = kept.rows(self.index) if kept.dropped is None and self._offers.welcome else None
         tensors = None if rows is None else tensors_of(batch, kept.table.layout.structure)
         if rows is None or tensors is None:
             return

@@ -149,13 +149,14 @@ def common_root(files: Sequence[File]) -> str:
     return os.path.commonpath([os.path.dirname(file.path) for file in files]) if files else os.sep
 
 
-def check_folder(folder: Path) -> None:
-    """
+def check_folder(folder: Path, ours: re.Pattern[str] = _OURS) -> None:
+    """`ours`: the names of what may be there already.
+
     Raises:
-        PackError: it is no place to write shards to.
+        PackError: it is no place to write a pack to.
     """
     try:
-        strange = [name for name in os.listdir(folder) if not _OURS.fullmatch(name)]
+        strange = [name for name in os.listdir(folder) if not ours.fullmatch(name)]
     except FileNotFoundError:
         return
     except NotADirectoryError:

@@ -17,13 +17,13 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from overdrive.samples.layout import Unfit
+from overdrive.samples.prefix.names import names_in, wanted_by
+from overdrive.samples.prefix.operations import lifted_from, placed
 
 # What the first half returns, with its locals, where it came to the cut: any other value is the method's own.
 HALVED = "overdrive: halved here"
 _MARK = "_overdrive_mark"
 _INDEX = "_overdrive_index"
-_EXECUTING = (ast.Call, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _REFUSED: dict[type[ast.AST], str] = {
     ast.Yield: "yields",
     ast.YieldFrom: "yields",
@@ -77,7 +77,7 @@ class Cuttable:
         self.places = [
             Place(number, done)
             for number, statement in enumerate(self.statements)
-            for done in range(len(_lifted(statement, number, None)[0]) + 1)
+            for done in range(len(lifted_from(statement, number, None)[0]) + 1)
         ]
 
     def _check(self) -> None:
@@ -88,7 +88,7 @@ class Cuttable:
             for kind, word in _REFUSED.items():
                 if isinstance(node, kind):
                     raise Unfit(f"{name} {word}")
-        if self._self in _names(self.statements).stored:
+        if self._self in names_in(self.statements).stored:
             raise Unfit(f"{name} replaces its {self._self}")
         if not _runs(self.function):
             raise Unfit(f"the source of {name} is not what runs here")
@@ -97,7 +97,7 @@ class Cuttable:
         """The method, which calls its third argument with the number of each place that it comes to."""
         body: list[ast.stmt] = []
         for number, statement in enumerate(self.statements):
-            lifted, rest = _lifted(statement, number, None)
+            lifted, rest = lifted_from(statement, number, None)
             for each in (*lifted, rest):
                 body += [self._call_mark(len(body) // 2, statement), each]
         definition = self._with(body, [_MARK])
@@ -105,21 +105,20 @@ class Cuttable:
 
     def _call_mark(self, number: int, near: ast.stmt) -> ast.stmt:
         call = ast.Call(ast.Name(_MARK, ast.Load()), [ast.Constant(number)], [])
-        return cast(ast.stmt, _placed(ast.Expr(call), near))
+        return cast(ast.stmt, placed(ast.Expr(call), near))
 
     def at(self, place: Place) -> Halves:
         """The two halves of a cut at this place."""
         statement = self.statements[place.statement]
-        lifted, rest = _lifted(statement, place.statement, place.operations)
+        lifted, rest = lifted_from(statement, place.statement, place.operations)
         before = [*self.statements[: place.statement], *lifted]
         after = [rest, *self.statements[place.statement + 1 :]]
-        given = _names(before).stored | ({self._index} & _names(before).stored)
-        live = tuple(sorted(_wanted(after) & given))
+        live = tuple(sorted(wanted_by(after) & names_in(before).stored))
         halved = ast.Tuple(
             [ast.Constant(HALVED), ast.Call(ast.Name("locals", ast.Load()), [], [])],
             ast.Load(),
         )
-        first = self._with([*before, _placed(ast.Return(halved), statement)], [])
+        first = self._with([*before, placed(ast.Return(halved), statement)], [])
         second = self._with(after, list(live))
         text = ast.unparse(first) + "\n" + ast.unparse(second)
         return Halves(self._compiled(first), self._compiled(second), live, text)
@@ -129,7 +128,7 @@ class Cuttable:
         definition = copy.copy(self._definition)
         index = _INDEX if self._index in more else self._index
         names = [self._self, index, *more]
-        arguments = [_placed(ast.arg(name), self._definition) for name in names]
+        arguments = [placed(ast.arg(name), self._definition) for name in names]
         definition.args = ast.arguments(
             posonlyargs=[], args=arguments, vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
         )
@@ -233,199 +232,3 @@ def _alike(one: CodeType, other: CodeType) -> bool:
 def _same_set(one: Any, other: Any) -> bool:
     """A frozenset's order is its own in each compilation."""
     return isinstance(one, frozenset) and one == other
-
-
-def _placed(node: Any, near: ast.AST) -> Any:
-    return ast.fix_missing_locations(ast.copy_location(node, near))
-
-
-def _lifted(statement: ast.stmt, number: int, most: int | None) -> tuple[list[ast.stmt], ast.stmt]:
-    """The first operations of a statement, each as a statement of its own, and what is left of it."""
-    lift = _Lift(number, most)
-    simple = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr))
-    # `a[i()] += f()` does i() first, and a walrus stores what other operations may load.
-    in_place = isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Name)
-    if simple and not in_place and not any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement)):
-        statement = copy.deepcopy(statement)
-        statement.value = lift.visit(statement.value)  # type: ignore[attr-defined]
-    return lift.done, statement
-
-
-class _Lift:
-    """Takes operations out of an expression, in the order in which they are done, up to so many."""
-
-    def __init__(self, number: int, most: int | None) -> None:
-        self.done: list[ast.stmt] = []
-        self._number = number
-        self._most = most
-        self._blocked = False  # something stays in its place whose turn would have come: all after it stays too
-
-    @property
-    def _over(self) -> bool:
-        return self._blocked or (self._most is not None and len(self.done) >= self._most)
-
-    def visit(self, node: Any) -> Any:
-        if node is None or self._over or isinstance(node, (ast.Constant, ast.Name)):
-            return node
-        known = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if known is None:
-            self._blocked = self._blocked or _executes(node)
-            return node
-        return known(node)
-
-    def _take(self, node: Any) -> Any:
-        if self._over:
-            return node
-        name = f"_overdrive_{self._number}_{len(self.done)}"
-        self.done.append(_placed(ast.Assign([ast.Name(name, ast.Store())], node), node))
-        return _placed(ast.Name(name, ast.Load()), node)
-
-    def _all(self, nodes: list[Any]) -> None:
-        for place, node in enumerate(nodes):
-            if isinstance(node, ast.Starred):  # it is unpacked where it stands
-                node.value = self.visit(node.value)
-                self._blocked = self._blocked or place < len(nodes) - 1
-            else:
-                nodes[place] = self.visit(node)
-
-    def _attribute(self, node: ast.Attribute) -> Any:
-        node.value = self.visit(node.value)
-        return node
-
-    def _call(self, node: ast.Call) -> Any:
-        if isinstance(node.func, ast.Attribute):
-            node.func.value = self.visit(node.func.value)
-        else:
-            node.func = self.visit(node.func)
-        self._all(node.args)
-        if any(isinstance(each, ast.Starred) for each in node.args) and node.keywords:
-            self._blocked = True
-        for keyword in node.keywords:
-            keyword.value = self.visit(keyword.value)
-            if keyword.arg is None and keyword is not node.keywords[-1]:
-                self._blocked = True
-        return self._take(node)
-
-    def _subscript(self, node: ast.Subscript) -> Any:
-        node.value = self.visit(node.value)
-        node.slice = self.visit(node.slice)
-        return self._take(node)
-
-    def _slice(self, node: ast.Slice) -> Any:
-        node.lower, node.upper, node.step = map(self.visit, (node.lower, node.upper, node.step))
-        return node
-
-    def _binop(self, node: ast.BinOp) -> Any:
-        node.left = self.visit(node.left)
-        node.right = self.visit(node.right)
-        return self._take(node)
-
-    def _unaryop(self, node: ast.UnaryOp) -> Any:
-        node.operand = self.visit(node.operand)
-        return self._take(node)
-
-    def _compare(self, node: ast.Compare) -> Any:
-        node.left = self.visit(node.left)
-        node.comparators[0] = self.visit(node.comparators[0])
-        if len(node.comparators) > 1:  # the others are evaluated only if need be
-            self._blocked = True
-        return self._take(node)
-
-    def _tuple(self, node: Any) -> Any:
-        self._all(node.elts)
-        if any(isinstance(each, ast.Starred) for each in node.elts):
-            self._blocked = True
-        return node
-
-    _list = _tuple
-    _set = _tuple
-
-    def _dict(self, node: ast.Dict) -> Any:
-        for place, key in enumerate(node.keys):
-            node.keys[place] = self.visit(key)
-            node.values[place] = self.visit(node.values[place])
-            if key is None:
-                self._blocked = True
-        return node
-
-    def _ifexp(self, node: ast.IfExp) -> Any:
-        node.test = self.visit(node.test)
-        self._blocked = self._blocked or _executes(node.body) or _executes(node.orelse)
-        return node
-
-    def _boolop(self, node: ast.BoolOp) -> Any:
-        node.values[0] = self.visit(node.values[0])
-        self._blocked = self._blocked or any(map(_executes, node.values[1:]))
-        return node
-
-    def _lambda(self, node: ast.Lambda) -> Any:
-        self._blocked = self._blocked or any(map(_executes, [*node.args.defaults, *node.args.kw_defaults]))
-        return node
-
-
-def _executes(node: ast.AST | None) -> bool:
-    return node is not None and any(
-        isinstance(each, (*_EXECUTING, *_COMPREHENSIONS, ast.Await, ast.NamedExpr)) for each in ast.walk(node)
-    )
-
-
-@dataclass
-class _Names:
-    loaded: set[str]
-    stored: set[str]
-
-
-def _names(nodes: list[Any]) -> _Names:
-    """The names that the nodes load and store in their own scope; those of scopes inside count as loaded."""
-    names = _Names(set(), set())
-    for node in nodes:
-        _collect(node, names)
-    return names
-
-
-def _collect(node: ast.AST, names: _Names) -> None:
-    if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Store):
-            names.loaded.add(node.id)
-        if isinstance(node.ctx, ast.Store):
-            names.stored.add(node.id)
-        return
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        names.loaded.add(node.target.id)
-    if isinstance(node, (*_COMPREHENSIONS, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        inside = _Names(set(), set())
-        for child in ast.iter_child_nodes(node):
-            _collect(child, inside)
-        arguments = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-        # Too many rather than too few: a name of the inner scope may also be one of ours outside of it.
-        names.loaded |= inside.loaded - (arguments | inside.stored if isinstance(node, ast.Lambda) else set())
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.stored.add(node.name)
-        for each in ast.walk(node):
-            if isinstance(each, ast.NamedExpr) and isinstance(each.target, ast.Name):
-                names.stored.add(each.target.id)
-        return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        names.stored.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-    if isinstance(node, ast.ExceptHandler) and node.name:
-        names.stored.add(node.name)
-    if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-        names.stored.add(node.name)
-    if isinstance(node, ast.MatchMapping) and node.rest:
-        names.stored.add(node.rest)
-    for child in ast.iter_child_nodes(node):
-        _collect(child, names)
-
-
-def _wanted(statements: list[ast.stmt]) -> set[str]:
-    """The names that these statements may load before they store them."""
-    wanted: set[str] = set()
-    surely: set[str] = set()
-    for statement in statements:
-        names = _names([statement])
-        wanted |= names.loaded - surely
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-            surely |= names.stored
-        elif not isinstance(statement, (ast.Expr, ast.Return)):
-            wanted |= names.stored - surely  # stored perhaps: what it was goes on otherwise
-    return wanted

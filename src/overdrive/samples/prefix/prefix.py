@@ -17,7 +17,7 @@ from overdrive.samples.prefix.guard import ABSENT, Reached, forbidding, guarded
 from overdrive.samples.prefix.sequence import Chain
 from overdrive.samples.source import Source
 from overdrive.samples.state import PLAIN
-from overdrive.samples.table import Table, UnevenTable
+from overdrive.samples.uneven import Filled
 
 
 class Odd(Exception):
@@ -224,19 +224,14 @@ class PrefixSource(Source):
     def roots(self) -> Any:
         return (*self.prefix.roots, self.prepare_worker, self.workers > 0)
 
-    def empty_table(self, layout: Layout) -> Table:
-        if isinstance(self.prefix.form, Uneven):
-            return UnevenTable.with_room(layout, len(self.dataset), self.prefix.form.filled)
-        return super().empty_table(layout)
-
     def bytes_of_all(self, layout: Layout) -> int:
         if isinstance(self.prefix.form, Uneven):
             return self.prefix.form.mean * len(self.dataset)
         return super().bytes_of_all(layout)
 
     @property
-    def on_disk(self) -> bool:
-        return not isinstance(self.prefix.form, Uneven)
+    def filled(self) -> Filled | None:
+        return self.prefix.form.filled if isinstance(self.prefix.form, Uneven) else None
 
     def enter_worker(self, number: int) -> None:
         self.whole.enter_worker(number)

@@ -55,7 +55,7 @@ class Served:
         if not self.kept.table.present[index]:
             return self._first_time(real, index)
         try:
-            values = self.prefix.unpack(self.kept.table.leaves[0][index])
+            values = self.prefix.unpack(self.kept.table.row(index))
         except Exception as error:  # ours: the program must not meet it
             self._give_up(f"{type(error).__name__}: {error}")
             return real(self._owner, index)

@@ -6,10 +6,12 @@ import weakref
 from typing import Any
 
 from overdrive.samples import log
+from overdrive.samples.buffers import Buffers
 from overdrive.samples.keeper import other_loaders
 from overdrive.samples.layout import Unfit
 from overdrive.samples.rows.slices import Slices
 from overdrive.samples.rows.trial import slices_of
+from overdrive.samples.serve import buffers_for
 from overdrive.samples.source import Source
 
 # A trial takes half a second, which a program that makes a new data set in every step won't get back.
@@ -43,7 +45,7 @@ class Slicing:
         if slices is None or real is None:
             return False
         slices.opened()
-        iterator._dataset_fetcher = _Fetcher(slices, real)
+        iterator._dataset_fetcher = _Fetcher(slices, real, buffers_for(iterator))
         return True
 
     def look_at_others(self) -> None:
@@ -92,12 +94,13 @@ class Slicing:
 class _Fetcher:
     """Stands for torch's fetcher in one iterator."""
 
-    def __init__(self, slices: Slices, real: Any) -> None:
+    def __init__(self, slices: Slices, real: Any, buffers: Buffers) -> None:
         self._slices = slices
         self._real = real
+        self._buffers = buffers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def fetch(self, indices: Any) -> Any:
-        return self._slices.fetch(self._real, indices)
+        return self._slices.fetch(self._real, indices, self._buffers)

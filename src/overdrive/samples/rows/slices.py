@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.samples import log
+from overdrive.samples.buffers import Buffers
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.layout import Layout, Leaf
 from overdrive.samples.source import Source
@@ -90,12 +91,12 @@ class Slices:
             self.dropped = reason
             log.info("batches are no longer gathered from arrays: %s", reason)
 
-    def fetch(self, fetcher: Any, indices: Any) -> Any:
+    def fetch(self, fetcher: Any, indices: Any, buffers: Buffers) -> Any:
         """A batch: gathered, or the real one where that is not to be. The first one is fetched both ways."""
         batch = None
         try:
             if self.dropped is None and not (self.touched() and self.changed()):
-                batch = self.gather(indices)
+                batch = self.gather(indices, buffers)
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         if batch is not None and self._compared:
@@ -107,7 +108,7 @@ class Slices:
                 self.drop("a batch came out another one than in the trial")
         return real
 
-    def gather(self, indices: Any) -> Any:
+    def gather(self, indices: Any, buffers: Buffers | None = None) -> Any:
         """The batch of these samples; None where the real data set has to see to it."""
         rows = _plain(indices)
         for subset in self._subsets:
@@ -116,7 +117,7 @@ class Slices:
             return None
         tensors = []
         for origin, leaf in zip(self.origins, self.layout.leaves, strict=True):
-            tensor = _gathered(origin, leaf, origin.find(self._root), rows)
+            tensor = _gathered(origin, leaf, origin.find(self._root), rows, buffers or Buffers())
             if tensor is None:
                 return None
             tensors.append(tensor)
@@ -143,7 +144,7 @@ def _plain(indices: Any) -> list[int] | None:
 # Gathering
 
 
-def _gathered(origin: Origin, leaf: Leaf, thing: Any, rows: list[int]) -> Any:
+def _gathered(origin: Origin, leaf: Leaf, thing: Any, rows: list[int], buffers: Buffers) -> Any:
     """One tensor of a batch, in memory of its own; None where `thing` is not what it was in the trial."""
     import torch
     from torch.utils.data import default_collate
@@ -160,7 +161,7 @@ def _gathered(origin: Origin, leaf: Leaf, thing: Any, rows: list[int]) -> Any:
     held = rows_of(thing)
     if held is None or dtype_of(thing) != leaf.dtype or tuple(thing.shape[1:]) != leaf.sizes:
         return None
-    tensor = torch.empty((len(rows), *leaf.sizes), dtype=getattr(torch, leaf.dtype))
+    tensor = buffers.take((len(rows), *leaf.sizes), getattr(torch, leaf.dtype))
     np.take(held, np.array(rows, dtype=np.intp), axis=0, out=bytes_of(tensor), mode="clip")
     return tensor
 

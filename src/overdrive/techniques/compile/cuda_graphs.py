@@ -44,6 +44,7 @@ class CudaGraphs(Technique):
     contract = Contract.ROUNDING
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward", "optimizer")
+    usual_saving = 0.5
     # `compile` has CUDA graphs of its own (mode reduce-overhead); the others call parts of the model out of turn.
     conflicts = ("compile", "activation_checkpointing", "micro_batch", "offload")
     order = 80  # outside of what else happens in a model's call, which is recorded with it

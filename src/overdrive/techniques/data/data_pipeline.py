@@ -41,6 +41,7 @@ class DataPipeline(Technique):
     frameworks = ("keras",)
     contract = Contract.EXACT
     relieves = ("data", "other")
+    usual_saving = 0.5
     order = 21
     knobs = (Knob("memory", 0.25, "the most that may be kept, as a share of the free memory", low=0.0, high=0.9),)
 

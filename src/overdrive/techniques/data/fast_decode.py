@@ -52,6 +52,7 @@ class FastDecode(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.3
     order = 8
 
     def __init__(self) -> None:

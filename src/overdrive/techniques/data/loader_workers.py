@@ -58,6 +58,7 @@ class LoaderWorkers(Technique):
     contract = Contract.EXACT
     falls_to = Contract.STATISTICAL
     relieves = ("data",)
+    usual_saving = 0.4
     order = 12
     knobs = (
         Knob("workers", 2, "processes that fetch batches; 0 fetches in the loop itself", low=0, high=128),

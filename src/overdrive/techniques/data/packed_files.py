@@ -44,6 +44,7 @@ class PackedFiles(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.5
     order = 5
     knobs = (Knob("index", "", "the index.json that `overdrive pack` wrote"),)
 

@@ -26,9 +26,8 @@ class PrefixCache(Technique):
     When it helps: where samples are decoded and resized first and augmented then, which `sample_cache` has to
     refuse: most image training.
 
-    When it hurts: where the augmentation takes most of the time, or where decoded samples don't fit the memory
-    (then it refuses). A first run spends time on writing them down. Samples that vary in size are kept in
-    memory only: each run decodes them once.
+    When it hurts: where the augmentation takes most of the time, or where decoded samples fit neither the memory
+    nor the disk (then it refuses). A first run spends time on writing them down.
 
     Contract: exact. Found by trying, in a forked process, never by names: both halves, with the kept values
     between them, must make the same samples in every bit as the method itself, and leave all random
@@ -46,6 +45,7 @@ class PrefixCache(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.6
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
 

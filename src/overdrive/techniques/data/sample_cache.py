@@ -23,8 +23,11 @@ class SampleCache(Technique):
     be idle, one core is left to the program, and they end with it. The file outlives the process: the next run
     of the same program on the same files starts with it. It lies in `$OVERDRIVE_CACHE`, else in
     `overdrive/samples` in the user's cache folder, and takes at most a fifth of the free disk. Of several
-    processes that train on the same data, the ranks of one machine, say, one writes it and the others read
-    along. With `folder`, samples come from where `overdrive pack --samples decoded` wrote them.
+    processes of a machine that train on the same data, its ranks, say, each writes into it what it fetches. A
+    loader whose sampler asks for the same samples in each epoch (`DistributedSampler` with `shuffle=False`) gets
+    a table of these alone; where the ranks shuffle the whole data set among them in each epoch
+    (`DistributedSampler` otherwise), each machine needs all of it. With `folder`, samples come from where
+    `overdrive pack --samples decoded` wrote them.
 
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
@@ -50,6 +53,7 @@ class SampleCache(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.8
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),

@@ -44,6 +44,7 @@ class VectorisedTransforms(Technique):
     family = "data"
     contract = Contract.EXACT
     relieves = ("data",)
+    usual_saving = 0.5
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that images may take", low=0.05, high=0.9),)
 

@@ -44,6 +44,7 @@ class Device(Technique):
     contract = Contract.ROUNDING
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward", "optimizer")
+    usual_saving = 0.8
     conflicts = ("tf32",)  # it switches TF32 off, so that the GPU computes what the CPU would
     order = 3  # before all who look where the parameters live
     knobs = (Knob("keep", 0.25, "share of the GPU's free memory for copies that are kept", low=0.0, high=0.9),)

@@ -45,6 +45,7 @@ class Affinity(Technique):
     contract = Contract.EXACT
     falls_to = Contract.ROUNDING
     relieves = ("data", "forward", "backward", "optimizer", "other")
+    usual_saving = 0.05
     order = 2  # before any technique starts a thread
     knobs = (
         Knob("node", 0, "which of the machine's memory nodes", low=0, high=1023),

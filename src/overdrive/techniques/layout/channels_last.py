@@ -40,6 +40,7 @@ class ChannelsLast(Technique):
     contract = Contract.ROUNDING
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward")
+    usual_saving = 0.2
     order = 30
 
     def applies(self, facts: Facts) -> str | None:

@@ -47,6 +47,7 @@ class PoolBeforeRelu(Technique):
     family = "layout"
     contract = Contract.EXACT
     relieves = ("forward", "backward")
+    usual_saving = 0.12
     order = 35
 
     def applies(self, facts: Facts) -> str | None:

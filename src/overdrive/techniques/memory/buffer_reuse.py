@@ -46,6 +46,7 @@ class BufferReuse(Technique):
     contract = Contract.EXACT
     falls_to = Contract.ROUNDING
     relieves = ("forward", "backward", "optimizer")
+    usual_saving = 0.05
     aims = ("time", "memory")
     order = 35
     knobs = (
@@ -57,12 +58,8 @@ class BufferReuse(Technique):
         return None if facts.modules else "the trained parameters belong to no nn.Module"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [
-            {"gradients": "none", "in_place": True},
-            {"gradients": "kept", "in_place": False},
-            {"gradients": _AS_WRITTEN, "in_place": True},
-            {"gradients": "none", "in_place": False},
-        ]
+        # Of the first, what the program offers no place for is left undone: neither half needs a duel of its own.
+        return [{"gradients": "none", "in_place": True}, {"gradients": "kept", "in_place": False}]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         in_place, gradients = bool(settings["in_place"]), str(settings["gradients"])

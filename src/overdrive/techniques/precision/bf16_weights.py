@@ -40,6 +40,7 @@ class Bf16Weights(Technique):
     family = "precision"
     contract = Contract.STATISTICAL
     relieves = ("forward", "backward")
+    usual_saving = 0.25
     aims = ("time", "memory")
     conflicts = ("autocast", "fp32_from_fp64")
     order = 48

@@ -39,6 +39,7 @@ class Fp8(Technique):
     family = "precision"
     contract = Contract.STATISTICAL
     relieves = ("forward", "backward")
+    usual_saving = 0.3
     conflicts = ("bf16_weights", "fp32_from_fp64")
     order = 35
 

@@ -1,0 +1,84 @@
+"""The values that options take, checked where they are read: the error names the option."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from overdrive.metric import Metric, MetricError
+from overdrive.objective import Objective, ObjectiveError, bytes_in
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?", str(value).strip())
+        if not str(value).strip() or parts is None:
+            self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 1h30m", param, context)
+        hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+        total = float(3600 * hours + 60 * minutes + seconds)
+        if total <= 0:
+            self.fail("the budget must be longer than nothing", param, context)
+        return total
+
+
+class MetricName(click.ParamType):  # type: ignore[type-arg]
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Metric:
+        try:
+            return value if isinstance(value, Metric) else Metric(str(value))
+        except MetricError as error:
+            self.fail(str(error), param, context)
+
+
+class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
+    name = "objective"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Objective:
+        try:
+            return value if isinstance(value, Objective) else Objective.parse(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
+class Names(click.ParamType):  # type: ignore[type-arg]
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        from overdrive.techniques.catalogue import catalogue
+
+        names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
+        for unknown in sorted(names - catalogue().keys()):
+            self.fail(f"{unknown!r} is no technique; `overdrive techniques` lists them", param, context)
+        return names
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            size = bytes_in(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+        if size < 4096:
+            self.fail("a shard must hold 4 kB at least", param, context)
+        return size
+
+
+metric_option = click.option(
+    "--metric",
+    type=MetricName(),
+    help="What to compare instead of the training loss, in runs of the whole program: a word before a number in its "
+    "output (Accuracy), a regular expression with one group, or evaluate() for what a function returned.",
+)

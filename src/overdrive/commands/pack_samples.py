@@ -1,0 +1,112 @@
+"""`overdrive pack --samples decoded`: a program's finished samples in a folder, and a plan that starts with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from overdrive.atomic_file import write_atomically
+from overdrive.commands.pack import CannotPack, first_step
+from overdrive.contract import Contract
+from overdrive.plan import Plan, PlannedTechnique
+from overdrive.program import Program
+from overdrive.samples.packed.shards import PLAN, PackError, check_folder
+from overdrive.samples.store import Store, StoreUnavailable, home
+from overdrive.techniques.catalogue import catalogue
+
+_CACHE = "sample_cache"
+_OURS = re.compile(r"[0-9a-f]{40}|draft-.*|plan\.toml")
+_FINDER = "overdrive.trials.samples_kept"
+
+
+def write_samples(program: Program, folder: Path) -> int:
+    """Returns the exit code.
+
+    Raises:
+        CannotPack: with the reason.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    folder = Path(os.path.abspath(folder))
+    try:
+        check_folder(folder, _OURS)
+    except PackError as error:
+        raise CannotPack(str(error)) from None
+    began = time.monotonic()
+    console.print(f"Fetching all samples of {program.command()}, or finding them where they are.", markup=False)
+    told = _found(program)
+    for reason in told["refused"]:
+        console.print(f"  a data set is left as it is: {reason}", markup=False)
+    tables = []
+    for each in told["kept"]:
+        if each["reason"] or not (home() / str(each["key"]) / "manifest.json").is_file():
+            reason = each["reason"] or "its samples could not be written down"
+            console.print(f"  {each['data_set']}: left as it is, for {reason}", markup=False)
+        else:
+            tables.append(each)
+    if not tables:
+        none = "" if told["kept"] or told["refused"] else " It opens no DataLoader before its first training step."
+        raise CannotPack(f"The program has no samples that could be packed.{none}")
+    try:
+        found = _copy(tables, folder)
+        write_atomically(folder / PLAN, _plan(program, folder))
+    except (OSError, StoreUnavailable) as error:
+        raise CannotPack(
+            f"{folder} could not be used ({error}): what is whole stays, and the same command goes on after it."
+        ) from None
+    samples, size = (sum(each[what] for each in tables) for what in ("samples", "bytes"))
+    console.print(
+        f"{samples:,} samples ({size / 1e6:,.1f} MB) of {len(tables)} data sets are in {folder}"
+        f"{f', {found} of which were there' if found else ''}, in {time.monotonic() - began:.1f} s.",
+        markup=False,
+    )
+    console.print(f"plan    {folder / PLAN}", markup=False)
+    console.print(f"to run  overdrive run --plan {folder / PLAN} {program.command()}", markup=False)
+    return 0
+
+
+def _found(program: Program) -> dict[str, Any]:
+    """What `sample_cache` keeps of the program, by its first training step."""
+    cache = (_CACHE, catalogue()[_CACHE].defaults())
+    told: dict[str, Any] | None = first_step(program, _FINDER, "samples_kept", [cache])
+    if told is None:
+        raise CannotPack("The program's samples could not be examined.")
+    return told
+
+
+def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
+    """Put the tables there, each whole or not at all; returns how many were there already.
+
+    Raises:
+        CannotPack: there is no room for them, or a table is damaged.
+    """
+    store = Store(folder)
+    keys = {str(each["key"]): int(each["bytes"]) for each in tables}
+    wanting = {key: size for key, size in keys.items() if store.open(key) is None}
+    free = shutil.disk_usage(folder).free
+    if sum(wanting.values()) > free:
+        raise CannotPack(
+            f"The samples need {sum(wanting.values()) / 1e9:.2f} GB, and {folder} has {free / 1e9:.2f} GB free: "
+            "choose another place with --output."
+        )
+    for key in wanting:
+        draft = folder / f"draft-{os.getpid()}-{key}"
+        try:
+            shutil.copytree(home() / key, draft)
+            os.rename(draft, folder / key)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        if store.open(key) is None:  # which compares all sums
+            raise CannotPack(f"The samples did not arrive in {folder} as they are in {home()}.")
+    return len(keys) - len(wanting)
+
+
+def _plan(program: Program, folder: Path) -> str:
+    settings = {**catalogue()[_CACHE].defaults(), "folder": str(folder)}
+    plan = Plan(program.name, Contract.EXACT, (PlannedTechnique(_CACHE, settings, Contract.EXACT),))
+    return plan.dumps({_CACHE: catalogue()[_CACHE].summary()})

@@ -1,0 +1,313 @@
+"""Proves, in trials that nobody times, at which level a plan is still the same program.
+
+`exact`: diaries of both, every step hashed. `rounding`: teacher-forced steps against fp64. `statistical`: runs
+under many seeds of both, judged with a margin that is written down before the candidate's first run. The
+comparing itself is `evidence`; the trials are `trials`; here is what is run, in which order, and what is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+from overdrive.contract import Contract
+from overdrive.evidence import rounding
+from overdrive.evidence.equivalence import (
+    Check,
+    compared,
+    first_broken,
+    first_difference,
+    judged_exact,
+    screened,
+    step_losses,
+)
+from overdrive.evidence.statistical import OTHER_SEEDS, Outcome, Registration, Run, judge, margin_from
+from overdrive.facts import Facts
+from overdrive.machine.cpu import granted_cores
+from overdrive.metric import Metric
+from overdrive.trials.bench import Bench
+from overdrive.trials.order import Ending, Order, Trace
+from overdrive.tuning.resume import Memory
+from overdrive.tuning.teaching import STATES, Teaching
+
+FEWEST_STEPS = 100  # that a proof covers, where the program makes so many
+_MOST_STEPS = 400
+_RUN_STEPS = 300
+_ALL = 1_000_000_000
+_PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze chance shows
+_SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
+_LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
+_FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
+# Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
+# a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
+_AT_ONCE = 4
+_SMALL = 20_000_000
+
+
+class Prover:
+    """All proofs of one tune or verification. What the original did is run once and kept."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        memory: Memory,
+        facts: Facts,
+        stage: Callable[[str], None] = lambda text: None,
+        metric: Metric | None = None,
+        whole: bool = False,
+    ) -> None:
+        self.metric = metric or Metric()
+        self.steps = _ALL if whole else horizon(facts)  # of diaries and teacher-forced steps
+        self._whole = whole or not self.metric.is_loss  # a metric is printed at the end, as a rule
+        self._run_steps = _ALL if self._whole else max(self.steps, _RUN_STEPS)  # of runs under seeds
+        self._bench = bench
+        self._memory = memory
+        self._facts = facts
+        self._stage = stage
+        self._teaching: Teaching | None = None
+        self._originals: dict[int, Run] = {}
+        self.run_seconds = 0.0  # of the longest run under a seed so far
+
+    # -- exact ----------------------------------------------------------------------------------
+
+    def repeats(self, plain: Order) -> Check:
+        """The program against itself, bit for bit; where they differ, with what differs and who is to blame."""
+        first, second = self._diary(plain, "bits"), self._diary(plain, "bits", again=True)
+        if isinstance(first, Ending) or isinstance(second, Ending):
+            return Check(None, f"it could not be run twice ({first if isinstance(first, Ending) else second})")
+        difference = first_difference(first, second)
+        if difference is None:
+            return Check(Contract.EXACT, f"two runs of the untouched program are the same in {first.steps} steps")
+        return Check(None, f"two runs of the untouched program differ: {difference}{self._blame(plain)}")
+
+    def _blame(self, plain: Order) -> str:
+        """The operation that PyTorch's deterministic mode refuses, as the end of a sentence."""
+        trial = self._bench.run(replace(plain, deterministic=True), min(self.steps, FEWEST_STEPS))
+        if isinstance(trial, Ending) and "deterministic" in trial.detail:
+            operation = trial.detail.removeprefix("RuntimeError: ").split(" does not have")[0]
+            return f"; {operation} has no deterministic implementation"
+        return ""
+
+    def exact(self, old: Order, new: Order) -> Check:
+        """`new` against `old`, which is the program itself or was proved to be the same bit for bit."""
+        self._stage("proof: every step hashed")
+        one, other = self._diary(old, "bits"), self._diary(new, "bits")
+        if isinstance(one, Ending) or isinstance(other, Ending):
+            return _broke_off(one, other)
+        return judged_exact(one, other)
+
+    # -- rounding -------------------------------------------------------------------------------
+
+    def rounding(self, plain: Order, old: Order, new: Order) -> Check:
+        """`new` against `old`, in steps from states that a teacher saved along the run of `plain`."""
+        self._stage("proof: teacher-forced steps against fp64")
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        refusal = teaching.begin()
+        if refusal:
+            return Check(None, refusal)
+        one, other = teaching.pupil(old), teaching.pupil(new)
+        if isinstance(one, Ending) or isinstance(other, Ending):
+            return _broke_off(one, other)
+        within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
+        if within and len(within.intersection(one.lesson["states"], other.lesson["states"])) < STATES:
+            steps = min(self.steps, _MOST_STEPS)
+            self._bench.forget("pupil")  # of another teacher
+            teaching = Teaching(self._bench, plain, steps, within)
+            refusal = teaching.begin()
+            if refusal:
+                return Check(None, refusal)
+            one, other = teaching.pupil(old), teaching.pupil(new)
+            self._bench.forget("pupil")
+            if isinstance(one, Ending) or isinstance(other, Ending):
+                return _broke_off(one, other)
+        told = compared(one, other, Contract.ROUNDING, self._nudged(plain))
+        wrong = first_broken(told)
+        if wrong:
+            return Check(None, wrong.told, invariants=told)
+        careful = teaching.careful
+        # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
+        skipped = {step for trace in (one, other) for step in trace.lesson.get("out_of_reach", ())}
+        mine, its = ([row for row in rounding.rows_of(each.lesson) if row.step not in skipped] for each in (one, other))
+        result = rounding.judge(mine, its, careful=bool(careful))
+        evidence = {"rounding": {**result.evidence, "flag": careful or None}}
+        return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
+
+    def error_against_fp64(self, plain: Order, order: Order) -> float | None:
+        """Of a gradient, as a share of its size, in teacher-forced steps; None where there is no fp64 reference."""
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        if teaching.begin() or teaching.careful:
+            return None
+        trace = teaching.pupil(order)
+        return None if isinstance(trace, Ending) else rounding.relative_error(rounding.rows_of(trace.lesson))
+
+    # -- statistical ----------------------------------------------------------------------------
+
+    def statistical(self, old: Order, new: Order, deadline: float, tolerance: float | None = None) -> Check:
+        """`new` against `old` under many seeds each, as long as `deadline` (time.monotonic()) allows."""
+        told = self._same_inputs(old, new)
+        if isinstance(told, Check):
+            return told
+        fewest = _LOOKS[0]
+        original = self._arm(old, range(1, fewest + 1), deadline)
+        if len(original) < fewest:
+            return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
+        if sum(run.converged for run in original) < 2:
+            return Check(None, self.metric.missing())
+        registration = self._register(old, new, original, tolerance)
+        candidate: list[Run] = []
+        outcome: Outcome | None = None
+        for look in registration.looks:
+            original = self._arm(old, registration.seeds[:look], deadline)
+            candidate = self._arm(new, registration.candidate_seeds[:look], deadline)
+            if len(candidate) < look or len(original) < look:
+                break
+            outcome = judge(registration, original, candidate)
+            if outcome.equivalent is not None:
+                break
+        if outcome is None:
+            return Check(None, f"the budget allowed {len(candidate)} of {fewest} seeds: not established")
+        evidence = {
+            **outcome.to_dict(),
+            **registration.to_dict(),
+            "original": [_finite(run.value) for run in original],
+            "candidate": [_finite(run.value) for run in candidate],
+            "seeds": {
+                "original": [run.seed for run in original],
+                "candidate": [run.seed for run in candidate],
+            },
+        }
+        return Check(
+            Contract.STATISTICAL if outcome.equivalent else None,
+            outcome.sentence,
+            proxy=not registration.whole,
+            invariants=told,
+            evidence={"statistical": evidence},
+        )
+
+    def screened(self, old: Order, new: Order, one: Trace, other: Trace) -> Check:
+        """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'."""
+        told = self._same_inputs(old, new)
+        if isinstance(told, Check):
+            return told
+        runs = self._arm(old, range(1, _FIRST_LOOK + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
+        return screened(one, other, [run.losses for run in runs if run.converged])
+
+    def seconds_needed(self, level: Contract) -> float:
+        """An estimate for the proof of a whole plan at this level."""
+        if level is not Contract.STATISTICAL:
+            return 3.0 * self._bench.seconds
+        rounds = -(-2 * _LOOKS[0] // self._at_once())
+        return rounds * (self.run_seconds or 3.0 * self._bench.seconds)
+
+    def trial_seconds(self) -> float:
+        """Of the longest trial under the program's own seed so far."""
+        return self._bench.seconds
+
+    def seed_curves(self) -> list[list[float]]:
+        """Losses of the original under other seeds, as far as they were run."""
+        return [list(run.losses) for run in self._originals.values() if run.losses]
+
+    def _same_inputs(self, old: Order, new: Order) -> tuple[Any, ...] | Check:
+        self._stage("proof: same samples, steps and learning rates")
+        one, other = self._diary(old, "inputs"), self._diary(new, "inputs")
+        if isinstance(one, Ending) or isinstance(other, Ending):
+            return _broke_off(one, other)
+        told = compared(one, other, Contract.STATISTICAL, self._nudged(old))
+        wrong = first_broken(told)
+        return Check(None, wrong.told, invariants=told) if wrong else told
+
+    def _register(self, old: Order, new: Order, original: list[Run], tolerance: float | None) -> Registration:
+        """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
+        name = f"{old.name()} | {new.name()} | {self.metric.name} | {self._run_steps} | {tolerance}"
+        known = self._memory.registration(name)
+        if known:
+            return Registration.from_dict(known)
+        margin, rule = margin_from(original, tolerance)
+        whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
+        registration = Registration(
+            metric=self.metric.name,
+            horizon=0 if whole else self._run_steps,
+            whole=whole,
+            seeds=tuple(range(1, _LOOKS[-1] + 1)),
+            looks=_LOOKS,
+            margin=margin,
+            margin_rule=rule,
+        )
+        self._memory.register(name, registration.to_dict())
+        return registration
+
+    def _arm(self, order: Order, seeds: Sequence[int], deadline: float) -> list[Run]:
+        """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
+        at_once = self._at_once()
+        threads = granted_cores() // at_once if at_once > 1 else 0
+        new = [seed for seed in seeds if self._memory.run(self._run_name(order, seed)) is None]
+        if new:
+            self._stage(f"proof: {order.name()} under {len(new)} seeds")
+
+        def one(seed: int) -> Run | None:
+            known = self._memory.run(self._run_name(order, seed))
+            if known is not None:
+                return Run(**{**known, "losses": tuple(known["losses"])})
+            if time.monotonic() + self.run_seconds > deadline:
+                return None
+            return self._seeded(replace(order, seed=seed, threads=threads, returned=self.metric.function), seed)
+
+        with ThreadPoolExecutor(at_once) as pool:
+            runs = [run for run in pool.map(one, seeds) if run is not None]
+        self._originals.update((run.seed, run) for run in runs if run.seed < OTHER_SEEDS)
+        return runs
+
+    def _at_once(self) -> int:
+        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL
+        return min(granted_cores(), _AT_ONCE) if small else 1
+
+    def _seeded(self, order: Order, seed: int) -> Run | None:
+        began = time.monotonic()
+        output: list[str] = []
+        trace = self._bench.run(order, self._run_steps, output)
+        self.run_seconds = max(self.run_seconds, time.monotonic() - began)
+        if isinstance(trace, Ending):
+            return Run(seed, float("nan"), ())
+        losses = tuple(step_losses(trace))
+        run = Run(seed, self.metric.value(losses, output[0] if output else "", trace.returned), losses)
+        self._memory.remember_run(self._run_name(order, seed), asdict(run))
+        return run
+
+    def _run_name(self, order: Order, seed: int) -> str:
+        return f"{order.name()} | seed {seed} | {self.metric.name} | {self._run_steps}"
+
+    # -- trials ---------------------------------------------------------------------------------
+
+    def _diary(self, order: Order, kind: str, again: bool = False) -> Trace | Ending:
+        name = f"{kind} {order.name()}{' again' if again else ''}"
+        return self._bench.known(name, lambda: self._bench.run(replace(order, diary=kind), self.steps))
+
+    def _nudged(self, order: Order) -> Trace | None:
+        """Shows what the model is given that it has not made itself."""
+        trace = self._diary(order, "nudged")
+        return None if isinstance(trace, Ending) else trace
+
+
+def _call_starts(trace: Trace) -> frozenset[int]:
+    """The steps that a state can be loaded before: all, or those that a call begins with."""
+    return frozenset(step + 1 for step in trace.rests or range(1, trace.steps + 1))
+
+
+def _broke_off(one: Trace | Ending, other: Trace | Ending) -> Check:
+    return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def horizon(facts: Facts) -> int:
+    """Steps that a proof covers: some of the second epoch, where that is within reach."""
+    epochs = [-(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size]
+    wanted = max(epochs, default=0) + _PAST_THE_EPOCH
+    affordable = int(_SECONDS / facts.step_seconds) if facts.step_seconds else _MOST_STEPS
+    return max(FEWEST_STEPS, min(wanted, affordable, _MOST_STEPS))

@@ -1,0 +1,117 @@
+"""For a program that runs out of memory by itself: the techniques with which it runs."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+from overdrive.contract import Contract
+from overdrive.evidence.equivalence import Check
+from overdrive.facts import Facts
+from overdrive.objective import size
+from overdrive.session import Chosen
+from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.trials.duel import Duel, Side
+from overdrive.trials.host import Trial
+from overdrive.trials.order import Ending, Order, TrialOver
+from overdrive.tuning.arena import Arena
+from overdrive.tuning.findings import Adopted, Findings, Rejected
+
+_STEPS = 20  # that it must run: optimizer states are there after the first, fragments after some
+_MOST_TOGETHER = 3
+_SHARE = 0.5  # of the time left; the rest is for finding what makes it faster
+_PATIENCE = 0.25  # of that share, for the first step of any one attempt: one that hangs must leave time for others
+
+
+class Rescue:
+    """Tries memory techniques, alone and then together, until the program runs."""
+
+    def __init__(self, found: Findings, arena: Arena, deadline: float) -> None:
+        self._found = found
+        self._arena = arena
+        now = time.monotonic()
+        self._deadline = now + _SHARE * (deadline - now)
+        self._patience = _PATIENCE * (self._deadline - now)
+        self._facts = Facts()
+
+    def run(self) -> bool:
+        """Whether it runs now; then what it needs is adopted, first of all."""
+        found = self._found
+        self._arena.progress.stage("the program runs out of memory: looking for what it needs to run")
+        plain = Order(found.program)
+        first = self._attempt(plain)  # for its facts: the control's trials ended without any
+        if not isinstance(first, Ending):  # it runs for so many steps, and no longer
+            return False
+        for chosen in self._plans():
+            order = Order(found.program, chosen)
+            outcome = self._attempt(order)
+            if isinstance(outcome, Ending):
+                if len(chosen) == 1:
+                    name, settings = chosen[0]
+                    found.rejected.append(Rejected(name, settings, f"the program does not run with it ({outcome})"))
+            else:
+                self._adopt(plain, order, first, outcome)
+                return True
+            if time.monotonic() > self._deadline:
+                break
+        return False
+
+    def _plans(self) -> Iterator[tuple[Chosen, ...]]:
+        """One setting of one technique, the mildest settings first; then techniques together, each at its strongest."""
+        offers = {
+            technique.name: [(technique.name, settings) for settings in technique.candidates(self._facts)]
+            for technique in catalogue().values()
+            if "memory" in technique.aims
+            and self._facts.framework in technique.frameworks
+            and self._may(technique.name)
+            and technique.applies(self._facts) is None
+        }
+        for rank in range(max(map(len, offers.values()), default=0)):
+            yield from ((settings[rank],) for settings in offers.values() if rank < len(settings))
+        for count in range(2, _MOST_TOGETHER + 1):
+            for names in itertools.combinations([name for name, settings in offers.items() if settings], count):
+                if not any(conflict(name, names[:place]) for place, name in enumerate(names)):
+                    yield tuple(offers[name][-1] for name in names)
+
+    def _may(self, name: str) -> bool:
+        technique = catalogue()[name]
+        if self._found.only and name not in self._found.only:
+            return False
+        return technique.contract is not Contract.OPEN and self._found.contract.allows(technique.contract)
+
+    def _attempt(self, order: Order) -> Side | Ending:
+        trial = Trial(self._arena.house, order)
+        try:
+            side = (
+                Side()
+                .add(trial.first_step(min(self._deadline, time.monotonic() + self._patience)))
+                .add(trial.run(_STEPS))
+            )
+            lost = {name: reason for name, reason in trial.left_out.items() if name in dict(order.techniques)}
+            if lost:
+                return Ending("left out", next(iter(lost.values())))
+            return side
+        except TrialOver as over:
+            if over.report.get("facts"):
+                self._facts = Facts.from_dict(over.report["facts"])
+            if over.ending.kind == "ended" and over.report.get("steps"):
+                return Side()  # a short program that came to its end
+            return over.ending
+        finally:
+            trial.stop()
+
+    def _adopt(self, plain: Order, order: Order, ending: Ending, side: Side) -> None:
+        for name, settings in order.techniques:
+            duel = Duel(plain, order, new_side=side, old_ending=ending)
+            level = catalogue()[name].contract
+            check = Check(level, "as declared: the program does not run without it, so nothing could be compared")
+            self._found.adopted.append(Adopted(name, settings, duel, check, for_memory=True, needed=True))
+        named = " and ".join(name for name, _ in order.techniques)
+        peak = f", with {size(side.peak_memory)} at the peak" if side.peak_memory else ""
+        told = f"By itself the program runs out of memory ({ending.detail}); with {named} it runs{peak}."
+        self._found.notes.append(
+            f"{told} That it learns the same is what their contracts say; it could not be seen here, since there is "
+            "nothing to compare with. All speed-ups are against the program with them."
+        )
+        self._arena.progress.outcome(told)

@@ -1,0 +1,55 @@
+"""How a tune's budget is shared out: what comes last must have its time. Estimates, from what was seen so far."""
+
+from __future__ import annotations
+
+import time
+
+from overdrive.trials.duel import pair_seconds
+from overdrive.tuning.arena import CONFIRMATION
+from overdrive.tuning.findings import Findings
+from overdrive.tuning.proof import Prover
+
+FIELD_ROUNDS = 10  # blocks of every configuration that the contributions are made of
+_FIELD_SECONDS = 2.5 + 0.3 * FIELD_ROUNDS  # that a configuration needs beside its start: warming up, and its blocks
+_PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
+_SHORTEST_DUEL_SECONDS = 5.0
+
+
+class Schedule:
+    """All times are of time.monotonic()."""
+
+    def __init__(self, found: Findings, deadline: float, prover: Prover) -> None:
+        self.deadline = deadline
+        self._found = found
+        self._prover = prover
+
+    def confirmation_begins(self) -> float:
+        control = self._found.control
+        if control is None or not control.pairs:
+            return self.deadline
+        blocks = CONFIRMATION.looks[0] * pair_seconds(control.old_side.seconds_per_step, self._found.gain())
+        return self.deadline - CONFIRMATION.processes * (self._start_seconds() + _PROCESS_SECONDS + blocks)
+
+    def proof_begins(self) -> float:
+        return self.confirmation_begins() - self._prover.seconds_needed(self._found.loosest())
+
+    def selection_ends(self) -> float:
+        count = len(self._found.adopted)
+        return self.proof_begins() - (self.field_seconds(2 * count + 2) if count > 1 else 0.0)
+
+    def time_for_another(self) -> bool:
+        """Whether another candidate may be tried."""
+        return time.monotonic() + max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) < self.selection_ends()
+
+    def time_for_errors(self) -> bool:
+        """Whether there is time left, when all is settled, for another trial that nobody times."""
+        return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline
+
+    def field_seconds(self, configurations: int) -> float:
+        """What it takes to measure so many configurations side by side."""
+        return configurations * (self._start_seconds() / 2 + _FIELD_SECONDS)
+
+    def _start_seconds(self) -> float:
+        """Of the two processes of a duel, which start at once on shared cores."""
+        control = self._found.control
+        return control.old_side.setup_seconds + control.new_side.setup_seconds if control else 0.0

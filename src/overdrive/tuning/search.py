@@ -1,0 +1,399 @@
+"""Finds the fastest plan that keeps the contract: which duel to fight next, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive.contract import Contract
+from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.speed import LEAST_GAIN, Verdict
+from overdrive.facts import Facts
+from overdrive.machine.cpu import busy_share
+from overdrive.machine.gpu import memory_in_use
+from overdrive.metric import Metric
+from overdrive.objective import TIME, Objective, saves, size
+from overdrive.program import Program
+from overdrive.session import Chosen
+from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.techniques.technique import Settings, Technique
+from overdrive.trials.bench import Bench
+from overdrive.trials.duel import Duel
+from overdrive.trials.host import MANY_FILES, House
+from overdrive.trials.order import Ending, Order
+from overdrive.tuning.arena import CANDIDATE, CONTROL, WEIGHED, Arena, Progress
+from overdrive.tuning.findings import Adopted, Findings, Rejected
+from overdrive.tuning.formats import formats_tried
+from overdrive.tuning.proof import Prover
+from overdrive.tuning.rescue import Rescue
+from overdrive.tuning.resume import Memory
+from overdrive.tuning.schedule import Schedule
+from overdrive.tuning.settlement import Settlement
+
+# One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
+_BUSY = 0.2
+_SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
+# A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
+# what was a small share of a step may then be a large one.
+_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.25
+# What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
+# than a duel could tell from nothing.
+_NEXT_SETTING = 0.7
+
+
+class Search:
+    """One greedy search. Each candidate is duelled against the best so far; only FASTER and same is adopted."""
+
+    def __init__(
+        self,
+        program: Program,
+        contract: Contract,
+        budget: float,
+        house: House,
+        memory: Memory,
+        progress: Progress,
+        metric: Metric | None = None,
+        objective: Objective = TIME,
+        only: frozenset[str] = frozenset(),
+    ) -> None:
+        """`only`: the techniques that may be tried, open ones too; empty: all but the open ones."""
+        self.found = Findings(program, contract, objective, only)
+        self._deadline = self.found.started + budget
+        self._arena = Arena(house, memory, progress)
+        self._progress = progress
+        self._memory = memory
+        self._facts = Facts()
+        self._metric = metric
+        self._prover: Prover  # these two are made when the control has shown what the program is like
+        self._schedule: Schedule
+        self._tried: set[str] = set()
+        # Candidates that lost narrowly, with the plan's gain until then: techniques help each other, so that
+        # channels_last may lose in 32 bits and win in 16.
+        self._second_chances: dict[str, float] = {}
+        self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
+
+    def run(self) -> Findings:
+        found = self.found
+        if self._control():
+            while (candidate := self._next()) is not None:
+                self._try(*candidate)
+            Settlement(found, self._arena, self._prover, self._schedule).settle()
+            found.seeds = self._prover.seed_curves()
+            self._measure_errors()
+        found.seconds = time.monotonic() - found.started
+        found.isolation = self._arena.house.isolation
+        return found
+
+    def _control(self) -> bool:
+        """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
+        found = self.found
+        plain = found.reference()
+        busy = busy_share()
+        if busy > _BUSY:
+            found.notes.append(
+                f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
+            )
+        taken = memory_in_use()
+        if taken > _SHARED_GPU:
+            found.notes.append(f"Other processes held {size(taken)} of a GPU's memory when the tune began.")
+        self._progress.stage("control: the program against itself")
+        duel = found.control = self._arena.fight(plain, plain, CONTROL, self._deadline)
+        failure = duel.old_ending or duel.ending
+        if failure and failure.kind == "oom":
+            return self._after_running_out(failure)
+        if failure and len(duel.pairs) < 2:
+            found.refusal, found.refusal_is_failure = _refusal(failure, duel)
+            return False
+        if duel.apart:
+            found.notes.append(
+                "Two of the program at once do not fit into the memory: whole processes were run in turn instead, "
+                "which takes longer and leaves wider intervals."
+            )
+        if duel.old_facts is not None:
+            self._facts = duel.old_facts
+        self._prover = Prover(Bench(self._arena.house), self._memory, self._facts, self._progress.stage, self._metric)
+        self._schedule = Schedule(found, self._deadline, self._prover)
+        if duel.old_trace and duel.new_trace:
+            bad = first_non_finite(duel.old_trace)
+            if bad:
+                found.refusal = (
+                    f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
+                )
+                found.refusal_is_failure = True
+                return False
+            found.deterministic = same_bits(duel.old_trace, duel.new_trace)
+            if not found.deterministic:
+                repeats = self._prover.repeats(plain)
+                sentence = f"The level exact cannot be seen to hold for this program: {repeats.sentence}."
+                if found.contract is Contract.EXACT and repeats.level is None:
+                    found.refusal, found.refusal_is_failure = f"{sentence} Try --contract rounding.", True
+                    return False
+                found.deterministic = repeats.level is Contract.EXACT
+                if not found.deterministic:
+                    found.notes.append(sentence)
+        if self._arena.house.prepared_files >= MANY_FILES:
+            found.notes.append(
+                "The program writes a thousand files or more before its first step, and every trial does so again, "
+                "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
+            )
+            self._progress.outcome(found.notes[-1])
+        noise = found.noise()
+        self._progress.outcome(
+            f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"
+            + (f", noise floor {noise:.1%}" if noise is not None else "")
+            + (f", {size(found.peak())} at the peak" if found.peak() else "")
+        )
+        return True
+
+    def _after_running_out(self, failure: Ending) -> bool:
+        """The control ran out of memory, one process at a time too."""
+        found = self.found
+        if found.needed():
+            found.notes.append("With that it runs, and out of memory later on: nothing faster was looked for.")
+            return False
+        if Rescue(found, self._arena, self._deadline).run():
+            return self._control()
+        found.refusal_is_failure = True
+        found.refusal = f"The program runs out of memory by itself ({failure.detail}), and with all that was tried."
+        return False
+
+    def _measure_errors(self) -> None:
+        """How far each number format that was tried lies from fp64, as far as what is left of the budget allows."""
+        orders = [Order(self.found.program, (chosen,)) for chosen in formats_tried(self.found)]
+        plain = self.found.reference()
+        for order in [plain, *orders] if orders else []:
+            if not self._schedule.time_for_errors():
+                return
+            self._progress.stage(f"errors against fp64: {order.name()}")
+            error = self._prover.error_against_fp64(plain, order)
+            if error is not None:
+                self.found.errors[order.name()] = error
+
+    def _next(self) -> tuple[Technique, Settings] | None:
+        """The untried candidate that promises most; None when there is none, or no time for another."""
+        waiting = list(self._waiting())
+        if self._contenders:
+            name = self._contenders[0].name
+            others = [each for each in waiting if each[0].name == name]
+            if others and self._schedule.time_for_another():
+                return others[0][:2]
+            self._adopt_the_mildest()
+            return self._next()
+        if not waiting:
+            return None
+        if not self._schedule.time_for_another():
+            untried = [each[:2] for each in waiting if _label(each[0].name, each[1]) not in self._tried]
+            for technique, settings in {
+                technique.name: (technique, settings) for technique, settings in untried
+            }.values():
+                self._reject(technique, settings, "not tried: the budget was used up")
+            return None
+        technique, settings, _ = max(waiting, key=lambda each: each[2])
+        return technique, settings
+
+    def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
+        chosen = {name for name, _ in self.found.best()}
+        for technique in catalogue().values():
+            asked_for = technique.name in self.found.only
+            if self._facts.framework not in technique.frameworks:
+                continue
+            by_name_only = self.found.only or technique.contract is Contract.OPEN
+            if technique.name in chosen or (by_name_only and not asked_for):
+                continue
+            if self._wanted() not in technique.aims:
+                continue
+            if technique.contract is not Contract.OPEN and not self.found.contract.allows(technique.contract):
+                self._leave_aside(
+                    technique, f"its contract is {technique.contract}, you asked for {self.found.contract}"
+                )
+                continue
+            reason = technique.applies(self._facts)
+            if reason or conflict(technique.name, chosen):
+                continue  # may change as the plan grows; noted at the end where it stays so
+            promise = self._facts.share(*technique.relieves) * technique.usual_saving
+            for rank, settings in enumerate(technique.candidates(self._facts)):
+                label = _label(technique.name, settings)
+                # Cheap techniques first where the promise is alike: compiling takes a minute.
+                promised = promise * _NEXT_SETTING**rank
+                if rank and promised < LEAST_GAIN and not asked_for and self._wanted() == "time":
+                    break  # a duel could hardly tell that from none
+                rating = promised - 0.001 * technique.order
+                if label not in self._tried:
+                    yield technique, settings, rating
+                elif self.found.gain() > _OTHER_PROGRAM * self._second_chances.get(label, math.inf):
+                    yield technique, settings, rating - 1.0  # after all that were never tried
+
+    def _leave_aside(self, technique: Technique, reason: str) -> None:
+        label = _label(technique.name, {})
+        if label not in self._tried:
+            self._tried.add(label)
+            self.found.rejected.append(Rejected(technique.name, {}, reason))
+
+    def _try(self, technique: Technique, settings: Settings) -> None:
+        label = _label(technique.name, settings)
+        again = label in self._tried
+        self._tried.add(label)
+        if again:
+            del self._second_chances[label]
+            self.found.rejected = [each for each in self.found.rejected if _label(each.name, each.settings) != label]
+        judged: Check | None = None
+        old = Order(self.found.program, self.found.best())
+        new = Order(self.found.program, (*self.found.best(), (technique.name, settings)))
+        self._progress.stage(f"{label} against {_short(self.found.best())}")
+        wanted = self._wanted()
+        rules = CANDIDATE if wanted == "time" else WEIGHED
+        duel = self._arena.fight(old, new, rules, self._schedule.selection_ends())
+        if wanted == "time":
+            reason = _why_not(duel, technique.name) or self._too_large(duel)
+        else:
+            reason = _why_no_smaller(duel, technique.name, self.found.memory_spread())
+        if reason is None:
+            judged = self._check(technique, duel, old, new)
+            if judged.level is None:
+                reason = f"does not keep its contract: {judged.sentence}"
+            elif judged is not OPEN and not self.found.contract.allows(judged.level):
+                reason = f"only {judged.level} on this program: {judged.sentence}"
+            else:
+                winner = Adopted(technique.name, settings, duel, judged, wanted == "memory")
+                if technique.weighed and duel.interval:
+                    self._contenders.append(winner)
+                    self._progress.outcome(f"{duel.told()}; its other settings are next")
+                else:
+                    self._adopt(winner)
+                return
+        if not again and _lost_narrowly(duel):
+            self._second_chances[label] = self.found.gain()
+        self._reject(technique, settings, reason, duel, judged)
+
+    def _wanted(self) -> str:
+        """What a candidate has to save now: "time" or "memory"."""
+        objective = self.found.objective
+        return objective.aim if objective.allows(self.found.peak()) else "memory"
+
+    def _too_large(self, duel: Duel) -> str | None:
+        if self.found.objective.allows(duel.new_side.peak_memory):
+            return None
+        return f"{size(duel.new_side.peak_memory)} at its peak, which is more than was allowed"
+
+    def _adopt(self, adopted: Adopted) -> None:
+        self.found.adopted.append(adopted)
+        duel = adopted.duel
+        if duel.new_facts is not None:
+            self._facts = duel.new_facts.with_costs_of(self._facts)
+        told = _peaks(duel) if adopted.for_memory else duel.told()
+        self._progress.outcome(f"adopted: {told}; {adopted.check.sentence}")
+
+    def _adopt_the_mildest(self) -> None:
+        """Of the contenders, which stand in the order of their candidates, the first that is as fast as the fastest."""
+        contenders, self._contenders = self._contenders, []
+        fastest = max(each.duel.interval.estimate for each in contenders if each.duel.interval)
+        taken = next(each for each in contenders if each.duel.interval and each.duel.interval.high >= fastest)
+        for each in contenders:
+            if each is not taken:
+                reason = f"{each.duel.told()}; {_label(taken.name, taken.settings)} is taken: {taken.duel.told()}"
+                self.found.rejected.append(Rejected(each.name, each.settings, reason, each.duel, each.check))
+        self._adopt(taken)
+
+    def _reject(
+        self,
+        technique: Technique,
+        settings: Settings,
+        reason: str,
+        duel: Duel | None = None,
+        check: Check | None = None,
+    ) -> None:
+        self._tried.add(_label(technique.name, settings))
+        self.found.rejected.append(Rejected(technique.name, settings, reason, duel, check))
+        self._progress.outcome(f"left out: {reason}")
+
+    def _check(self, technique: Technique, duel: Duel, old: Order, new: Order) -> Check:
+        """At which level the candidate is still the same program: the strictest of those it may keep."""
+        one, other = duel.old_trace, duel.new_trace
+        if one is None or other is None:
+            return Check(None, "its trial ended before it could be compared")
+        opened = technique.contract is Contract.OPEN
+        wrong = None if opened else differing_invariant(one, other)
+        bad = first_non_finite(other)
+        if wrong or bad:
+            return Check(None, wrong or f"its loss is not finite in step {bad}")
+        if opened:
+            return OPEN
+        check = Check(None, "")
+        if technique.contract is Contract.EXACT or same_bits(one, other):
+            check = self._prover.exact(old, new)
+            if check.level is not None:
+                return check
+        levels = [level for level in (technique.contract, technique.falls_to) if level]
+        if not self.found.deterministic and technique.contract is Contract.EXACT:
+            levels.append(Contract.ROUNDING)  # where the program does not equal itself, this is what can be seen
+        if Contract.ROUNDING in levels:
+            loose = self.found.loosest() is Contract.STATISTICAL
+            plain = self.found.reference()
+            check = self._prover.rounding(plain, old if loose else plain, new)
+            if check.level is not None:
+                return check
+        if Contract.STATISTICAL in levels and self.found.contract.allows(Contract.STATISTICAL):
+            return self._prover.screened(self.found.quick_plain(), new, one, other)
+        if Contract.STATISTICAL in levels:
+            return Check(Contract.STATISTICAL, check.sentence)
+        return check
+
+
+def _why_not(duel: Duel, name: str) -> str | None:
+    """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
+    if duel.ending and not (duel.ending.kind == "ended" and duel.verdict is Verdict.FASTER):
+        return str(duel.ending)
+    if duel.old_ending and duel.verdict is not Verdict.FASTER:
+        return f"the duel broke off ({duel.old_ending})"
+    if duel.new_trace and name in duel.new_trace.left_out:
+        return duel.new_trace.left_out[name]
+    if duel.verdict is Verdict.FASTER:
+        return None
+    told = {
+        Verdict.SAME: "no measurable effect",
+        Verdict.SLOWER: "slower",
+        Verdict.INCONCLUSIVE: "inconclusive",
+    }[duel.verdict]
+    return f"{told}: {duel.told()}" if duel.interval else f"{told}: too few blocks"
+
+
+def _why_no_smaller(duel: Duel, name: str, spread: int) -> str | None:
+    """Why a candidate is not adopted for the memory it saves, or None where it is."""
+    for ending, told in ((duel.ending, ""), (duel.old_ending, "the duel broke off: ")):
+        if ending and ending.kind != "ended":
+            return f"{told}{ending}"
+    if duel.new_trace and name in duel.new_trace.left_out:
+        return duel.new_trace.left_out[name]
+    if not saves(duel.old_side.peak_memory, duel.new_side.peak_memory, spread):
+        return f"needs no less memory: {_peaks(duel)}"
+    return None
+
+
+def _peaks(duel: Duel) -> str:
+    speed = f", {duel.told()}" if duel.interval else ""
+    return f"{size(duel.new_side.peak_memory)} instead of {size(duel.old_side.peak_memory)} at the peak{speed}"
+
+
+def _lost_narrowly(duel: Duel) -> bool:
+    if duel.interval is None or duel.ending or duel.verdict is Verdict.FASTER:
+        return False
+    return duel.interval.high > _NARROW_LOSS
+
+
+def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:
+    if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
+        return "The program made no training step that Overdrive could see.", False
+    if failure.kind == "ended":
+        return f"The program is too short to be measured: {failure.detail}.", False
+    return f"The program fails by itself ({failure}).", True
+
+
+def _label(name: str, settings: Settings) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name} ({values})" if values else name
+
+
+def _short(techniques: tuple[Chosen, ...]) -> str:
+    return "plain + " + " + ".join(name for name, _ in techniques) if techniques else "plain"

@@ -1,0 +1,141 @@
+"""What follows the search: what each technique of the plan gained, its proof as a whole, its confirmation."""
+
+from __future__ import annotations
+
+import time
+
+from overdrive.contract import Contract
+from overdrive.evidence.attribution import attribute, configurations, without_effect
+from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.speed import Verdict
+from overdrive.trials.duel import full_processes
+from overdrive.trials.field import FieldTooLarge, measure
+from overdrive.trials.order import Order
+from overdrive.tuning.arena import CONFIRMATION, Arena
+from overdrive.tuning.findings import Findings, Rejected
+from overdrive.tuning.proof import Prover
+from overdrive.tuning.schedule import FIELD_ROUNDS, Schedule
+
+
+class Settlement:
+    """Turns what was adopted into a plan that is proved and confirmed, or into none."""
+
+    def __init__(self, found: Findings, arena: Arena, prover: Prover, schedule: Schedule) -> None:
+        self._found = found
+        self._arena = arena
+        self._prover = prover
+        self._schedule = schedule
+
+    def settle(self) -> None:
+        self._attribute()
+        self._prove()
+        if any(not each.needed for each in self._found.adopted):
+            self._confirm()
+
+    def _attribute(self) -> None:
+        """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
+        found = self._found
+        while len(found.adopted) > 1:
+            if self._arena.apart:
+                return self._leave_to_duels("two of it at once do not fit into the memory")
+            chosen = dict(found.best())
+            names = tuple(chosen)
+            wanted = self._affordable_configurations(names)
+            if not wanted:
+                return self._leave_to_duels("there is no budget for more")
+            self._arena.progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
+            orders = [
+                Order(found.program, tuple((name, chosen[name]) for name in names if name in subset))
+                for subset in wanted
+            ]
+            try:
+                deadline = self._schedule.proof_begins()
+                seconds = measure(self._arena.house, orders, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
+            except FieldTooLarge as error:
+                return self._leave_to_duels(str(error))
+            if len(seconds[0]) < FIELD_ROUNDS // 2:
+                return self._leave_to_duels("measuring all combinations together broke off")
+            found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
+            kept_for_memory = {each.name for each in found.adopted if each.for_memory or each.needed}
+            idle = [name for name in without_effect(found.attribution) if name not in kept_for_memory]
+            if not idle:
+                return
+            self._drop(idle[0], "no measurable effect in the whole plan, and a simpler plan wins the tie")
+
+    def _leave_to_duels(self, reason: str) -> None:
+        self._found.notes.append(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
+
+    def _total_steps(self) -> int | None:
+        """The program's length in steps, where a duel came to its end."""
+        duels = [self._found.control, *(each.duel for each in self._found.adopted)]
+        return max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
+
+    def _affordable_configurations(self, names: tuple[str, ...]) -> list[frozenset[str]]:
+        """All combinations if there is time for them, else the most telling ones, else none."""
+        left = self._schedule.proof_begins() - time.monotonic()
+        for most in (16, 2 * len(names) + 2):
+            wanted = configurations(names, most)
+            if self._schedule.field_seconds(len(wanted)) < left:
+                return wanted
+        return []
+
+    def _drop(self, name: str, reason: str, proof: Check | None = None) -> None:
+        """Take an adopted technique out of the plan again. `proof`: of the plan with it, where that is the reason."""
+        found = self._found
+        out = next(each for each in found.adopted if each.name == name)
+        found.adopted = [each for each in found.adopted if each is not out]
+        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
+        found.attribution = None  # it told of another plan
+        self._arena.progress.outcome(f"dropped {name}: {reason}")
+
+    def _prove(self) -> None:
+        """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
+        found = self._found
+        plain = found.reference()
+        while any(not each.needed for each in found.adopted):
+            level = found.loosest()
+            best = Order(found.program, found.best())
+            if level is Contract.EXACT:
+                proof = self._prover.exact(plain, best)
+            elif level is Contract.ROUNDING:
+                proof = self._prover.rounding(plain, plain, best)
+            elif level is Contract.OPEN:
+                proof = OPEN
+            else:
+                proof = self._prover.statistical(found.quick_plain(), best, self._schedule.confirmation_begins())
+            found.proof = proof
+            if proof.level is not None:
+                self._arena.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
+                return
+            free = [each for each in found.adopted if not each.needed]
+            last = ([each for each in free if each.check.level is level] or free)[-1]
+            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
+        found.proof = None  # nothing is left to prove
+
+    def _confirm(self) -> None:
+        """The chosen plan against the untouched program, in fresh processes, on data of its own."""
+        found = self._found
+        self._arena.progress.stage("confirmation: the whole plan against the untouched program")
+        best = Order(found.program, found.best())
+        duel = found.confirmation = self._arena.fight(found.reference(), best, CONFIRMATION, self._schedule.deadline)
+        processes = full_processes(duel)
+        found.confirmed = processes >= CONFIRMATION.processes
+        if not found.confirmed:
+            duel.verdict = Verdict.INCONCLUSIVE
+            found.notes.append(
+                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
+                "was used up: nothing is established. A larger --budget would."
+            )
+        if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
+            wrong = differing_invariant(duel.old_trace, duel.new_trace)
+            bad = first_non_finite(duel.new_trace)
+            if bad:
+                wrong = f"its loss is not finite in step {bad}"
+            if found.loosest() is Contract.EXACT and not same_bits(duel.old_trace, duel.new_trace):
+                wrong = wrong or "it ends in another state, though it was proved exact"
+            if wrong:
+                found.proof = Check(None, f"in the confirmation, {wrong}")
+                found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
+        elif duel.ending or duel.old_ending:
+            found.notes.append(f"The confirmation broke off ({duel.ending or duel.old_ending}).")
+        self._arena.progress.outcome(duel.told() if duel.interval else "nothing established")

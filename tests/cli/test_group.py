@@ -1,0 +1,27 @@
+"""The commands under one name: what `overdrive --help` costs, and that each of them is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from overdrive.cli.group import cli
+from tests.conftest import Run
+
+COMMANDS = {"doctor", "pack", "profile", "report", "run", "techniques", "tune", "verify"}
+
+
+def test_help_imports_nothing_that_only_a_command_needs(python: Run, tmp_path: Path) -> None:
+    """At most what reads a command line: the options of all commands are there, and none of their work."""
+    code = (
+        "import sys, overdrive.cli\n"
+        "heavy = {'torch', 'tensorflow', 'keras', 'numpy', 'rich', 'jinja2', 'tomlkit', 'psutil', 'sqlite3'}\n"
+        "rooms = {'commands', 'evidence', 'machine', 'plan', 'report', 'seams', 'techniques', 'trials', 'tuning'}\n"
+        "print(sorted(heavy & sys.modules.keys()), sorted(r for r in rooms if f'overdrive.{r}' in sys.modules))"
+    )
+    assert python("-c", code, cwd=tmp_path).stdout == "[] []\n"
+
+
+def test_every_command_tells_what_it_does() -> None:
+    assert set(cli.commands) == COMMANDS
+    for name, command in cli.commands.items():
+        assert command.help and getattr(command.callback, "__module__", "") == f"overdrive.cli.{name}"

@@ -1,0 +1,77 @@
+"""Batches gathered into pinned memory. Skipped, saying so, where there is no GPU. Not yet run on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from overdrive.samples.table import Table
+from overdrive.session import Session
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
+
+COUNT = 4096
+
+
+def loader(**how: Any) -> Any:
+    torch.manual_seed(0)
+    images = torch.randn(COUNT, 3, 32, 32)
+    return DataLoader(TensorDataset(images, torch.arange(COUNT)), 256, shuffle=True, **how)
+
+
+@pytest.fixture(params=["sample_cache", "batch_fetch"])
+def technique(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> str:
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    return str(request.param)
+
+
+def copied(batches: Any) -> list[Any]:
+    """On the GPU, by copies that are not waited for, after which the program lets go of each batch at once."""
+    moved = []
+    for images, labels in batches:
+        assert images.is_pinned() and labels.is_pinned()
+        moved.append((images.to("cuda", non_blocking=True), labels.to("cuda", non_blocking=True)))
+        del images, labels
+    torch.cuda.synchronize()
+    return [(images.cpu(), labels.cpu()) for images, labels in moved]
+
+
+def test_copies_under_way_are_not_written_over(technique: str) -> None:
+    batches = loader(pin_memory=True)
+    plain = [batch for _ in range(3) for batch in copied(batches)]
+    batches = loader(pin_memory=True)
+    with Session([(technique, {})]) as session:
+        ours = [batch for _ in range(3) for batch in copied(batches)]
+        assert not session.seams.left_out
+    assert len(plain) == len(ours) == 3 * COUNT // 256
+    for one, other in zip(plain, ours, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+def test_a_batch_is_gathered_into_pinned_memory_and_not_copied_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    made: list[int] = []
+    real = Table.gather
+
+    def noting(self: Table, *args: Any, **how: Any) -> Any:
+        batch = real(self, *args, **how)
+        made.append(batch[0].data_ptr())
+        return batch
+
+    with Session([("sample_cache", {})]) as session:
+        batches = loader(pin_memory=True)
+        next(iter(batches))
+        assert not session.seams.left_out
+        monkeypatch.setattr(Table, "gather", noting)
+        for images, _ in batches:
+            assert images.data_ptr() == made[-1]
+
+
+def test_what_the_program_does_not_pin_is_not_pinned(technique: str) -> None:
+    batches = loader()
+    with Session([(technique, {})]):
+        assert not any(each.is_pinned() for _ in range(2) for batch in batches for each in batch)

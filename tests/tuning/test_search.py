@@ -1,0 +1,406 @@
+"""Searches over simulated programs: what is adopted, proved, dropped, confirmed and said, whatever the machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from overdrive.contract import Contract
+from overdrive.evidence.equivalence import Check
+from overdrive.evidence.speed import Verdict
+from overdrive.facts import Facts
+from overdrive.ledger import Ledger
+from overdrive.metric import Metric
+from overdrive.objective import Objective
+from overdrive.report.words import sentence
+from overdrive.trials.bench import Bench
+from overdrive.trials.host import House
+from overdrive.trials.order import Ending, Order
+from overdrive.tuning.arena import Progress
+from overdrive.tuning.findings import Findings
+from overdrive.tuning.proof import Prover
+from overdrive.tuning.result import plan_of, result_of
+from overdrive.tuning.resume import Memory
+from tests.simulated import Names, Offer, Simulated, offer, searched, target
+
+__all__ = ["offer"]  # a fixture
+
+
+def reasons(found: Findings) -> dict[str, str]:
+    return {each.name: each.reason for each in [*found.rejected, *found.dropped]}
+
+
+def names(found: Findings) -> list[str]:
+    return [each.name for each in found.chosen]
+
+
+def paces(**factors: float):
+    """Seconds of a step: 10 ms, divided by the factor of every technique in force."""
+
+    def seconds(active: Names) -> float:
+        pace = 0.01
+        for name in active:
+            pace /= factors.get(name, 1.0)
+        return pace
+
+    return seconds
+
+
+def test_what_is_faster_is_adopted_proved_and_confirmed(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={}, idle={}, slow={})
+    Simulated(seconds=paces(fast=1.5, slow=0.7)).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.verdict is Verdict.FASTER and names(found) == ["fast"]
+    assert reasons(found)["slow"].startswith("slower: 0.7")
+    assert "no measurable effect" in reasons(found)["idle"] or "inconclusive" in reasons(found)["idle"]
+    assert (
+        found.proof is not None
+        and found.proof.level is Contract.EXACT
+        and found.proof.evidence["exact"]["steps"] >= 100
+    )
+    assert found.confirmation is not None and found.confirmation.interval is not None
+    assert found.confirmation.interval.low < 1.5 < found.confirmation.interval.high
+    assert len({pair.process for pair in found.confirmation.pairs}) >= 3
+    result = result_of(found, "plan.toml")
+    assert [each.name for each in plan_of(found, result).techniques] == ["fast"]
+
+
+def test_what_breaks_the_program_is_left_out_with_its_reason(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(breaks={}, fast={})
+    failing = Ending("exception", "RuntimeError: needs two threads")
+    program = Simulated(paces(fast=1.3, breaks=3), ending=lambda active: failing if "breaks" in active else None)
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == ["fast"] and "needs two threads" in reasons(found)["breaks"]
+
+
+def test_what_leaves_itself_out_is_not_adopted(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(shy={})
+    Simulated(paces(shy=3), left_out=lambda active: {"shy": "not here"} if "shy" in active else {}).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert not names(found) and reasons(found) == {"shy": "not here"}
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (Simulated(paces(cheat=3), rate=lambda active: 0.2 if active else 0.1), "learning rate"),
+        (Simulated(paces(cheat=3), result=lambda active: "other" if active else ""), "other parameters in step 1"),
+        (Simulated(paces(cheat=3), loss=lambda active: float("nan") if active else 1.0), "not finite in step 1"),
+    ],
+)
+def test_what_is_fast_but_wrong_is_not_adopted(
+    program: Simulated, says: str, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(cheat={})
+    program.enter(monkeypatch)
+    found = searched(tmp_path, Contract.EXACT)
+    assert found.verdict is Verdict.INCONCLUSIVE and not names(found)
+    assert reasons(found)["cheat"].startswith("does not keep its contract") and says in reasons(found)["cheat"]
+
+
+@pytest.mark.parametrize(("error", "kept"), [(1e-7, True), (1e-6, False)])
+def test_rounding_is_adopted_where_it_is_no_further_from_fp64(
+    error: float, kept: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(rounds={"contract": Contract.ROUNDING})
+    Simulated(
+        paces(rounds=2),
+        result=lambda active: "other" if active else "",
+        error=lambda active: error if active else 1e-7,
+    ).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == (["rounds"] if kept else [])
+    if kept:
+        assert found.proof is not None and found.proof.level is Contract.ROUNDING
+
+
+@pytest.mark.parametrize(("loss", "kept"), [(1.0, True), (1.1, False)])
+def test_what_lowers_precision_must_learn_as_well_under_many_seeds(
+    loss: float, kept: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL})
+    Simulated(
+        paces(low=2),
+        result=lambda active: "other" if active else "",
+        loss=lambda active: loss if active else 1.0,
+    ).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == (["low"] if kept else [])
+    if kept:
+        assert found.proof is not None and found.proof.level is Contract.STATISTICAL
+
+
+def test_a_looser_contract_than_was_asked_for_is_not_even_tried(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL})
+    program = Simulated(paces(low=2)).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert "you asked for rounding" in reasons(found)["low"] and not any(order.techniques for order in program.started)
+
+
+def test_of_two_that_conflict_the_better_promise_is_kept(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(one={"conflicts": ("other",), "order": 1}, other={"order": 2})
+    program = Simulated(paces(one=1.5, other=2)).enter(monkeypatch)
+    assert names(searched(tmp_path)) == ["one"]
+    assert not any({"one", "other"} <= dict(order.techniques).keys() for order in program.started)
+
+
+def test_a_narrow_loser_is_tried_again_when_the_program_has_become_another(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(helped={"order": 1}, great={"order": 2})
+    # Alone it gains nothing; beside the other, a quarter.
+    Simulated(lambda active: 0.01 / ((2 if "great" in active else 1) * (1.25 if len(active) == 2 else 1))).enter(
+        monkeypatch
+    )
+    found = searched(tmp_path)
+    assert sorted(names(found)) == ["great", "helped"]
+    assert found.attribution is not None and {each.name for each in found.attribution.shares} == {"great", "helped"}
+
+
+def test_what_another_makes_useless_is_dropped(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(part={"order": 1}, whole={"order": 2})
+    Simulated(lambda active: 0.005 if "whole" in active else 0.008 if "part" in active else 0.01).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == ["whole"] and "simpler plan" in reasons(found)["part"]
+
+
+@pytest.mark.parametrize(("gains", "taken"), [((1.3, 1.6, 1.9), 8), ((1.3, 1.6, 1.6), 4), ((0.8, 1.5, 1.2), 4)])
+def test_all_settings_are_weighed_and_the_mildest_of_the_fastest_is_taken(
+    gains: tuple[float, ...], taken: int, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [{"times": times} for times in (2, 4, 8)]
+    offer(batch={"weighed": True, "candidates": lambda self, facts: settings}, fast={"order": 200})
+    factors = {f"batch {times}": gain for times, gain in zip((2, 4, 8), gains, strict=True)}
+    Simulated(paces(fast=1.4, **factors)).enter(monkeypatch)
+    found = searched(tmp_path)
+    chosen = {each.name: each.settings for each in found.chosen}
+    assert chosen == {"batch": {"times": taken}, "fast": {}}
+    told = [each.reason for each in found.rejected if each.name == "batch"]
+    assert len(told) == 2 and all(f"batch (times={taken}) is taken" in each or "slower" in each for each in told)
+
+
+def test_a_budget_too_small_changes_nothing_and_says_so(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(paces(fast=2)).enter(monkeypatch)
+    found = searched(tmp_path, budget=1.0)
+    assert found.verdict is Verdict.INCONCLUSIVE and not found.chosen
+    assert reasons(found)["fast"] == "not tried: the budget was used up"
+
+
+def test_a_program_that_is_soon_over_is_measured_all_the_same(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(paces(fast=2), steps=400).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == ["fast"]
+    Simulated(paces(fast=2), steps=5).enter(monkeypatch)
+    (tmp_path / "short").mkdir()
+    found = searched(tmp_path / "short")
+    assert found.refusal is not None and "too short to be measured" in found.refusal
+
+
+def test_a_program_that_fails_by_itself_is_refused(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(ending=lambda active: Ending("exception", "ValueError: no data")).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal == "The program fails by itself (exception: ValueError: no data)." and found.refusal_is_failure
+
+
+def test_a_tune_that_was_broken_off_goes_on_where_it_was(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Progress):
+        def stage(self, text: str) -> None:
+            if "confirmation" in text:
+                raise KeyboardInterrupt
+
+    class Told(Progress):
+        known = 0
+
+        def outcome(self, text: str) -> None:
+            self.known += "known from a tune that was broken off" in text
+
+    offer(fast={}, slow={})
+    first = Simulated(paces(fast=1.5, slow=0.7)).enter(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, progress=Broken())
+    second, told = Simulated(paces(fast=1.5, slow=0.7)).enter(monkeypatch), Told()
+    found = searched(tmp_path, progress=told)
+    assert names(found) == ["fast"] and told.known == 3  # the control and both candidates
+    assert len([order for order in second.started if not order.diary]) == 2 * 3  # the confirmation's alone
+    assert len(first.started) > 0
+
+
+def test_a_proof_under_many_seeds_that_was_stopped_goes_on(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(Simulated):
+        def loss_of(self, active: Names) -> float:
+            if len(self.started) >= 20:
+                raise KeyboardInterrupt
+            return 1.0
+
+    offer(low={"contract": Contract.STATISTICAL})
+    ledger = Ledger.open(tmp_path / "ledger")
+
+    def proved(program: Simulated) -> Check:
+        program.enter(monkeypatch)
+        order = Order(target(tmp_path))
+        with House(isolate=False) as house:
+            prover = Prover(Bench(house), Memory(ledger, order.program, "verify"), Facts())
+            return prover.statistical(order, Order(order.program, (("low", {}),)), time.monotonic() + 1000)
+
+    stopped = Stopped()
+    stopped.loss = stopped.loss_of
+    with pytest.raises(KeyboardInterrupt):
+        proved(stopped)
+    program = Simulated()
+    check = proved(program)
+    assert check.level is Contract.STATISTICAL
+    first = set(range(1, 11))  # of the original, these were there
+    assert not first & {order.seed for order in program.started if not order.techniques}
+    assert any(order.seed and order.techniques for order in program.started)
+
+
+def test_a_metric_that_is_never_printed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Simulated(steps=200).enter(monkeypatch)
+    order = Order(target(tmp_path))
+    with House(isolate=False) as house:
+        memory = Memory(Ledger.open(tmp_path / "ledger"), order.program, "verify")
+        prover = Prover(Bench(house), memory, Facts(), metric=Metric("Recall"))
+        check = prover.statistical(order, Order(order.program, (("allocator", {}),)), time.monotonic() + 1000)
+    assert check.level is None and check.sentence == "the program never printed a number after 'Recall'"
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+LEAN = {"aims": ("memory",)}
+
+
+def megabytes(plain: int, **saved: int):
+    return lambda active: (plain - sum(saved.get(name, 0) for name in active)) * 10**6
+
+
+def test_less_memory_is_found_proved_and_told(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(lean=LEAN, useless=LEAN, fast={})
+    Simulated(paces(lean=0.9, fast=2), peak=megabytes(500, lean=100)).enter(monkeypatch)
+    found = searched(tmp_path, objective=Objective("memory"))
+    assert found.verdict is Verdict.SMALLER and names(found) == ["lean"]
+    assert "no less memory" in reasons(found)["useless"] and "fast" not in reasons(found)
+    assert found.proof is not None and found.proof.level is Contract.EXACT
+    result = result_of(found, "plan.toml")
+    assert result["baseline"]["peak_memory"] - result["tuned"]["peak_memory"] == 100 * 10**6
+    assert sentence(result).startswith("Needs ") and "instead of" in sentence(result)
+    assert [each.name for each in plan_of(found, result).techniques] == ["lean"]
+
+
+def test_what_saves_memory_is_tried_for_time_only_where_the_limit_asks_for_it(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(lean=LEAN, fast={}, greedy={"order": 200})
+    program = Simulated(paces(lean=0.9, fast=2, greedy=3), megabytes(500, lean=100, greedy=-200)).enter(monkeypatch)
+    assert names(searched(tmp_path, objective=Objective("time", 600 * 10**6))) == ["fast"]
+    assert not any("lean" in dict(order.techniques) for order in program.started)
+    found = searched(tmp_path, objective=Objective("time", 450 * 10**6))
+    assert found.verdict is Verdict.SMALLER and set(names(found)) == {"lean", "fast"}
+    assert "more than was allowed" in reasons(found)["greedy"]
+
+
+def test_a_program_that_runs_out_of_memory_gets_what_it_needs_to_run(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(lean=LEAN, useless=LEAN)
+    full = Ending("oom", "out of memory")
+    Simulated(ending=lambda active: None if "lean" in active else full, peak=megabytes(500)).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is None and found.verdict is Verdict.FITS
+    assert names(found) == ["lean"] and found.chosen[0].needed
+    result = result_of(found, "plan.toml")
+    assert result["baseline"] is None and result["speedup"] is None
+    assert sentence(result).startswith("Runs now, where it ran out of memory")
+    assert any("runs out of memory" in note and "lean" in note for note in result["notes"])
+    assert "nothing could be compared" in result["techniques"][0]["check"]
+    assert plan_of(found, result).speedup is None
+
+
+def test_what_runs_only_with_a_technique_may_become_faster_too(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(lean=LEAN, fast={})
+    full = Ending("oom", "out of memory")
+    Simulated(paces(fast=2), ending=lambda active: None if "lean" in active else full, peak=megabytes(500)).enter(
+        monkeypatch
+    )
+    found = searched(tmp_path)
+    assert found.verdict is Verdict.FITS and set(names(found)) == {"lean", "fast"}
+    assert found.confirmation is not None and found.confirmation.verdict is Verdict.FASTER
+
+
+def test_two_that_help_only_together_are_found(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(lean=LEAN, leaner=LEAN)
+    full = Ending("oom", "out of memory")
+    Simulated(ending=lambda active: None if len(active) == 2 else full, peak=megabytes(500)).enter(monkeypatch)
+    assert names(searched(tmp_path)) == ["lean", "leaner"]
+
+
+def test_one_that_nothing_helps_is_refused_with_its_reason(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(useless=LEAN)
+    Simulated(ending=lambda active: Ending("oom", "out of memory")).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is not None and "runs out of memory by itself" in found.refusal
+    assert found.refusal_is_failure and not found.chosen
+
+
+def test_where_two_do_not_fit_whole_processes_are_run_in_turn(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={}, slow={}, shy={}, lean=LEAN)
+    program = Simulated(
+        paces(fast=1.5, slow=0.7),
+        megabytes(500, lean=300),
+        memory=800e6,
+        left_out=lambda active: {"shy": "not here"} if "shy" in active else {},
+    )
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is None and found.verdict is Verdict.FASTER and names(found) == ["fast"]
+    assert found.control is not None and found.control.apart and found.confirmation is not None
+    assert found.confirmation.apart and {pair.process for pair in found.confirmation.pairs} >= {0, 1, 2}
+    assert reasons(found)["shy"] == "not here" and reasons(found)["slow"].startswith("slower")
+    assert any("in turn" in note for note in found.notes) and not program.alive
+    assert found.proof is not None and found.proof.level is Contract.EXACT
+
+
+def test_a_candidate_that_needs_too_much_for_two_is_still_measured(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(greedy={})
+    Simulated(paces(greedy=2), megabytes(300, greedy=-250), memory=800e6).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == ["greedy"] and found.control is not None and not found.control.apart
+
+
+def test_a_short_program_of_which_two_do_not_fit(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(fast={})
+    Simulated(paces(fast=2), megabytes(500), memory=800e6, steps=400).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert names(found) == ["fast"] and found.confirmation is not None and found.confirmation.total_steps == 400
