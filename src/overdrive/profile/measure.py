@@ -7,6 +7,7 @@ the same program (several percent) falls on both sides alike. Programs too short
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -24,9 +25,9 @@ _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
 _ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
 _ENOUGH_PAIRS = 12
-_FEWEST_BLOCKS = 4  # that a short program is divided into
+_FEWEST_BLOCKS = 8  # that a short program is divided into: what disturbs one costs no more than that
 _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard error)
-_MOST_PROCESSES = 4  # pairs of, for programs that end sooner
+_MOST_PROCESSES = 5  # pairs of, for programs that end sooner
 _BLOCK_SECONDS = 0.1
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
@@ -34,8 +35,8 @@ _FEWEST_STEPS = 4  # of the whole program
 _MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
 _MOST_RECORDED = 30  # steps
 _WATCHED_SECONDS = 4.0  # for an evaluation to come by
-# A pair of blocks whose ratio is further from the usual one was disturbed from outside.
-_DISTURBED = 1.25
+# A pair of blocks whose ratio's logarithm is further from the usual one was disturbed; if it is nearer, it was not.
+_DISTURBED, _UNDISTURBED = 0.22, 0.05
 
 
 class CannotProfile(Exception):
@@ -182,9 +183,15 @@ def standard_error(blocks: list[Block]) -> float:
 
 
 def undisturbed(blocks: list[Block]) -> list[Block]:
-    """Without those in which something else took the processor from one of the two."""
-    usual = statistics.median(block.timed / block.plain for block in blocks) if blocks else 1.0
-    return [b for b in blocks if usual / _DISTURBED <= b.timed / b.plain <= usual * _DISTURBED] or blocks
+    """Without those in which something else took the processor from one of the two: whose ratio is as far from the
+    usual one as chance hardly brings it, on either side."""
+    if not blocks:
+        return []
+    ratios = [math.log(block.timed / block.plain) for block in blocks]
+    usual = statistics.median(ratios)
+    spread = statistics.median(abs(each - usual) for each in ratios) / 0.6745  # as the normal distribution's sigma
+    limit = min(_DISTURBED, max(_UNDISTURBED, 3 * spread))
+    return [block for block, each in zip(blocks, ratios, strict=True) if abs(each - usual) <= limit] or blocks
 
 
 def _length(house: House, over: TrialOver) -> int:
