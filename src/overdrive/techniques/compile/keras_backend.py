@@ -24,7 +24,9 @@ class KerasBackend(Technique):
     same model with the same settings.
 
     When it helps: which backend is fastest depends on the model and the machine. JAX compiles every step by XLA, and
-    TensorFlow runs graphs of oneDNN's kernels.
+    TensorFlow runs graphs of oneDNN's kernels. A CNN of one layer of 8 filters on images of 12 x 12, batch 32, took
+    6.3 times less time a step on JAX than on TensorFlow (5.2 to 7.6; two cores of an AMD EPYC, busy with other work),
+    and more on PyTorch.
 
     When it hurts: a program that calls TensorFlow (or another framework) by itself fails on other backends, and the
     tuner leaves them out with that error as the reason; so does one that chooses its backend itself, or one that is
