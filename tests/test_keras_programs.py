@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from importlib.util import find_spec
@@ -58,6 +59,36 @@ def test_runs_as_under_python(
     assert "src/overdrive" not in run.stderr and "runpy" not in run.stderr
     assert _files(places["overdrive"]) == _files(places["python"])
     assert program.writes == (len(_files(places["python"])) > len(_files(programs / "keras")))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("name", ["fit_callbacks", "train_on_batch"])
+def test_runs_as_under_python_on_other_backends(
+    name: str,
+    backend: str,
+    programs: Path,
+    tmp_path: Path,
+    python: Run,
+    overdrive: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """... and is written down step by step."""
+    skip_without(("keras", backend))
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    places = {arm: shutil.copytree(programs / "keras", tmp_path / arm) for arm in ("python", "overdrive")}
+    expected = python(f"{name}.py", cwd=places["python"])
+    assert expected.returncode == 0, expected.stderr
+    record = tmp_path / "record.json"
+    run = overdrive("run", "--no-plan", "--record", str(record), f"{name}.py", cwd=places["overdrive"])
+    assert run.returncode == 0, run.stderr
+    assert without_times(run.stdout) == without_times(expected.stdout)
+    assert _files(places["overdrive"]) == _files(places["python"])
+    recorded = json.loads(record.read_text())
+    assert len(recorded["losses"]) == recorded["steps"] >= 40
+    assert len(recorded["parameters"]) == 64
+    if name == "train_on_batch":
+        printed = [float(found) for found in re.findall(r"step \d+ loss ([0-9.]+)", expected.stdout)]
+        assert [float.fromhex(step[0]) for step in recorded["losses"][::10]] == pytest.approx(printed, abs=1e-5)
 
 
 def test_the_example_runs_on_the_files_it_is_given(tmp_path: Path, python: Run) -> None:

@@ -85,8 +85,12 @@ def lost_links(file: str, text: str) -> str:
     if file != "nvlink.txt":
         return text
     head, gpu, rest = text.partition("GPU 3:")
-    return head + gpu + rest.replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1).replace(
-        "Link 6: 26.562 GB/s", "Link 6: <inactive>", 1
+    return (
+        head
+        + gpu
+        + rest.replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1).replace(
+            "Link 6: 26.562 GB/s", "Link 6: <inactive>", 1
+        )
     )
 
 
@@ -110,9 +114,7 @@ def lost_links(file: str, text: str) -> str:
         (xml("<current_link_width>16x", "<current_link_width>8x", 1), "pcie_lanes", "GPU 0 is joined by 8 of its 16"),
     ],
 )
-def test_one_fault_on_a_sound_machine(
-    change: Callable[[str, str], str], rule: str, words: str, tmp_path: Path
-) -> None:
+def test_one_fault_on_a_sound_machine(change: Callable[[str, str], str], rule: str, words: str, tmp_path: Path) -> None:
     levels = found("h100x8", tmp_path, change=change)
     assert rules(levels["wrong"]) == [rule]
     assert words in levels["wrong"][0].what

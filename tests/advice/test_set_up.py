@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.advice import environment, measured, software
+from overdrive.advice import environment, measured, software, tensorflow
 from overdrive.advice.advise import advise
 from overdrive.advice.finding import Finding, Severity
 from overdrive.advice.variables import VARIABLES
@@ -30,16 +30,32 @@ def torch(**of: Any) -> dict[str, Any]:
 
 
 HARMFUL = {
-    "NCCL_DEBUG": "TRACE", "NCCL_NET": "Socket", "NCCL_P2P_LEVEL": "LOC", "NCCL_NET_GDR_LEVEL": "0",
-    "CUBLAS_WORKSPACE_CONFIG": ":16:8", "CUDA_MODULE_LOADING": "EAGER", "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
-    "XLA_FLAGS": "--xla_dump_to=/tmp/x", "PYTHONMALLOC": "debug", "LD_PRELOAD": "/usr/lib/libasan.so.8",
-    "MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_ARENA_MAX": "1",
+    "NCCL_DEBUG": "TRACE",
+    "NCCL_NET": "Socket",
+    "NCCL_P2P_LEVEL": "LOC",
+    "NCCL_NET_GDR_LEVEL": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":16:8",
+    "CUDA_MODULE_LOADING": "EAGER",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "XLA_FLAGS": "--xla_dump_to=/tmp/x",
+    "PYTHONMALLOC": "debug",
+    "LD_PRELOAD": "/usr/lib/libasan.so.8",
+    "MALLOC_MMAP_THRESHOLD_": "4096",
+    "MALLOC_ARENA_MAX": "1",
 }
 HARMLESS = {
-    "NCCL_DEBUG": "WARN", "NCCL_NET": "IB", "NCCL_P2P_LEVEL": "SYS", "NCCL_NET_GDR_LEVEL": "SYS",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUDA_MODULE_LOADING": "LAZY", "TORCH_DISTRIBUTED_DEBUG": "OFF",
-    "XLA_FLAGS": "--xla_gpu_autotune_level=2", "PYTHONMALLOC": "mimalloc", "LD_PRELOAD": "libjemalloc.so.2",
-    "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_ARENA_MAX": "4",
+    "NCCL_DEBUG": "WARN",
+    "NCCL_NET": "IB",
+    "NCCL_P2P_LEVEL": "SYS",
+    "NCCL_NET_GDR_LEVEL": "SYS",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "CUDA_MODULE_LOADING": "LAZY",
+    "TORCH_DISTRIBUTED_DEBUG": "OFF",
+    "XLA_FLAGS": "--xla_gpu_autotune_level=2",
+    "PYTHONMALLOC": "mimalloc",
+    "LD_PRELOAD": "libjemalloc.so.2",
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_ARENA_MAX": "4",
 }
 OFF = {variable.name: "0" if variable.hurts("1") else "1" for variable in VARIABLES}
 ON = {variable.name: "1" if variable.hurts("1") else "0" for variable in VARIABLES}
@@ -110,7 +126,7 @@ def test_variables_that_depend_on_the_machine(
 def test_builds_fit_the_hardware(
     machine: str, installed: dict[str, Any], rules: list[str], machines: dict[str, dict[str, Any]]
 ) -> None:
-    told = findings(machines[machine], software.RULES, software=installed)
+    told = findings(machines[machine], (*software.RULES, *tensorflow.RULES), software=installed)
     assert [each.rule for each in told] == rules
 
 
@@ -153,6 +169,29 @@ def test_what_the_child_tells(machines: dict[str, dict[str, Any]]) -> None:
     assert rules({"torch": {"threads": 8}}) == []
     blind = {"torch": {"gpus_seen": 0, "no_gpu_because": "CUDA initialization: error 802"}}
     assert rules(blind, "h100x8", software=torch(cuda="13.0")) == ["cuda_fails"]
+
+
+def test_what_tensorflow_tells_of_itself(machines: dict[str, dict[str, Any]]) -> None:
+    def rules(told: dict[str, Any], machine: str = "cpu_two_sockets", **more: Any) -> list[str]:
+        found = findings(machines[machine], tensorflow.RULES, loaded={"tensorflow": told}, **more)
+        return [each.rule for each in found]
+
+    assert rules({"failed": "ImportError: libcudart.so.12"}) == ["import_fails"]
+    assert rules({"threads": 48}) == ["tensorflow_threads"]  # 8 are granted
+    assert rules({"threads": 8, "onednn": True}) == []
+    assert rules({"threads": 2}, environment={"TF_NUM_INTRAOP_THREADS": "2"}) == ["tensorflow_few_threads"]
+    assert rules({"onednn": False}) == ["tensorflow_without_onednn"]
+    off = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    assert rules({"onednn": False}, environment=off) == []  # the variable has a finding of its own
+    built = {"tensorflow": {"cuda": "12.5", "cudnn": "9", "hip": None}}
+    blind = {"cuda": "12.5", "gpus_seen": 0, "no_gpu_because": "Cannot dlopen some GPU libraries"}
+    (found,) = findings(machines["h100x8"], tensorflow.RULES, loaded={"tensorflow": blind}, software=built)
+    assert found.rule == "tensorflow_sees_no_gpu" and "Cannot dlopen some GPU libraries." in found.what
+    assert rules({**blind, "gpus_seen": 8}, "h100x8", software=built) == []  # it brought its libraries some other way
+    assert rules(blind) == []  # there is none to be seen
+    one_thread = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    (found,) = findings(machines["cpu_two_sockets"], (environment.table,), environment=one_thread)
+    assert "one thread" in found.cost
 
 
 def test_slow_copies_are_seen_in_the_limits(machines: dict[str, dict[str, Any]]) -> None:

@@ -45,9 +45,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize(
-    ("says", "bytes_taken"), [("echo 12; echo 2048", 2**31), ("echo '[N/A]'", 0), ("exit 9", 0)]
-)
+@pytest.mark.parametrize(("says", "bytes_taken"), [("echo 12; echo 2048", 2**31), ("echo '[N/A]'", 0), ("exit 9", 0)])
 def test_memory_that_is_taken_on_a_gpu(says: str, bytes_taken: int, tmp_path: Path, monkeypatch: Any) -> None:
     command(tmp_path, monkeypatch, says)
     assert memory_in_use() == bytes_taken

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import random
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from overdrive.machine import frameworks, loaded, storage
+from overdrive.machine import frameworks, loaded, loaded_tensorflow, storage
 from overdrive.machine.pci import link
 from overdrive.machine.survey import survey, telling
 from tests.machine.recorded import MACHINES, look, smi, unpack
@@ -173,6 +176,16 @@ def test_the_libraries_that_are_loaded_are_asked_in_a_child() -> None:
     assert found["torch"]["threads"] >= 1
     assert all(each["runtime"].startswith("lib") and "/" not in each["of"] for each in found["openmp"])
     assert found["openmp"] and found["blas"]
+
+
+def test_tensorflow_is_asked_in_a_child_of_its_own() -> None:
+    if find_spec("tensorflow") is None:
+        pytest.skip("needs tensorflow (an optional extra)")
+    found = loaded_tensorflow.tensorflow({**os.environ, "TF_NUM_INTRAOP_THREADS": "3", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    assert found is not None and found["version"] == importlib.metadata.version("tensorflow")
+    assert found["threads"] == 3 and found["onednn"] is False
+    assert isinstance(found["gpus_seen"], int) and "cuda" in found
+    assert found["gpus_seen"] or "no_gpu_because" not in found or len(found["no_gpu_because"]) > 10
 
 
 def test_the_child_imports_nothing_from_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

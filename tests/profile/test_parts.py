@@ -10,9 +10,9 @@ import pytest
 from overdrive.facts import Facts, LoaderFacts
 from overdrive.profile.advice import findings
 from overdrive.profile.bottleneck import bottleneck
-from overdrive.profile.measure import Block, ratio, undisturbed
+from overdrive.profile.measure import Block, Measured, _sum_up, ratio, standard_error, undisturbed
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
-from overdrive.profile.split import data_parts, on_gpu, parts
+from overdrive.profile.split import data_parts, on_gpu, parts, phases_of
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -34,6 +34,32 @@ def test_parts_add_up_to_the_phases() -> None:
 def test_gradients_that_pass_no_seam_are_taken_from_the_recording() -> None:
     found = parts({"backward": 0.0, "between": 8.0}, RECORDED)
     assert found["backward"] == 4.0 and sum(found.values()) == pytest.approx(8.0)
+
+
+def test_a_graph_is_told_apart_by_its_recording() -> None:
+    recorded = {
+        "graph": {"data": 1.0, "forward": 2.0, "backward": 4.0, "optimizer": 1.0, "watching": 1.0, "gap": 1.0},
+        "between": {"operators": 0.0, "gap": 3.0},
+    }
+    phases = {"graph": 20.0, "watching": 2.0, "between": 6.0}
+    found = parts(phases, recorded)
+    assert sum(found.values()) == pytest.approx(28.0)
+    assert (found["data"], found["backward"], found["python"], found["watching"]) == (2.0, 8.0, 2.0 + 6.0, 2.0 + 2.0)
+    assert parts({"graph": 3.0}, {})["graph"] == 3.0  # not recorded: not told apart
+    assert sum(phases_of(found).values()) == pytest.approx(28.0)
+
+
+def test_the_bottleneck_of_a_keras_program_names_keras_techniques() -> None:
+    facts = Facts(framework="keras", backend="tensorflow", fits=True, cores=2, threads=2)
+    told = {"forward": 2.0, "backward": 3.0, "data": 0.5, "between": 4.0, "watching": 5.0}
+    found = bottleneck(told, 4.0, facts, {})
+    assert found.part == "python" and found.techniques[0] == "steps_per_execution"
+    assert found.share == pytest.approx(4.0 / 14.5)
+    data = bottleneck({"data": 6.0, "forward": 1.0}, 0.5, facts, {})
+    assert "data_pipeline" in data.techniques
+    assert all("keras" in catalogue()[name].frameworks for name in (*found.techniques, *data.techniques))
+    ours = bottleneck({"forward": 3.0}, 4.0, Facts(), {})
+    assert all("torch" in catalogue()[name].frameworks for name in ours.techniques)
 
 
 def test_parts_on_a_gpu_are_scaled_to_the_step() -> None:
@@ -65,8 +91,19 @@ def test_the_bottleneck_names_techniques_that_relieve_it_and_apply() -> None:
 
 def test_disturbed_pairs_do_not_move_the_ratio() -> None:
     blocks = [Block(1, 1.0, 1.02, {}), Block(1, 1.0, 9.0, {}), Block(1, 1.0, 1.01, {}), Block(1, 5.0, 1.0, {})]
-    assert ratio(blocks) == pytest.approx(1.015)
-    assert [block.timed for block in undisturbed(blocks)] == [1.02, 1.01]
+    kept = undisturbed(blocks)
+    assert [block.timed for block in kept] == [1.02, 1.01]
+    assert ratio(kept) == pytest.approx(1.015)
+    assert standard_error(kept) == pytest.approx(0.005) and standard_error(kept[:1]) == 1.0
+
+
+def test_the_sum_of_the_parts_is_measured_and_never_made_to_fit() -> None:
+    blocks = [Block(2, 2.0, 2.1, {"forward": 2.1}), Block(2, 2.0, 2.3, {"forward": 2.2, "between": 0.1})]
+    blocks = [replace(block, phases={"forward": 0.0, "between": 0.0} | dict(block.phases)) for block in blocks]
+    found = Measured()
+    _sum_up(found, blocks)
+    assert (found.step, found.timed, found.steps) == (1.0, 1.1, 4)
+    assert sum(found.phases.values()) == pytest.approx(found.timed)
 
 
 DETAILS = {

@@ -50,13 +50,19 @@ def test_waiting_for_data_stays() -> None:
 
 def test_on_more_threads_an_operator_gains_as_its_roof_does_and_python_does_not() -> None:
     limits = limits_of(told())  # arithmetic four times as fast with four threads, memory three times
-    arithmetic, memory = product(10**9, 1, seconds=2.0), product(0, 10**9, seconds=3.0)
-    assert on_threads(needs(arithmetic), limits, 4) == pytest.approx(0.5)
-    assert on_threads(needs(memory), limits, 4) == pytest.approx(1.0)
-    assert on_threads(needs(arithmetic, step_seconds=2.5), limits, 4) == pytest.approx(1.0)
+    arithmetic, memory = product(10**9, 1, seconds=1.0), product(0, 3 * 10**9, seconds=1.0)
+    assert on_threads(needs(arithmetic), limits, 4) == pytest.approx(0.25)
+    assert on_threads(needs(memory), limits, 4) == pytest.approx(1 / 3)
+    assert on_threads(needs(arithmetic, step_seconds=1.5), limits, 4) == pytest.approx(0.75)
     small = replace(memory, elements=100)
-    assert on_threads(needs(small), limits, 4) == pytest.approx(3.0), "one thread computes so few elements"
-    assert on_threads(needs(arithmetic), limits, 1) == pytest.approx(2.0)
+    assert on_threads(needs(small), limits, 4) == pytest.approx(1.0), "one thread computes so few elements"
+    assert on_threads(needs(arithmetic), limits, 1) == pytest.approx(1.0)
+
+
+def test_of_what_is_lost_beyond_the_roof_half_is_taken_to_change_with_it() -> None:
+    limits = limits_of(told())
+    lossy = product(10**9, 1, seconds=3.0)  # two of them beyond its roof
+    assert on_threads(needs(lossy), limits, 4) == pytest.approx(0.25 + (0.5 + 2.0) / 2)
 
 
 def test_the_roofline_here_is_the_sum_over_the_operators() -> None:

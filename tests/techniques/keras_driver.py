@@ -127,6 +127,48 @@ def nested() -> dict[str, Any]:
     }
 
 
+class Block(keras.layers.Layer):
+    """With all that a second call could disturb: random numbers, moving means, a layer that asks whether it trains."""
+
+    def __init__(self, adds_loss: bool = False) -> None:
+        super().__init__()
+        self.wide = keras.layers.Dense(144, activation="gelu")
+        self.drop = keras.layers.Dropout(0.3)
+        self.norm = keras.layers.BatchNormalization()
+        self.back = keras.layers.Dense(36)
+        self.adds_loss = adds_loss
+
+    def call(self, x: Any) -> Any:
+        inner = self.norm(self.drop(self.wide(x)))
+        if self.adds_loss:
+            self.add_loss(keras.ops.mean(inner) ** 2)
+        return x + self.back(inner)
+
+
+def deep(adds_loss: bool = False, policy: str = "float32", **options: Any) -> dict[str, Any]:
+    """Blocks one after the other, in training and out of it, and how often a step's graph multiplies matrices."""
+    keras.utils.set_random_seed(5)
+    keras.config.set_dtype_policy(policy)
+    try:
+        given = keras.Input((6, 6, 1))
+        inside = keras.layers.Flatten()(given)
+        for _ in range(3):
+            inside = Block(adds_loss)(inside)
+        made = keras.Model(given, keras.layers.Dense(2, activation="softmax", dtype="float32")(inside))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    made.compile("adam", "sparse_categorical_crossentropy", **options)
+    history = made.fit(X, Y, batch_size=30, epochs=2, verbose=0, validation_data=(X[:20], Y[:20]), shuffle=False)
+    step = tf.function(made.train_step).get_concrete_function((tf.constant(X[:30]), tf.constant(Y[:30])))
+    products = sum(each.type.endswith("MatMul") for each in step.graph.get_operations())
+    return {
+        "losses": losses(history),
+        "products": products,
+        "weights": [float(np.abs(each.numpy().astype("float64")).sum()) for each in made.weights],
+        "placed": sum("call" in vars(layer) for layer in made._flatten_layers()),
+    }
+
+
 def own_choice() -> dict[str, Any]:
     return {"losses": losses(model(jit_compile=False, steps_per_execution=2).fit(X, Y, batch_size=30, verbose=0))}
 
@@ -180,6 +222,14 @@ def main() -> None:
                 "pipeline cached": under([("data_pipeline", {})], pipeline),
                 "pipeline too large": under([("data_pipeline", {"memory": 0.0})], pipeline),
                 "pipeline with chance": under([("data_pipeline", {})], lambda: pipeline(chance=True)),
+                "deep": under([], deep),
+                "deep again": under([("gradient_checkpointing", {})], deep),
+                "deep in 16 bits": under([], lambda: deep(policy="mixed_bfloat16")),
+                "deep again in 16 bits": under([("gradient_checkpointing", {})], lambda: deep(policy="mixed_bfloat16")),
+                "deep with losses": under([], lambda: deep(adds_loss=True)),
+                "deep again with losses": under([("gradient_checkpointing", {})], lambda: deep(adds_loss=True)),
+                "deep again eagerly": under([("gradient_checkpointing", {})], lambda: deep(run_eagerly=True)),
+                "shallow again": under([("gradient_checkpointing", {})], short),
                 "after all": under([], short),
             }
         )

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from overdrive.contract import Contract
 from overdrive.facts import Facts
 from overdrive.seams import frameworks
-from overdrive.session import environment_for
+from overdrive.session import Session, environment_for
 from overdrive.techniques.catalogue import catalogue
 from tests.conftest import ROOT
 
@@ -81,6 +82,25 @@ def test_layers_within_layers_go_with_them(results: dict[str, Any]) -> None:
     assert "bfloat16" in results["nested"]["compute"]
 
 
+def test_blocks_are_called_again_as_they_were_called_first(results: dict[str, Any]) -> None:
+    for plain, again, near in (("deep", "deep again", 1e-5), ("deep in 16 bits", "deep again in 16 bits", 2e-2)):
+        assert results[again]["left_out"] == {}
+        assert results[again]["products"] > results[plain]["products"]  # they are there twice
+        # Dropout's masks are the same in both calls and moving means move once: else losses would be far apart.
+        assert results[again]["losses"] == pytest.approx(results[plain]["losses"], rel=near)
+        assert results[again]["weights"] == pytest.approx(results[plain]["weights"], rel=10 * near, abs=1e-5)
+
+
+def test_blocks_that_cannot_be_called_again_are_left_alone(results: dict[str, Any]) -> None:
+    with_losses = results["deep again with losses"]
+    assert "adds a loss" in with_losses["left_out"]["gradient_checkpointing"]
+    assert with_losses["losses"] == results["deep with losses"]["losses"]
+    assert results["deep again eagerly"]["left_out"] == {"gradient_checkpointing": "the model runs eagerly"}
+    assert "keeps little inside" in results["shallow again"]["left_out"]["gradient_checkpointing"]
+    assert results["shallow again"]["losses"] == results["short"]["losses"]
+    assert with_losses["placed"] == 0
+
+
 def test_what_the_program_chose_stands(results: dict[str, Any]) -> None:
     assert results["own policy"]["left_out"] == {"mixed_precision": "the program has a policy of its own"}
     assert results["own policy"]["compute"] == ["bfloat16"] * 4
@@ -102,6 +122,67 @@ def test_no_technique_leaves_a_trace(results: dict[str, Any]) -> None:
     assert results["after all"] == results["short"]
 
 
+@pytest.fixture(scope="module", params=["jax", "torch"])
+def elsewhere(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What techniques did on another backend than TensorFlow."""
+    missing = [name for name in ("keras", "jax", "torch") if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    other = {"jax": "torch", "torch": "jax"}[request.param]
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.techniques.keras_backends_driver"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": request.param,
+            "OTHER": other,
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return {**found, "backend": request.param}
+
+
+def test_several_steps_in_a_call_on_jax_are_the_same_steps(elsewhere: dict[str, Any]) -> None:
+    plain, fours = elsewhere["plain"], elsewhere["fours"]
+    assert fours["losses"] == plain["losses"] and fours["iterations"] == plain["iterations"] == fours["recorded"]
+    if elsewhere["backend"] == "jax":
+        assert fours["left_out"] == {} and fours["steps"] == [4] * 4 and fours["left"] == 1
+    else:
+        assert "allows one step in a call" in fours["left_out"]["steps_per_execution"]
+        assert fours["steps"] == [1] * 4
+
+
+def test_layers_compute_in_16_bits_on_every_backend(elsewhere: dict[str, Any]) -> None:
+    found = elsewhere["bf16"]
+    assert found["left_out"] == {} and found["compute"] == ["bfloat16", "bfloat16", "bfloat16", "float32"]
+    assert found["losses"] != elsewhere["plain"]["losses"]
+    assert abs(found["losses"][-1] - elsewhere["plain"]["losses"][-1]) < 0.2
+
+
+def test_a_backend_that_was_chosen_too_late_is_told(elsewhere: dict[str, Any]) -> None:
+    reason = elsewhere["other backend"]["left_out"]["keras_backend"]
+    assert reason == f"the program chooses Keras's backend itself: {elsewhere['backend']}"
+    assert elsewhere["other backend"]["losses"] == elsewhere["plain"]["losses"]
+
+
+def test_threads_of_pytorch_serve_keras_on_it(elsewhere: dict[str, Any]) -> None:
+    if elsewhere["backend"] == "torch":
+        assert elsewhere["threads"]["threads"] == 2 and elsewhere["plain"]["threads"] == 1
+        assert elsewhere["after all"]["threads"] == 1
+    else:
+        assert "compiled by itself" in elsewhere["jit"]["left_out"]["jit_compile"]
+
+
+def test_no_technique_leaves_a_trace_on_other_backends(elsewhere: dict[str, Any]) -> None:
+    assert elsewhere["after all"] == elsewhere["plain"]
+
+
 def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
@@ -117,13 +198,21 @@ def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.
     [
         ("steps_per_execution", {"fits": False}, "does not call fit()"),
         ("steps_per_execution", {"steps_per_call": 16}, "sets steps_per_execution itself"),
-        ("steps_per_execution", {"backend": "torch"}, "Keras runs on torch here"),
+        ("steps_per_execution", {"backend": "torch"}, "allows one step in a call"),
+        ("jit_compile", {"backend": "jax"}, "compiled by itself"),
+        ("jit_compile", {"backend": "torch", "own_compile": True}, "compiled by torch.compile"),
+        ("threads", {}, "Keras runs on tensorflow here"),
+        ("waiting", {"backend": "jax"}, "Keras runs on jax here"),
+        ("onednn", {"backend": "jax"}, "Keras runs on jax here"),
+        ("allocator", {"backend": "jax", "device": "cuda"}, "allocators of their own"),
         ("jit_compile", {"own_compile": True}, "compiled by XLA"),
         ("mixed_precision", {"bf16_fast": False}, "does not multiply bf16 in hardware"),
         ("mixed_precision", {"own_autocast": True}, "a mixed policy of its own"),
         ("tensorflow_allocator", {}, "no GPU"),
         ("tensorflow_threads", {"cores": 1}, "one core"),
         ("onednn", {"device": "cuda"}, "on the GPU"),
+        ("gradient_checkpointing", {"backend": "jax"}, "Keras runs on jax here"),
+        ("gradient_checkpointing", {"modules": False}, "compiles no model"),
     ],
 )
 def test_each_says_why_it_cannot_help(name: str, facts: dict[str, Any], reason: str) -> None:
@@ -132,9 +221,21 @@ def test_each_says_why_it_cannot_help(name: str, facts: dict[str, Any], reason: 
     assert reason in (catalogue()[name].applies(replace(KERAS, **facts)) or "")
 
 
+def test_another_backend_is_set_before_the_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    technique = catalogue()["keras_backend"]
+    assert technique.contract is Contract.OPEN
+    assert technique.candidates(KERAS) == [{"backend": "jax"}, {"backend": "torch"}]
+    assert environment_for([("keras_backend", {"backend": "torch"})]) == {"KERAS_BACKEND": "torch"}
+    monkeypatch.setattr("overdrive.techniques.compile.keras_backend.find_spec", lambda name: None)
+    assert environment_for([("keras_backend", {"backend": "torch"})]) == {}  # Keras would not even start
+    session = Session([("keras_backend", {"backend": "torch"})])
+    with session:
+        assert session.seams.left_out == {"keras_backend": "torch is not installed"}
+
+
 def test_every_technique_says_whose_programs_it_is_for() -> None:
     for technique in catalogue().values():
         assert technique.frameworks and set(technique.frameworks) <= set(frameworks.MODULES)
     for_keras = {name for name, each in catalogue().items() if "keras" in each.frameworks}
-    assert {"allocator", "hugepages", "affinity", "steps_per_execution"} <= for_keras
+    assert {"allocator", "hugepages", "affinity", "steps_per_execution", "threads", "keras_backend"} <= for_keras
     assert not {"autocast", "compile", "channels_last", "sample_cache"} & for_keras

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
 
 from overdrive.seams.hub import Seams
+from overdrive.session import Session
 from overdrive.trials.profiling import timeline as timelines
 from overdrive.trials.profiling.exposed import Work, exposed
+from overdrive.trials.profiling.flame import flame_tree
+from overdrive.trials.profiling.keras import counting
+from overdrive.trials.profiling.keras import moments as keras_moments
 from overdrive.trials.profiling.memory import categories, over_the_step
-from overdrive.trials.profiling.spans import ENGINE, GAP, MODULE, PHASE, Analysis, Span, flame_tree
-from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.timeline import PHASE, Timeline
+from overdrive.trials.profiling.torch.blocks import TimedBlocks
+from overdrive.trials.profiling.torch.phases import Phases
+from overdrive.trials.profiling.torch.spans import ENGINE, GAP, MODULE, Analysis, Span
 
 
 def mark(name: str, start: int, end: int) -> Span:
@@ -109,7 +118,7 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     clock, seams = Clock(), Seams()
     monkeypatch.setattr(timelines, "time", clock)
     timeline = Timeline()
-    timeline(seams)
+    Phases(timeline)(seams)
 
     def passes(seconds: float) -> None:
         clock.now += seconds
@@ -136,3 +145,98 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     assert timeline.total == sum(seconds.values()) == 16.0
     seams.batch_awaited.run(None, passes, 7)
     assert timeline.total == 16.0  # it no longer counts
+
+
+def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(timelines, "time", clock)
+
+    def passes(seconds: float) -> None:
+        clock.now += seconds
+
+    class Transform(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            passes(1)
+            return x
+
+    class Layer(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            passes(10)
+            return super().forward(x)
+
+    class Sgd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            passes(1000)
+
+    data = [torch.ones(3)] * 8
+    loader = DataLoader(data, batch_size=2, collate_fn=lambda items: torch.stack([Transform()(each) for each in items]))
+    made: list[TimedBlocks] = []
+    plain = nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward
+    seen = []
+
+    def observe(seams: Seams) -> None:
+        steps = iter((made[0].start, made[0].stop, made[0].start, made[0].stop))
+
+        def between() -> None:
+            next(steps)()
+            seen.append((nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward) == plain)
+
+        seams.between_steps.subscribe(between)
+
+    timeline = Timeline()
+    with Session((), [lambda seams: made.append(TimedBlocks(timeline, seams)), observe]):
+        net = nn.Sequential(Layer(3, 3), Layer(3, 1))
+        optimizer = Sgd(net.parameters(), lr=0.1)
+        for batch in loader:
+            loss = net(batch).sum()
+            loss.register_hook(lambda gradient: passes(100))
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                net(batch)
+    assert seen == [False, True, False, True]
+    seconds = {phase: amount for phase, amount in timeline.seconds.items() if amount}
+    # Of the second and the fourth step, from the end of the step before.
+    assert seconds == {"data": 4.0, "forward": 40.0, "evaluation": 40.0, "backward": 200.0, "optimizer": 2000.0}
+    assert timeline.total == sum(seconds.values())
+    assert (nn.Module.__call__, DataLoader.__iter__, torch.autograd.backward) == plain
+
+
+def test_operators_of_a_graph_that_run_at_once_share_the_moment() -> None:
+    second = 1_000_000_000
+    spans = [
+        keras_moments.Span(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv"),
+        keras_moments.Span(2 * second, 4 * second, 2, "MatMul", "backward", "net.fc"),
+        keras_moments.Span(0, 2 * second, 3, "IteratorGetNext", "data"),  # waits while others work
+        keras_moments.Span(6 * second, 7 * second, 1, "Cast", "graph"),
+    ]
+    found = keras_moments.moments(spans, [(0, 5 * second, "graph")], (0, 8 * second))
+    assert found.phases == {
+        "graph": {"data": 1.0, "forward": 1.5, "backward": 1.5, "gap": 1.0},
+        "between": {"operators": 1.0, "gap": 2.0},
+    }
+    assert found.cells["forward", "net.conv", "Conv2D"].seconds == 1.5
+    assert found.cells["forward", "net.conv", "Conv2D"].calls == 1
+    assert flame_tree(found.flame, 1)["seconds"] == 8.0
+
+
+def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
+    def flops(operator: str, *given: tuple[int, ...], made: tuple[int, ...] = (), flipped: bool = False) -> float:
+        going_in = tuple(counting.Tensor("float32", shape) for shape in given)
+        traced = counting.Traced(operator, going_in, (counting.Tensor("float32", made),), (flipped, False))
+        counted = counting.counted(traced)
+        return counted.flops if counted.known else -1.0
+
+    assert counting.plain("_FusedMatMul") == counting.plain("_MklNativeFusedMatMul") == "MatMul"
+    assert flops("MatMul", (64, 10), (10, 5)) == flops("MatMul", (10, 64), (10, 5), flipped=True) == 2 * 64 * 10 * 5
+    assert flops("BatchMatMulV2", (4, 8, 16), (4, 16, 2)) == 2 * 4 * 8 * 16 * 2
+    assert flops("Conv2D", (1, 7, 7, 2), (3, 3, 2, 8), made=(1, 5, 5, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Conv2DBackpropInput", (4,), (3, 3, 2, 8), (1, 5, 5, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Conv2DBackpropFilter", (1, 7, 7, 2), (4,), (1, 5, 5, 8), made=(3, 3, 2, 8)) == 2 * 200 * 3 * 3 * 2
+    assert flops("Mul", (64, 10), ()) == 640
+    assert flops("Einsum", (64, 10), (10, 5)) == -1.0  # not counted is not guessed
+    assert flops("Reshape", (64, 10), (2,)) == 0
+    assert counting.count("MatMul", None, 64) == counting.Count(known=False)
+    assert counting.Tensor("float16", (2, 3), 2).bytes == 12 and counting.Tensor("resource", ()).bytes == 0

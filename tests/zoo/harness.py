@@ -39,7 +39,6 @@ RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 ru
 _FOREVER = 1e12
 
 
-
 class _Enough(BaseException):
     """The run has made its steps. No Exception: neither the hub nor the program may catch it."""
 

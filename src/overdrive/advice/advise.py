@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from overdrive.advice import environment, gpus, links, measured, memory, network, processors, software, storage
+from overdrive.advice import (
+    environment,
+    gpus,
+    links,
+    measured,
+    memory,
+    network,
+    processors,
+    software,
+    storage,
+    tensorflow,
+)
 from overdrive.advice.finding import Finding, Rule, Severity, Survey
 
 RULES: tuple[Rule, ...] = (
     *software.RULES,
+    *tensorflow.RULES,
     *gpus.RULES,
     *links.RULES,
     *network.RULES,

@@ -73,29 +73,6 @@ def cpu_build(survey: Survey) -> Iterator[Finding]:
         )
 
 
-def tensorflow_build(survey: Survey) -> Iterator[Finding]:
-    build, gpus = survey["software"].get("tensorflow"), gpus_of(survey)
-    if not build or not gpus:
-        return
-    if not build["cuda"]:
-        what, sure = "TensorFlow was built without CUDA", Sure.CERTAIN
-    elif "cuDNN" not in survey["software"].get("libraries", {}) and not survey["software"].get("cuda_toolkit"):
-        what, sure = "TensorFlow was built for CUDA, but no cuDNN is installed", Sure.LIKELY
-    else:
-        return
-    yield Finding(
-        "tensorflow_cpu",
-        Severity.WRONG,
-        f"{what}, and there is {gpus[0].get('name', 'an NVIDIA GPU')}.",
-        "TensorFlow says so in one line at its start, and trains on the CPU.",
-        Basis.CITED,
-        "Install it together with NVIDIA's libraries.",
-        sure,
-        f"{_PIP} 'tensorflow[and-cuda]'",
-        "https://www.tensorflow.org/install/pip",
-    )
-
-
 def driver(survey: Survey) -> Iterator[Finding]:
     torch, nvidia = _torch(survey), survey["nvidia"] or {}
     if not torch or not torch["cuda"] or not nvidia.get("cuda"):
@@ -286,7 +263,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 RULES = (
     cpu_build,
-    tensorflow_build,
     driver,
     architectures,
     fails,

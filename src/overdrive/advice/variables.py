@@ -26,6 +26,7 @@ _ONEDNN_ISA = "https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_c
 _MKL = "https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linux/current/overview.html"
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _TF_ONEDNN = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/port.cc"
+_TF_KERAS = "https://keras.io/getting_started/#tensorflow--keras-2-backwards-compatibility"
 _XLA = "https://openxla.org/xla/flags_guidance"
 
 _CHECKERS = ("asan", "tsan", "ubsan", "valgrind", "efence")
@@ -116,6 +117,11 @@ VARIABLES = (
     Variable("TF_CUDNN_DETERMINISTIC", is_on, ADVICE, "cuDNN's kernels are chosen among the deterministic.", _TF),
     Variable("TF_CUDNN_USE_AUTOTUNE", is_off, ADVICE, "TensorFlow does not try which convolution is fastest.", ""),
     Variable("TF_CPP_MAX_VLOG_LEVEL", above_zero, ADVICE, "TensorFlow writes logs for each operation.", ""),
+    Variable("TF_CPP_VMODULE", is_set, ADVICE, "TensorFlow writes logs for each operation.", ""),
+    Variable("TF_USE_LEGACY_KERAS", is_on, NOTE,
+             "tf.keras is Keras 2, which Overdrive does not follow.", _TF_KERAS),
+    Variable("XLA_FLAGS", lambda value: "xla_cpu_multi_thread_eigen=false" in value, ADVICE,
+             "What XLA compiles for the CPU runs on one thread.", _XLA),
     Variable("XLA_FLAGS", lambda value: "xla_dump_to" in value, ADVICE,
              "XLA writes all that it compiles to disk.", _XLA),
     Variable("ONEDNN_VERBOSE", is_on, ADVICE, "oneDNN prints a line for every operation.", _ONEDNN),

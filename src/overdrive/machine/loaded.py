@@ -24,7 +24,7 @@ _TOGETHER = ("numpy", "torch", "sklearn")
 _OPENMP = re.compile(r"/lib(gomp|iomp5|omp)(?:-[0-9a-f]+)?\.(?:so|dylib)")
 _BLAS = re.compile(r"/lib(openblas|scipy_openblas|mkl_rt|mkl_core|blis|flexiblas|nvpl_blas|armpl|satlas)")
 _ALLOCATOR = re.compile(r"/lib(jemalloc|tcmalloc|mimalloc|tbbmalloc)")
-_MARK = "overdrive-loaded "
+MARK = "overdrive-loaded "
 # The child finds this very Overdrive, and imports nothing from the folder that the user happens to be in.
 _START = (
     "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
@@ -34,11 +34,16 @@ _START = (
 
 def libraries(environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
     """`openmp`, `blas`, `allocators` found loaded, and what PyTorch tells; None where the child gave no answer."""
+    return answer_of(_START, environment)
+
+
+def answer_of(start: str, environment: Mapping[str, str] | None) -> dict[str, Any] | None:
+    """What a child process that runs `start` prints after MARK."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    answer = ask([sys.executable, "-c", _START, here], _WAIT_SECONDS, environment)
+    answer = ask([sys.executable, "-c", start, here], _WAIT_SECONDS, environment)
     for line in (answer or "").splitlines():
-        if line.startswith(_MARK):
-            found: dict[str, Any] = json.loads(line[len(_MARK) :])
+        if line.startswith(MARK):
+            found: dict[str, Any] = json.loads(line[len(MARK) :])
             return found
     return None
 
@@ -109,4 +114,4 @@ def _torch(torch: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    print(_MARK + json.dumps(_look()), flush=True)
+    print(MARK + json.dumps(_look()), flush=True)

@@ -12,6 +12,7 @@ from overdrive.machine.command import Ask, ask
 from overdrive.machine.frameworks import frameworks
 from overdrive.machine.inventory import operating_system
 from overdrive.machine.loaded import libraries
+from overdrive.machine.loaded_tensorflow import tensorflow
 from overdrive.machine.network import network
 from overdrive.machine.nvidia import nvidia
 from overdrive.machine.pages import pages
@@ -84,6 +85,12 @@ def survey(
     if found["loaded"] is None:
         why = "the child process gave no answer" if load else "not asked for"
         left_out.append({"what": "loaded libraries", "why": why})
+    if load and found["software"].get("tensorflow"):
+        told = part("TensorFlow", lambda: tensorflow(environment))
+        if told is None:
+            left_out.append({"what": "TensorFlow", "why": "the child process gave no answer"})
+        elif found["loaded"] is not None:
+            found["loaded"]["tensorflow"] = told
     found["left_out"] = left_out
     return found
 

@@ -20,9 +20,16 @@ NAMES = {
     "synchronisation": "reading tensors back",
     "python": "Python and launching",
     "between": "what the program does outside its model",
+    "graph": "the train function, which could not be told apart,",
 }
 # Parts of a step as techniques name them (`Technique.relieves`).
-_RELIEVED = {"evaluation": "forward", "copy": "other", "synchronisation": "other", "between": "other"}
+_RELIEVED = {
+    "evaluation": "forward",
+    "copy": "other",
+    "synchronisation": "other",
+    "between": "other",
+    "graph": "forward",
+}
 _LAUNCHED = ("forward", "backward", "optimizer")
 _MOST = 6
 
@@ -41,7 +48,8 @@ def bottleneck(
 ) -> Bottleneck:
     """`phases` and `python`: seconds a step; Python within the phases counts there too."""
     whole = sum(phases.values())
-    part, seconds = max(phases.items(), key=lambda each: each[1])
+    known = {part: seconds for part, seconds in phases.items() if part in NAMES}
+    part, seconds = max(known.items(), key=lambda each: each[1])
     if python >= seconds or (part == "between" and python > 0.5 * seconds):
         part, seconds = "python", python
     share = seconds / whole if whole else 0.0
@@ -64,7 +72,11 @@ def addressing(part: str, phases: Mapping[str, float], facts: Facts | None) -> t
     judged = replace(facts, shares=shares(phases), step_seconds=sum(phases.values()))
     found = []
     for name, technique in catalogue().items():
-        if technique.contract is Contract.OPEN or "time" not in technique.aims:
+        if (
+            facts.framework not in technique.frameworks
+            or technique.contract is Contract.OPEN
+            or "time" not in technique.aims
+        ):
             continue
         if part == "python":
             relieves = technique.family == "compile" and any(each in _LAUNCHED for each in technique.relieves)

@@ -1,11 +1,13 @@
-"""Measures a program for a profile: a plain and a timed copy in turns, then one whose steps are recorded in detail.
+"""Measures a program for a profile: two copies in turns, then one whose steps are recorded in detail.
 
-The plain copy gives the step's own length; the timed one, over the same steps, its phases. What a recording costs can
-so be said, and what is written of the parts was not slowed by it. Programs too short for that are run again.
+In each pair of blocks, which are the same steps of both copies, one is left alone and gives the step's own length; the
+parts of the other are timed. Which is which changes from pair to pair, so that what differs between two processes of
+the same program (several percent) falls on both sides alike. Programs too short for that are run again.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -19,18 +21,22 @@ from overdrive.program import Program
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
-_MOST_STEPS = 300  # a side
-_MOST_SECONDS = 15.0  # a side
-_MOST_PAIRS = 4  # of processes, for programs that end sooner
-_BLOCK_SECONDS = 0.2
+_MOST_STEPS = 2000  # a side
+_MOST_SECONDS = 12.0  # a side
+_ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
+_ENOUGH_PAIRS = 12
+_FEWEST_BLOCKS = 8  # that a short program is divided into: what disturbs one costs no more than that
+_SURE = 0.01  # ... and the ratio of the two sides known so well (its standard error)
+_MOST_PROCESSES = 5  # pairs of, for programs that end sooner
+_BLOCK_SECONDS = 0.1
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
 _FEWEST_STEPS = 4  # of the whole program
 _MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
 _MOST_RECORDED = 30  # steps
 _WATCHED_SECONDS = 4.0  # for an evaluation to come by
-# A pair of blocks whose ratio is further from the usual one was disturbed from outside.
-_DISTURBED = 1.25
+# A pair of blocks whose ratio's logarithm is further from the usual one was disturbed; if it is nearer, it was not.
+_DISTURBED, _UNDISTURBED = 0.22, 0.05
 
 
 class CannotProfile(Exception):
@@ -41,9 +47,10 @@ class CannotProfile(Exception):
 class Measured:
     """Times in seconds a step."""
 
-    step: float = 0.0  # of the plain copy
-    timed: float = 0.0  # of the timed one, the same steps
-    phases: dict[str, float] = field(default_factory=dict)  # of the timed one; they add up to `timed`
+    step: float = 0.0  # in plain blocks
+    timed: float = 0.0  # in timed ones, the same steps
+    phases: dict[str, float] = field(default_factory=dict)  # of the timed ones; they add up to `timed`
+    error: float = 0.0  # the standard error of timed / step
     steps: int = 0
     pairs: int = 0
     dropped: int = 0  # pairs of blocks that were disturbed
@@ -58,7 +65,7 @@ class Measured:
 
 @dataclass
 class Block:
-    """The same steps of both copies, in seconds; and the phases of the second one, where it is timed."""
+    """The same steps of both copies, in seconds; and the phases of the one that is timed."""
 
     steps: int
     plain: float
@@ -72,11 +79,10 @@ def measure(house: House, program: Program, watch: bool, say: Callable[[str], No
         CannotProfile: it makes no training steps, too few, or fails by itself.
     """
     found = Measured()
-    say("timing the step: a plain copy and a timed one in turns")
+    say("timing the step: two copies in turns, one plain and one timed")
     blocks: list[Block] = []
-    orders = Order(program, profiling="plain"), Order(program, profiling="times")
     while not found.processes or not enough(blocks, found.length, found.processes):
-        found.length = turns(house, orders, found.length, blocks)
+        found.length = turns(house, program, found.length, blocks)
         found.processes += 1
         if found.length is not None and found.length < _FEWEST_STEPS:
             steps = f"{found.length} training step{'s' if found.length > 1 else ''}"
@@ -89,38 +95,47 @@ def measure(house: House, program: Program, watch: bool, say: Callable[[str], No
     return found
 
 
-def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks: list[Block]) -> int | None:
+def turns(house: House, program: Program, length: int | None, blocks: list[Block]) -> int | None:
     """Blocks of two copies over the same steps, in turns and random order, appended to `blocks`; returns the program's
     length in steps where it ended meanwhile. `length`: as known before.
 
     Raises:
         CannotProfile: it makes no training steps, or fails by itself.
     """
-    one, other = Trial(house, orders[0]), None
+    order = Order(program, profiling="times")
+    one, other = Trial(house, order), None
     chance = random.Random(len(blocks))
+    known = len(blocks)
     try:
-        other = Trial(house, orders[1])
+        other = Trial(house, order)
+        copies = one, other
         one.first_step()
         pace = _warm_up(one, length)
         other.first_step()
-        other.run(one.step - other.step)
+        if one.step > other.step:
+            other.run(one.step - other.step)
+        for copy in copies:
+            copy.run(1, record="times")
+        so_far = [_seconds(copy) for copy in copies]
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
         if length is not None:
-            size = max(1, min(size, (length - one.step) // 6))
-        record = "times" if orders[1].profiling == "times" else ""
-        seconds, steps = 0.0, 0
-        so_far: Mapping[str, float] = {}
-        while steps < _MOST_STEPS and seconds < _MOST_SECONDS:
-            if length is not None and one.step + size > length:
+            size = max(1, min(size, (length - one.step) // _FEWEST_BLOCKS))
+        roles: list[int] = []
+        while not _sure(blocks[known:]):
+            if length is not None and one.step + size + one.call_steps - 1 > length:
                 break
-            took = {}
+            roles = roles or chance.sample((0, 1), 2)
+            timed = roles.pop()
+            took, made = {}, {}
             for place in chance.sample((0, 1), 2):
-                took[place] = (one, other)[place].run(size, record=record if place else "").seconds
-            told: Mapping[str, float] = other.recorded()["seconds"] if record else {}
-            phases = {phase: amount - so_far.get(phase, 0.0) for phase, amount in told.items()}
-            so_far = told
-            blocks.append(Block(size, took[0], took[1], phases))
-            seconds, steps = seconds + took[0], steps + size
+                block = copies[place].run(size, record="times" if place == timed else "")
+                took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
+            if made[0] != made[1]:
+                raise CannotProfile("Two copies of the program do not make the same steps in a call.")
+            told = _seconds(copies[timed])
+            phases = {phase: amount - so_far[timed][phase] for phase, amount in told.items()}
+            so_far[timed] = told
+            blocks.append(Block(made[0], took[1 - timed], took[timed], phases))
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -130,31 +145,66 @@ def turns(house: House, orders: tuple[Order, Order], length: int | None, blocks:
     return length
 
 
+def _seconds(copy: Trial) -> Mapping[str, float]:
+    """By phase, in all blocks so far that were timed."""
+    told = copy.recorded()
+    if reason := told["left_out"].get("times"):
+        raise CannotProfile(f"The parts of a step could not be timed ({reason}).")
+    found: Mapping[str, float] = told["seconds"]
+    return found
+
+
+def _sure(blocks: list[Block]) -> bool:
+    """Whether these are enough, or too many, however sure they make the ratio."""
+    steps, seconds = sum(block.steps for block in blocks), sum(block.plain for block in blocks)
+    if steps >= _MOST_STEPS or seconds >= _MOST_SECONDS:
+        return True
+    many = len(blocks) >= _ENOUGH_PAIRS and (steps >= _ENOUGH_STEPS or seconds >= _ENOUGH_SECONDS)
+    return many and standard_error(undisturbed(blocks)) <= _SURE
+
+
 def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
     """Whether no fresh pair of processes is needed."""
-    return length is None or processes >= _MOST_PAIRS or sum(block.plain for block in blocks) > _MOST_SECONDS / 3
+    return length is None or processes > _MOST_PROCESSES or _sure(blocks)
 
 
 def ratio(blocks: list[Block]) -> float:
-    """Of the second copy's time to the first's."""
-    return statistics.median(block.timed / block.plain for block in blocks)
+    """Of the timed side's time to the plain one's."""
+    return sum(block.timed for block in blocks) / sum(block.plain for block in blocks)
+
+
+def standard_error(blocks: list[Block]) -> float:
+    """Of `ratio`."""
+    if len(blocks) < 2:
+        return 1.0
+    usual, count = ratio(blocks), len(blocks)
+    off = sum((block.timed - usual * block.plain) ** 2 for block in blocks)
+    return float((off * count / (count - 1)) ** 0.5 / sum(block.plain for block in blocks))
 
 
 def undisturbed(blocks: list[Block]) -> list[Block]:
-    """Without those in which something else took the processor from one of the two."""
-    usual = ratio(blocks)
-    return [b for b in blocks if usual / _DISTURBED <= b.timed / b.plain <= usual * _DISTURBED] or blocks
+    """Without those in which something else took the processor from one of the two: whose ratio is as far from the
+    usual one as chance hardly brings it, on either side."""
+    if not blocks:
+        return []
+    ratios = [math.log(block.timed / block.plain) for block in blocks]
+    usual = statistics.median(ratios)
+    spread = statistics.median(abs(each - usual) for each in ratios) / 0.6745  # as the normal distribution's sigma
+    limit = min(_DISTURBED, max(_UNDISTURBED, 3 * spread))
+    return [block for block, each in zip(blocks, ratios, strict=True) if abs(each - usual) <= limit] or blocks
 
 
 def _length(house: House, over: TrialOver) -> int:
     steps = int(over.report.get("steps", 0))
+    if over.ending.kind == "unwatched":
+        raise CannotProfile(over.ending.detail)
     if over.ending.kind != "ended":
         last = [line for line in house.last_output.splitlines() if line.strip()][-1:]
         told = f" Its last line: {last[0].strip()[:200]}" if last else ""
         raise CannotProfile(f"The program fails by itself ({over.ending}).{told if 'exit code' in str(over) else ''}")
     if not steps:
         raise CannotProfile(
-            "The program makes no training step that Overdrive can see: no torch optimizer steps in it."
+            "The program makes no training step that Overdrive can see: no optimizer of PyTorch or Keras steps in it."
         )
     return steps
 
@@ -162,12 +212,13 @@ def _length(house: House, over: TrialOver) -> int:
 def _warm_up(trial: Trial, length: int | None) -> float:
     """Until its steps are at their usual pace; returns that, in seconds."""
     if length is not None:
-        return trial.run(max(1, min(_WARM_UP_STEPS, length // 6))).seconds / max(1, min(_WARM_UP_STEPS, length // 6))
+        block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
+        return block.seconds / block.steps
     seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
     while not steps or seconds < _WARM_UP_SECONDS:
         block = trial.run(chunk)
-        seconds, steps = seconds + block.seconds, steps + chunk
-        pace = block.seconds / chunk
+        seconds, steps = seconds + block.seconds, steps + block.steps
+        pace = block.seconds / block.steps
         chunk = max(1, min(64, steps))
     return pace
 
@@ -177,10 +228,9 @@ def _sum_up(found: Measured, blocks: list[Block]) -> None:
     found.steps = sum(block.steps for block in kept)
     found.pairs, found.dropped = len(blocks), len(blocks) - len(kept)
     found.step = sum(block.plain for block in kept) / found.steps
-    # The median of the pairs: what disturbs a few of them does not move it.
-    found.timed = found.step * ratio(blocks)
-    scale = found.timed / (sum(block.timed for block in kept) / found.steps)
-    found.phases = {phase: scale * sum(b.phases[phase] for b in kept) / found.steps for phase in kept[0].phases}
+    found.timed = sum(block.timed for block in kept) / found.steps
+    found.phases = {phase: sum(block.phases[phase] for block in kept) / found.steps for phase in kept[0].phases}
+    found.error = standard_error(kept)
 
 
 def _details(house: House, program: Program, found: Measured, watch: bool) -> None:
@@ -198,6 +248,7 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
             lines, trace = (3, 2) if left > 16 else (1, 1)
             steps = max(1, min(steps, left - 2 - lines - trace))
         _record(trial, found, "operators", steps)
+        found.details = trial.recorded()
         _record(trial, found, "lines", lines)
         _record(trial, found, "trace", trace)
         found.details = trial.recorded()
@@ -213,8 +264,9 @@ def _details(house: House, program: Program, found: Measured, watch: bool) -> No
 
 
 def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
-    found.walls[what] = trial.run(steps, record=what).seconds / steps
-    found.recorded[what] = steps
+    block = trial.run(steps, record=what)
+    found.walls[what] = block.seconds / block.steps
+    found.recorded[what] = block.steps
 
 
 def _watch(trial: Trial, found: Measured) -> None:

@@ -24,7 +24,8 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
     device = found.facts.device if found.facts else "cpu"
     exposed = recorded.get("exposed")
     parts = split.on_gpu(exposed, found.step) if exposed else split.parts(found.phases, recorded.get("phases", {}))
-    phases = _phases_on_gpu(parts) if exposed else found.phases
+    told = not exposed and not found.phases.get("graph")  # by the phases themselves
+    phases = found.phases if told else split.phases_of(parts)
     data = split.data_parts(parts["data"], found.facts)
     named = bottleneck(phases, parts["python"], found.facts, data)
     every = cells(details, device)
@@ -73,15 +74,11 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         else [],
         "workers": max((each.workers for each in found.facts.loaders), default=0) if found.facts else 0,
         "advice": [each.to_dict() for each in findings(details.get("lines", {}), found.step, found.facts)]
-        if advise
+        if advise and "lines" not in details.get("left_out", {})
         else None,
         "machine": {**machine(), "threads": found.facts.threads if found.facts else None},
         "versions": versions(),
     }
-
-
-def _phases_on_gpu(parts: Mapping[str, float]) -> dict[str, float]:
-    return {("between" if part == "operators" else part): each for part, each in parts.items() if part != "python"}
 
 
 def _scaled(seconds: float | None, recorded: Mapping[str, Any], step: float) -> float | None:

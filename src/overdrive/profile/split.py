@@ -16,11 +16,19 @@ PARTS = (
     "backward",
     "optimizer",
     "evaluation",
+    "graph",
     "operators",
     "synchronisation",
     "python",
+    "watching",
 )
-WHOLE = ("data", "copy", "synchronisation")  # phases that are not split into operators and what lies between
+WHOLE = (
+    "data",
+    "copy",
+    "synchronisation",
+    "watching",
+)  # phases that are not split into operators and what lies between
+_PART_OF = {"reads": "synchronisation", "gap": "python"}
 _ITEM_PARTS = ("read", "decode", "transform", "collate")
 
 
@@ -37,19 +45,18 @@ def parts(phases: Mapping[str, float], recorded: Mapping[str, Mapping[str, float
         elif phase == "between":
             _split_between(found, seconds, recorded, backward_unseen=not phases.get("backward"))
         else:
-            shares_of = inside(recorded.get(phase, {}))
-            found[phase] += seconds * shares_of["operators"]
-            found["synchronisation"] += seconds * shares_of["reads"]
-            found["python"] += seconds * shares_of["gap"]
+            for what, share in inside(recorded.get(phase, {})).items():
+                found[phase if what == "operators" else _PART_OF.get(what, what)] += seconds * share
     return found
 
 
 def inside(recorded: Mapping[str, float]) -> dict[str, float]:
-    """Shares of a phase, by what is in it (see `trials.profiling.spans`); all operators where it was not recorded."""
+    """Shares of a phase: "operators" of its own, "reads", the "gap" between, or other parts of the step, which a graph
+    has in it. All operators where it was not recorded."""
     whole = sum(recorded.values())
     if not whole:
-        return {"operators": 1.0, "reads": 0.0, "gap": 0.0}
-    return {what: recorded.get(what, 0.0) / whole for what in ("operators", "reads", "gap")}
+        return {"operators": 1.0}
+    return {what: seconds / whole for what, seconds in recorded.items()}
 
 
 def _split_between(
@@ -107,6 +114,12 @@ def on_gpu(exposed: Mapping[str, float], step: float) -> dict[str, float]:
     return found
 
 
+def phases_of(parts: Mapping[str, float]) -> dict[str, float]:
+    """Where the parts do not come from phases: those that the thread's own phases are told by, Python among them."""
+    found = {part: seconds for part, seconds in parts.items() if part not in ("operators", "python")}
+    return {**found, "between": parts["operators"] + parts["python"]}
+
+
 def shares(phases: Mapping[str, float]) -> dict[str, float]:
     """As `Facts.shares` has them."""
     whole = sum(phases.values()) or 1.0
@@ -117,7 +130,7 @@ def shares(phases: Mapping[str, float]) -> dict[str, float]:
 def python_by_phase(phases: Mapping[str, float], recorded: Mapping[str, Any]) -> dict[str, float]:
     """Seconds of Python and launching within each phase that is split."""
     return {
-        phase: seconds * inside(recorded.get(phase, {}))["gap"]
+        phase: seconds * inside(recorded.get(phase, {})).get("gap", 0.0)
         for phase, seconds in phases.items()
         if phase not in (*WHOLE, "between") and seconds
     }

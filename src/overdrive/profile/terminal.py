@@ -32,7 +32,7 @@ def table(result: Mapping[str, Any], console: Console) -> None:
     if rows := wording.read_rows(result, _ROWS):
         paper.rows(("reads a tensor back", "by", "times a step", "cost a step"), rows)
     if rows := wording.memory_rows(result):
-        paper.rows(("memory at the peak", ""), rows)
+        paper.rows((wording.memory_head(result), ""), rows)
     if result.get("advice") is not None:
         _advice(result, paper)
     for line in wording.notes(result):

@@ -15,11 +15,14 @@ PART_NAMES = {
     "backward": "backward",
     "optimizer": "optimizer",
     "evaluation": "evaluation",
+    "graph": "train function, not told apart",
     "operators": "other operators",
     "synchronisation": "synchronisation",
     "python": "Python, launching",
+    "watching": "Overdrive's own watching",
     "between": "outside the model",
 }
+_WITHIN = {"graph": "in the train function"}
 OPERATOR_HEAD = (
     "operator",
     "phase",
@@ -53,7 +56,8 @@ def part_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Name, time, share of the step, and what it consists of."""
     known = parts(result)
     whole = sum(seconds for _, seconds in known) or 1.0
-    inside = {"data": _inside(result.get("data")), "python": _inside(result.get("python_by_phase"))}
+    python = {_WITHIN.get(name, name): s for name, s in mapping(result.get("python_by_phase")).items()}
+    inside = {"data": _inside(result.get("data")), "python": _inside(python)}
     rows = [(PART_NAMES[name], milliseconds(s), f"{s / whole:.1%}", inside.get(name, "")) for name, s in known]
     return [*rows, ("together", milliseconds(whole), "", _sum(result, whole))]
 
@@ -181,7 +185,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     told = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
-        if what in recorded
+        if what in recorded and what not in mapping(result.get("left_out"))
     ]
     if told:
         found.append(f"Recorded in steps of their own, which were slower: {', '.join(told)}.")
@@ -199,8 +203,18 @@ def notes(result: Mapping[str, Any]) -> list[str]:
 
 
 def memory_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    peak = mapping(mapping(result.get("memory")).get("peak"))
-    return [(word(name, 40), size(positive(amount) or 0.0)) for name, amount in peak.items() if positive(amount)]
+    """At the peak; or what lies there between steps, where no more is told."""
+    memory = mapping(result.get("memory"))
+    most = mapping(memory.get("most"))
+    known = mapping(memory.get("peak")) or {
+        **mapping(memory.get("standing")),
+        word(most.get("name"), 40): most.get("bytes"),
+    }
+    return [(word(name, 40), size(positive(amount) or 0.0)) for name, amount in known.items() if positive(amount)]
+
+
+def memory_head(result: Mapping[str, Any]) -> str:
+    return "memory at the peak" if mapping(mapping(result.get("memory")).get("peak")) else "memory"
 
 
 def size(amount: float) -> str:

@@ -194,7 +194,13 @@ def _software(software: Mapping[str, Any]) -> str:
         words.append("no PyTorch")
     if "tensorflow" in versions:
         build = software.get("tensorflow") or {}
-        words.append(f"TensorFlow {versions['tensorflow']} ({'CUDA' if build.get('cuda') else 'CPU'} build)")
+        told = loaded.get("tensorflow") or {}
+        details = [f"{'CUDA' if build.get('cuda') else 'CPU'} build"]
+        if told.get("threads"):
+            details.append(_count(told["threads"], "thread"))
+        if "onednn" in told:
+            details.append("oneDNN" if told["onednn"] else "without oneDNN")
+        words.append(f"TensorFlow {versions['tensorflow']} ({', '.join(details)})")
     others = (("keras", "Keras"), ("jax", "JAX"), ("numpy", "NumPy"))
     words += [f"{name} {versions[package]}" for package, name in others if package in versions]
     return ", ".join(words)

@@ -80,16 +80,29 @@ def on_threads(needs: Needs, limits: Limits, threads: int) -> float:
     share = min(1.0, (needs.step_seconds - needs.data_seconds) / inside) if inside else 0.0
     total = needs.step_seconds - share * inside
     for each in needs.operators:
-        fixed = min(each.seconds, each.calls * operation)
-        total += share * (fixed + (each.seconds - fixed) * _scale(each, here, there))
+        seconds = share * each.seconds
+        fixed = min(seconds, each.calls * operation)
+        total += fixed + _on_other(each, seconds - fixed, here, there)
     return total
 
 
-def _scale(operator: Operator, here: Roofline, there: Roofline) -> float:
+def _on_other(operator: Operator, seconds: float, here: Roofline, there: Roofline) -> float:
+    """What all its calls take under another roof.
+
+    What an operator needs beyond its roof is lost by every thread alike (caches missed, instructions that are no
+    arithmetic), and then changes as the roof does; or it is lost while threads wait for one another, and stays. Nothing
+    tells which: the middle between the two is taken. With the first alone every gain from a second thread was
+    foretold too large, by up to 19 % (benchmarks/results/requirements.json, first round).
+    """
     if not operator.flops and operator.elements < 2 * GRAIN:
-        return 1.0  # one thread computes it, however many there are
+        return seconds  # one thread computes it, however many there are
     before, after = _roof(operator, here), _roof(operator, there)
-    return after / before if before and after else 1.0
+    if not before or not after:
+        return seconds
+    all_changes = seconds * after / before
+    at_roof = min(seconds, operator.calls * before)
+    rest_stays = at_roof * after / before + seconds - at_roof
+    return (all_changes + rest_stays) / 2
 
 
 def _roof(operator: Operator, roof: Roofline) -> float:

@@ -155,10 +155,12 @@ class Seams:
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)
+        self.data_opened = Event(self)  # (epoch iterator) made by fit(), evaluate() or predict(), on any backend
         self.train_function_made = Event(self)  # (model) its train_function is there, nothing has been traced
         self.dataset_passed = Around(self)  # (epoch iterator) call() gives the tf.data.Dataset that fit() reads
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched
         self.dataset_iterated = Around(self)  # (tf.data.Dataset) the program's own loop; call(dataset) opens it
+        self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 
     @contextmanager
@@ -204,4 +206,4 @@ def reason_of(error: BaseException) -> str:
     """An error as a reason in one line: its type and the first line of its message."""
     first = str(error).strip().split("\n", 1)[0]
     name = type(error).__name__
-    return first if name == "CannotInstall" else f"{name}: {first}" if first else name
+    return first if name in ("CannotInstall", "NotHere") else f"{name}: {first}" if first else name

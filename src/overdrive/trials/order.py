@@ -46,7 +46,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Ending:
-    """Why a trial is over. `kind` is one of: ended, exception, oom, crash, hang, late."""
+    """Why a trial is over. `kind`: ended, exception, oom, crash, hang, late, unwatched (cannot be followed)."""
 
     kind: str
     detail: str = ""

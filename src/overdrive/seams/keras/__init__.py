@@ -1,16 +1,16 @@
-"""Keras's seams: one file each. Most act when a graph is traced and cost nothing after.
+"""Keras's seams: one file each, and one for each backend's own ways, `on_NAME`.
 
-On other backends than TensorFlow a program is run, and may be compiled with other arguments, but its steps
-are not seen.
+On TensorFlow and JAX most act when a step is traced, and cost nothing after.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.control import backend, peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.keras.control import BACKENDS, backend, peak_memory, refuse_chance, seed, synchronize
 from overdrive.seams.patch import Patches
 
 __all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
@@ -29,10 +29,8 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
     rooms: list[Any] = [seeds, models]
-    if backend() == "tensorflow":
-        from overdrive.seams.keras import datasets, steps
-
-        rooms += [datasets, steps]
+    if backend() in BACKENDS:  # others (NumPy, OpenVINO) do not train
+        rooms.append(importlib.import_module(f"overdrive.seams.keras.on_{backend()}"))
     for seam in rooms:
         removers += seam.enter(hub, patches)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,6 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if "keras.src.backend.tensorflow.trainer" not in sys.modules:
-        return []  # another backend reads its data without TensorFlow
     import tensorflow as tf
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 

@@ -1,4 +1,4 @@
-"""Seams *model compiled*, *fit called* and *train function made*."""
+"""Seams *model compiled*, *fit called*, *data opened* and *train function made*."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras.src.models.model import Model
+from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
 from overdrive.seams.hub import Around, Seams
@@ -19,6 +20,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
     if hub.fit_called.subscribers:
         patches.replace(backend_trainer, "fit", _around(hub.fit_called, backend_trainer.fit))
+    if hub.data_opened.subscribers:
+        open_data = EpochIterator.__init__
+
+        @functools.wraps(open_data)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            open_data(self, *args, **kwargs)
+            hub.data_opened.publish(self)
+
+        patches.replace(EpochIterator, "__init__", __init__)
     if hub.train_function_made.subscribers:
         make = backend_trainer.make_train_function
 

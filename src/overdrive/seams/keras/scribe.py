@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend
 
 
 class Scribe:
@@ -55,6 +56,7 @@ class Scribe:
         ]
 
     def parameters_hash(self) -> str | None:
+        self._journal.settle()
         return _hash(self._trained()) if self.optimizers else None
 
     def _trained(self) -> list[Any]:
@@ -70,14 +72,18 @@ class Scribe:
         return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
 
     def state_hash(self) -> str:
+        self._journal.settle()
         kept = [variable for optimizer in self.optimizers for variable in optimizer.variables]
         return _hash([*self._trained(), *kept])
 
 
 def _hash(variables: Iterable[Any]) -> str:
+    import keras
+
     digest = hashlib.sha256()
     for variable in variables:
-        value = np.asarray(variable.numpy())
+        found = variable.numpy() if backend() == "tensorflow" else keras.ops.convert_to_numpy(variable.value)
+        value = np.asarray(found)
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

@@ -36,6 +36,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return plain(self, *args, **kwargs)
         if not hub.model_called.subscribers or torch._C._current_graph_task_id() != -1:
             return plain(self, *args, **kwargs)
+        if _shapes_only(args):
+            return plain(self, *args, **kwargs)
         inside.model = True
         try:
             call = functools.partial(plain, self)
@@ -71,6 +73,13 @@ def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], arg
     for name in hub.model_called.techniques():
         hub.leave_out(name, f"the model's call failed with it ({reason_of(failure)})")
     return call(*args, **kwargs)  # raises the program's own error where the techniques were innocent
+
+
+def _shapes_only(given: Any) -> bool:
+    """Whether the first tensor has no data: the model is called to learn its shapes (Keras does, on PyTorch)."""
+    while isinstance(given, (list, tuple, dict)) and given:
+        given = next(iter(given.values() if isinstance(given, dict) else given))
+    return isinstance(given, torch.Tensor) and given.is_meta
 
 
 def _kind(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

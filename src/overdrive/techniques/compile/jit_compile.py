@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 
-class JitCompile(Technique):
-    """Has a Keras model's training step compiled by XLA, or not, where the program leaves it to Keras.
+_ON_JAX = "on JAX, Keras has every step compiled by itself"
 
-    What it does: gives `compile` the argument `jit_compile`. Keras by itself decides by the device: XLA on a GPU, none
-    on a CPU. So what is tried is the other.
+
+class JitCompile(Technique):
+    """Has a Keras model's step compiled by XLA or `torch.compile`, or not, where the program leaves it to Keras.
+
+    What it does: gives `compile` the argument `jit_compile`. On TensorFlow Keras by itself decides by the device: XLA
+    on a GPU, none on a CPU. So what is tried is the other. On PyTorch it compiles nothing by itself, and
+    `torch.compile` is tried. On JAX it compiles every step: there is nothing to try.
 
     When it helps: models of many small operations that XLA makes into one; on a GPU, doing without it where shapes
     change often and each is compiled anew.
@@ -41,22 +45,24 @@ class JitCompile(Technique):
     relieves = ("forward", "backward", "optimizer", "other")
     usual_saving = 0.2
     order = 42
-    knobs = (Knob("xla", True, "whether XLA compiles the step"),)
+    knobs = (Knob("xla", True, "whether XLA (on PyTorch `torch.compile`) compiles the step"),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here"
-        if facts.own_compile and facts.device == "cpu":
-            return "the program has its model compiled by XLA"
+        if facts.backend == "jax":
+            return _ON_JAX
+        if facts.own_compile and (facts.device == "cpu" or facts.backend == "torch"):
+            return f"the program has its model compiled by {'torch.compile' if facts.backend == 'torch' else 'XLA'}"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [{"xla": facts.device == "cpu"}]
+        return [{"xla": facts.device == "cpu" or facts.backend == "torch"}]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         def compile_model(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import keras
 
+            if keras.backend.backend() == "jax":
+                raise CannotInstall(_ON_JAX)
             given = inspect.signature(keras.Model.compile).bind(model, *args, **kwargs).arguments
             if given.get("jit_compile", "auto") != "auto":
                 raise CannotInstall("the program sets jit_compile itself")

@@ -15,6 +15,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
+_ON_TORCH = "Keras runs on PyTorch here, and allows one step in a call there"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
@@ -23,7 +24,8 @@ class StepsPerExecution(Technique):
     """Runs several training steps of Keras's `fit` in one call of its compiled function.
 
     What it does: for the time of a `fit`, sets the model's `steps_per_execution`, so that a loop inside TensorFlow
-    fetches batches and makes steps without returning to Python after each. The batches, their order and the number
+    fetches batches and makes steps without returning to Python after each. On JAX the loop is Keras's own, in Python:
+    what is saved is the calls of callbacks and the logs between two steps. The batches, their order and the number
     of steps stay: where the program gives `steps_per_epoch`, the loop's length is one that divides it.
 
     When it helps: small models, whose step takes no longer than the Python around it: 1.43 times for a small CNN
@@ -32,7 +34,7 @@ class StepsPerExecution(Technique):
 
     When it hurts: it gains nothing for large models. The progress bar moves less often. Left alone: a `fit` with
     callbacks that act on each batch, since they would be called for every 32nd; models that run eagerly; a program
-    that sets `steps_per_execution` itself; backends other than TensorFlow.
+    that sets `steps_per_execution` itself; PyTorch, where Keras allows one step in a call.
 
     Contract: exact. The same graph of a step, in a loop. It falls to rounding where TensorFlow optimises the
     graph in the loop otherwise.
@@ -51,8 +53,8 @@ class StepsPerExecution(Technique):
     knobs = (Knob("steps", 32, "steps in one call", low=2, high=4096),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.backend not in ("", "tensorflow"):
-            return f"Keras runs on {facts.backend} here, whose steps are not compiled into a loop"
+        if facts.backend == "torch":
+            return _ON_TORCH
         if not facts.fits:
             return "the program does not call fit()"
         if facts.steps_per_call > 1:
@@ -125,8 +127,8 @@ class _Executions:
 def _obstacle(model: Any) -> str | None:
     import keras
 
-    if keras.backend.backend() != "tensorflow":
-        return f"Keras runs on {keras.backend.backend()} here, whose steps are not compiled into a loop"
+    if keras.backend.backend() == "torch":
+        return _ON_TORCH
     if model.steps_per_execution != 1:
         return "the program sets steps_per_execution itself"
     if model.run_eagerly:

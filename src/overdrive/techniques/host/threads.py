@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Threads(Technique):
     """Sets how many threads one operation may use on the CPU.
 
-    What it does: calls `torch.set_num_threads` when the framework has been imported.
+    What it does: calls `torch.set_num_threads` when PyTorch has been imported, which Keras may run on.
 
     When it helps: small models, where sharing a tiny operation among threads costs more than it saves;
     machines whose cores are counted wrong (containers with a quota, hyper-threads).
@@ -31,6 +31,7 @@ class Threads(Technique):
 
     name = "threads"
     family = "host"
+    frameworks = ("torch", "keras")
     contract = Contract.ROUNDING
     relieves = ("forward", "backward", "optimizer")
     usual_saving = 0.1
@@ -38,6 +39,8 @@ class Threads(Technique):
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 
     def applies(self, facts: Facts) -> str | None:
+        if facts.framework == "keras" and facts.backend != "torch":
+            return f"Keras runs on {facts.backend} here"
         if facts.device != "cpu":
             return "the work is done on the GPU"
         if facts.cores == 1 and facts.threads == 1:
@@ -52,6 +55,9 @@ class Threads(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> None:
         def set_threads() -> None:
+            if seams.frameworks[-1] != "torch":
+                return  # Keras, which may run on something else
+
             import torch
 
             before = torch.get_num_threads()

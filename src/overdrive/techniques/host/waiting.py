@@ -34,6 +34,7 @@ class Waiting(Technique):
 
     name = "waiting"
     family = "host"
+    frameworks = ("torch", "keras")
     contract = Contract.EXACT
     relieves = ("forward", "backward", "optimizer")
     usual_saving = 0.04
@@ -41,6 +42,8 @@ class Waiting(Technique):
     knobs = (Knob("policy", "passive", "what threads do until they are needed", choices=tuple(sorted(_POLICIES))),)
 
     def applies(self, facts: Facts) -> str | None:
+        if facts.framework == "keras" and facts.backend != "torch":
+            return f"Keras runs on {facts.backend} here, whose threads are not OpenMP's"
         if facts.device != "cpu":
             return "the work is done on the GPU"
         if facts.threads == 1:

@@ -64,7 +64,9 @@ class Allocator(Technique):
 
     def applies(self, facts: Facts) -> str | None:
         if facts.device == "cuda":
-            return _set_by_user() if facts.framework == "torch" else "on a GPU, TensorFlow has an allocator of its own"
+            if "torch" in (facts.framework, facts.backend):
+                return _set_by_user()
+            return "on a GPU, TensorFlow and JAX have allocators of their own"
         if facts.device != "cpu":
             return f"it knows no allocator for {facts.device}"
         if platform.libc_ver()[0] != "glibc":

@@ -1,7 +1,7 @@
 """A trial's diary of a Keras program: what went into every training step, and a checksum of all that came out of it.
 
-It is more columns of the journal that the program's graphs write (see `seams.keras.journal`), so that it holds every
-step of a call that makes many.
+It is more columns of the journal of training steps (see `seams.keras.journal`), so that it holds every step of a call
+that makes many.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.journal import (
     RATE,
     SAMPLES,
@@ -25,9 +23,8 @@ from overdrive.seams.keras.journal import (
     number,
     path_of,
     unwrapped,
-    value_of,
 )
-from overdrive.trials.keras.checksums import checksum, sketch
+from overdrive.trials.keras import pen
 
 _NUDGE = 1e-6
 _MOST_SLOTS = 4  # tensors a step, of what models are given, that are told apart
@@ -43,57 +40,57 @@ class Diary:
     def __init__(self, kind: str) -> None:
         self._bits = kind == "bits"
         self._nudged = kind == "nudged"
-        self._journal: Journal
+        self._journal: Journal | None = None
+        self._pen: Any = None
         self._first = 0
         self._settings = ""
         self._models: list[Any] = []
-        self._evaluation: Any = None  # variable: how many calls, a checksum of inputs and one of answers
+        self._evaluations: Any = None
         self._touched = False
         self._trained: list[Any] = []
 
     def __call__(self, seams: Seams) -> None:
-        self._journal = journal_of(seams)
-        width = len(_HEAD) + _SLOT * _MOST_SLOTS + len(_BITS) * self._bits
-        self._first = self._journal.add_columns(Columns(width, self._fill, self._before, self._evaluated))
+        seams.framework_ready.subscribe(lambda: self._ready(seams))
+
+    def _ready(self, seams: Seams) -> None:
+        if self._journal is None and backend():
+            self._journal, self._pen = journal_of(seams), pen()
+            self._evaluations = self._pen.Tally()
+            width = len(_HEAD) + _SLOT * _MOST_SLOTS + len(_BITS) * self._bits
+            self._first = self._journal.add_columns(Columns(width, self._fill, self._before, self._evaluated))
 
     def _before(self, application: Application) -> None:
         self._trained = list(application.variables)
-        with tf.init_scope(), contextlib.suppress(Exception):  # variables that this very graph makes have no value yet
+        with self._pen.outside(), contextlib.suppress(Exception):  # variables that this very graph makes have no value
             self._nudge()
 
     def _nudge(self) -> None:
-        if self._nudged and not self._touched:
-            for variable, value in [(each, value_of(each)) for each in self._trained]:
+        if self._nudged and not self._touched and self._journal is not None:
+            self._journal.settle()
+            for variable, value in [(each, self._pen.value_of(each)) for each in self._trained]:
                 variable.assign(value * (1 + _NUDGE))
             self._touched = True
 
     def _evaluated(self, given: Sequence[Any], heard: Sequence[Any]) -> None:
-        kept = self._kept()
-        answers = checksum(heard) if self._bits else tf.constant(0, tf.int64)
-        kept.assign(tf.stack([kept[0] + 1, kept[1] * 31 + checksum(given), kept[2] * 31 + answers]))
-
-    def _kept(self) -> Any:
-        if self._evaluation is None:
-            with tf.init_scope():
-                self._evaluation = tf.Variable(np.zeros(3, np.int64), trainable=False)
-        return self._evaluation
+        answers = self._pen.checksum(heard) if self._bits else self._pen.constant(0)
+        self._evaluations.add(self._pen.checksum(given), answers)
 
     def _fill(self, application: Application) -> list[Any]:
+        pen = self._pen
         tensors = [each for _, _, given in application.inputs for each in given]
         modes = [_mode(training) for _, training, _ in application.inputs]
         calls = int.from_bytes(hashlib.sha256(repr(modes).encode()).digest()[:7], "big")
-        kept = self._kept()
-        row = [checksum([*tensors, *application.labels]), tf.constant(calls, tf.int64), kept[0], kept[1], kept[2]]
-        with tf.control_dependencies(row):
-            kept.assign(tf.zeros_like(kept))
-        none = tf.constant(0, tf.int64)
+        row = [pen.checksum([*tensors, *application.labels]), pen.constant(calls), *self._evaluations.take()]
+        none = pen.constant(0)
         for tensor in tensors[:_MOST_SLOTS]:
-            fractions = tensor.dtype.is_floating
-            row += [tf.constant(1 + fractions, tf.int64), checksum([tensor])]
-            row += sketch(tensor) if fractions else [none] * 3
+            fractions = pen.is_of_fractions(tensor)
+            row += [pen.constant(1 + fractions), pen.checksum([tensor])]
+            row += pen.sketch(tensor) if fractions else [none] * 3
         row += [none] * (_SLOT * max(0, _MOST_SLOTS - len(tensors)))
         if self._bits:
-            row += [checksum(variables) for variables in self._variables(application)]
+            assert self._journal is not None
+            self._journal.settle()
+            row += [pen.checksum(variables) for variables in self._variables(application)]
         return row
 
     def _variables(self, application: Application) -> list[Iterable[Any]]:
@@ -108,7 +105,10 @@ class Diary:
 
     def stepped(self) -> None:
         """Settings are plain numbers of the optimizers; the learning rate is in every row."""
+        if self._journal is None:
+            return
         self._nudge()  # a model that was made within its first step
+        self._journal.settle()
         told = []
         for optimizer in self._journal.optimizers:
             config = unwrapped(optimizer).get_config()
@@ -118,7 +118,7 @@ class Diary:
     @property
     def entries(self) -> list[dict[str, Any]]:
         """Of each step of the journal; the optimizers' settings are those that were seen last before it was asked."""
-        return [self._entry(rows) for rows in self._journal.by_step()]
+        return [self._entry(rows) for rows in self._journal.by_step()] if self._journal is not None else []
 
     def _entry(self, rows: Sequence[Any]) -> dict[str, Any]:
         mine = [row[self._first :] for row in rows]

@@ -12,17 +12,19 @@ graph, so that it can be told of the first step of a call that makes many.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from overdrive.clock import Iterations
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.journal import Application, Columns, Journal, journal_of, path_of, unwrapped, value_of
+from overdrive.seams.keras.control import backend, compute_carefully
+from overdrive.seams.keras.journal import Application, Columns, Journal, journal_of, path_of, unwrapped
+from overdrive.trials.keras import pen
 
 _MOST_ELEMENTS = 1 << 20  # of a tensor that are kept, evenly spaced
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -36,21 +38,26 @@ class Lesson:
         self.out_of_reach: list[int] = []  # in the midst of a call that makes many
         self._steps = set(steps)
         self._folder = folder
-        self._journal: Journal
+        self._journal: Journal | None = None
+        self._pen: Any = None
         self._iterations = Iterations()
         self._boundary = False
         self._now = 0  # the chosen step in progress, 0 between them
-        self._armed: Any = None  # variable: by optimizer, whether its next application is to be noted
-        self._noted: dict[str, Any] = {}  # variables: what a step came to, by kind and name
+        self._notes: Any = None  # what a step came to, by kind and name
         self._watched: dict[str, Any] = {}  # variables of the program whose change is looked at, likewise
         self._state: dict[str, Any] = {}  # variables of the program that make up its state, by name
         self._before: Arrays = {}
 
     def __call__(self, seams: Seams) -> None:
-        self._journal = journal_of(seams)
-        self._journal.add_columns(Columns(0, self._fill, self._find))
+        seams.framework_ready.subscribe(lambda: self._ready(seams))
         seams.step_ends.subscribe(self._step_ends)
         seams.between_steps.subscribe(self._between_steps)
+
+    def _ready(self, seams: Seams) -> None:
+        if self._journal is None and backend():
+            self._journal, self._pen = journal_of(seams), pen()
+            self._notes = self._pen.Notes()
+            self._journal.add_columns(Columns(0, self._fill, self._find, gradients=True))
 
     def begins(self, step: int) -> None:
         """The program stands just before a chosen step."""
@@ -66,11 +73,12 @@ class Lesson:
     def _find(self, application: Application) -> None:
         first = not self._state
         self._collect(application)
-        if first:
+        if first and self._journal is not None:
             trained = {name: self._state[name] for name in self._names(application.variables)}
-            with tf.init_scope():  # before the first step has run
+            with self._pen.outside():  # before the first step has run
                 try:
-                    self.starts({name: _kept(variable.numpy()) for name, variable in trained.items()})
+                    self._journal.settle()
+                    self.starts({name: _kept(self._pen.array(variable)) for name, variable in trained.items()})
                 except Exception:  # variables that this very graph makes have no value yet
                     self.starts({})
 
@@ -94,38 +102,33 @@ class Lesson:
 
     def _fill(self, application: Application) -> list[Any]:
         """After the application: keep what it came to, where the step is a chosen one."""
-        place = next(i for i, each in enumerate(self._journal.optimizers) if each is application.optimizer)
+        assert self._journal is not None
+        place = self._journal.place(application.optimizer)
         self._collect(application)
+        if not self._notes.wanted(place):
+            return []
+        self._journal.settle()
         names = self._names(application.variables)
         scale = getattr(application.optimizer, "dynamic_scale", None)
         values = {}
         for gradient, name in zip(application.gradients, names, strict=False):
             if gradient is not None:
-                dense = tf.convert_to_tensor(gradient)
-                values[f"gradient {name}"] = dense if scale is None else dense / tf.cast(scale, dense.dtype)
+                values[f"gradient {name}"] = self._pen.dense(gradient, scale)
         for key, variable in self._watched.items():
-            values[key] = value_of(variable)
-        with tf.init_scope():
-            if self._armed is None:
-                self._armed = tf.Variable(np.zeros(16, np.bool_), trainable=False)
-            for key, value in values.items():
-                if key not in self._noted:
-                    self._noted[key] = tf.Variable(np.zeros(value.shape, value.dtype.as_numpy_dtype), trainable=False)
-        armed = self._armed[place]
-        for key, value in values.items():
-            self._noted[key].assign(tf.where(armed, value, self._noted[key]))
-        flags = tf.one_hot(place, 16, on_value=False, off_value=True, dtype=tf.bool)
-        with tf.control_dependencies([armed]):
-            self._armed.assign(tf.logical_and(self._armed, flags))
+            values[key] = self._pen.value_of(variable)
+        self._notes.note(place, values)
         return []
 
     # -- between steps ------------------------------------------------------------------------------
 
     def _step_ends(self, optimizer: Any) -> None:
-        self._boundary = self._iterations.over(optimizer, alone=len(self._journal.optimizers) < 2)
+        known = self._journal.optimizers if self._journal is not None else []
+        self._boundary = False
+        if any(each is optimizer for each in known):  # else of another framework
+            self._boundary = self._iterations.over(optimizer, alone=len(known) < 2)
 
     def _between_steps(self) -> None:
-        if not self._boundary:
+        if not self._boundary or self._journal is None:
             return
         step = self._iterations.clock.steps
         if self._now:
@@ -137,14 +140,14 @@ class Lesson:
         if step + 1 in self._steps:
             self._steps.discard(step + 1)
             self._now = step + 1
+            self._journal.settle()
             self.begins(step + 1)
-            self._before = {key: variable.numpy() for key, variable in self._watched.items()}
-            self._armed.assign(np.ones(16, np.bool_))
+            self._before = {key: self._pen.array(variable) for key, variable in self._watched.items()}
+            self._notes.arm()
 
     def _results(self) -> Arrays:
         results = {}
-        for key, variable in self._noted.items():
-            value = variable.numpy()
+        for key, value in self._notes.results().items():
             results[key] = _kept(value - self._before[key] if key in self._before else value)
         return results
 
@@ -162,7 +165,7 @@ class Teacher(Lesson):
         _save(self._path("initial", 1), values)
 
     def begins(self, step: int) -> None:
-        _save(self._path("state", step), {name: np.asarray(each.numpy()) for name, each in self._state.items()})
+        _save(self._path("state", step), {name: self._pen.array(each) for name, each in self._state.items()})
 
     def report(self) -> dict[str, Any]:
         return {**super().report(), "thinned": False, "needs": "reference"}
@@ -180,15 +183,22 @@ class _Loading(Lesson):
         for name, value in _load(self._path("state", step)).items():
             variable = self._state.get(name)
             if variable is not None and tuple(variable.shape) == value.shape:
-                variable.assign(tf.cast(value, variable.dtype))
+                self._pen.assign(variable, value)
 
 
 class Reference(_Loading):
     """The program in fp64. Random numbers are drawn in fp32, as it draws them, and widened."""
 
+    _wide = False
+
     def __call__(self, seams: Seams) -> None:
         super().__call__(seams)
-        seams.framework_ready.subscribe(lambda: _compute_in_double(seams))
+        seams.framework_ready.subscribe(lambda: self._widen(seams))
+
+    def _widen(self, seams: Seams) -> None:
+        if not self._wide and backend():
+            self._wide = True
+            _compute_in_double(seams)
 
     def ends(self, step: int, results: Arrays) -> None:
         _save(self._path("reference", step), results)
@@ -202,8 +212,8 @@ class CarefulReference(Reference):
 
     def __call__(self, seams: Seams) -> None:
         Lesson.__call__(self, seams)
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.experimental.enable_op_determinism()
+        compute_carefully()
+        seams.framework_ready.subscribe(compute_carefully)
 
 
 class Pupil(_Loading):
@@ -241,7 +251,6 @@ class Pupil(_Loading):
 
 def _compute_in_double(seams: Seams) -> None:
     import keras
-    from keras.src.backend.tensorflow import random as draws
     from keras.src.trainers.data_adapters import array_slicing
 
     from overdrive.seams.patch import Patches
@@ -250,6 +259,8 @@ def _compute_in_double(seams: Seams) -> None:
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     patches = Patches()
+    restore_width = pen().widen(patches)
+    draws = importlib.import_module(f"keras.src.backend.{backend()}.random")
     for name in ("normal", "uniform", "truncated_normal"):
         patches.replace(draws, name, _drawn_narrow(getattr(draws, name)))
     patches.replace(draws, "dropout", _dropout(draws.dropout))
@@ -263,6 +274,7 @@ def _compute_in_double(seams: Seams) -> None:
 
     def undo() -> None:
         patches.restore()
+        restore_width()
         keras.config.set_floatx(before[0])
         keras.config.set_dtype_policy(before[1])
 
@@ -275,9 +287,11 @@ def _rounded(value: Any) -> Any:
 
 def _drawn_narrow(draw: Callable[..., Any]) -> Callable[..., Any]:
     def drawn(shape: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        import keras
+
         wide = dtype is None or dtype == "float64"
         return (
-            tf.cast(draw(shape, *args, dtype="float32", **kwargs), tf.float64)
+            keras.ops.cast(draw(shape, *args, dtype="float32", **kwargs), "float64")
             if wide
             else draw(shape, *args, dtype=dtype, **kwargs)
         )
@@ -287,10 +301,12 @@ def _drawn_narrow(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 def _dropout(draw: Callable[..., Any]) -> Callable[..., Any]:
     def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
-        if not 0 < rate < 1 or inputs.dtype != tf.float64:
+        import keras
+
+        if not 0 < rate < 1 or keras.backend.standardize_dtype(inputs.dtype) != "float64":
             return draw(inputs, rate, noise_shape, seed)
-        kept = draw(tf.ones_like(inputs, tf.float32), rate, noise_shape, seed) > 0
-        return tf.where(kept, inputs / (1 - rate), tf.zeros_like(inputs))
+        kept = draw(keras.ops.ones_like(inputs, "float32"), rate, noise_shape, seed) > 0
+        return keras.ops.where(kept, inputs / (1 - rate), keras.ops.zeros_like(inputs))
 
     return dropout
 

@@ -6,7 +6,6 @@ A step runs within one call of a graph, so that its time is not taken apart: `Fa
 from __future__ import annotations
 
 import math
-import sys
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from overdrive.machine.memory import available_memory
 from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.recording import Recorder
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend, gpus, threads
 
 
 class Probe:
@@ -36,7 +36,7 @@ class Probe:
     def __call__(self, seams: Seams) -> None:
         seams.model_compiled.subscribe(self._compiled)
         seams.fit_called.subscribe(self._fit)
-        seams.dataset_passed.subscribe(self._passed)
+        seams.data_opened.subscribe(self._opened)
 
     def _compiled(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         self._models[id(model)] = model
@@ -46,10 +46,9 @@ class Probe:
         self._fits[id(model)] = model
         return call(*args, **kwargs)
 
-    def _passed(self, data: Any, call: Any) -> Any:
+    def _opened(self, data: Any) -> None:
         if self._fits and len(self._data) < 4:
             self._data.append(data)
-        return call()
 
     def stepped(self, steps: int) -> None:
         self._steps = steps
@@ -65,19 +64,17 @@ class Probe:
             self._profile_steps += self._steps - self._steps_at_start
 
     def facts(self, recorder: Recorder, costs: bool = False) -> Facts:
-        import keras
-
         optimizers = [getattr(each, "inner_optimizer", each) for each in recorder.optimizers]
         variables = [each for optimizer in optimizers for each in optimizer._trainable_variables]
         models = list(self._models.values())
         layers = [layer for model in models for layer in model._flatten_layers()]
-        device = _device()
+        device = "cuda" if gpus() else "cpu"
         return Facts(
             framework="keras",
-            backend=keras.backend.backend(),
+            backend=backend(),
             device=device,
             cores=granted_cores(),
-            threads=_threads(),
+            threads=threads(),
             step_seconds=self._seconds / max(1, self._profile_steps),
             shares={"step": 1.0} if self._profile_steps else {},
             samples_per_step=recorder.samples / max(1, recorder.clock.steps),
@@ -93,7 +90,7 @@ class Probe:
             own_autocast=any("mixed" in layer.dtype_policy.name for layer in layers),
             memory_available=available_memory(),
             bf16_fast=device == "cpu" and bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu().get("features", ()))),
-            torch_gpus=_gpus(),
+            torch_gpus=gpus(),
             shared_memory=free_shared_memory(),
         )
 
@@ -103,26 +100,3 @@ def _loader_facts(data: Any) -> LoaderFacts:
     partial = data.data_adapter.partial_batch_size or size
     length = (batches - 1) * size + partial if batches and size else None
     return LoaderFacts(batch_size=size, workers=0, map_style=False, length=length, seconds_per_batch=0.0)
-
-
-def _threads() -> int:
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None:
-        return int(tensorflow.config.threading.get_intra_op_parallelism_threads()) or granted_cores()
-    torch = sys.modules.get("torch")
-    return int(torch.get_num_threads()) if torch is not None else granted_cores()
-
-
-def _device() -> str:
-    return "cuda" if _gpus() else "cpu"
-
-
-def _gpus() -> int:
-    """GPUs that the backend computes on; both keep to the first unless they are told otherwise."""
-    import keras
-
-    if keras.backend.backend() == "torch":
-        torch = sys.modules["torch"]
-        return int(torch.cuda.device_count())
-    tensorflow = sys.modules.get("tensorflow")
-    return len(tensorflow.config.list_logical_devices("GPU")) if tensorflow is not None else 0

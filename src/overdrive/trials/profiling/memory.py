@@ -93,36 +93,3 @@ def over_the_step(
         "peak_at": (peak_at - window[0]) / length,
         "peak": {name: size for name, size in peak.items() if size >= _LEAST_BYTES},
     }
-
-
-def standing(optimizers: Sequence[Any], models: Sequence[Any]) -> tuple[dict[str, int], dict[int, str]]:
-    """Bytes that are there between two steps, by category (buffers are with the parameters), and their addresses."""
-    import torch
-
-    owned: dict[int, Any] = {}
-    for model in models:
-        owned.update((id(each), each) for each in (*model.parameters(), *model.buffers()))
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            owned.update((id(each), each) for each in group["params"])
-    kept = [value for each in optimizers for state in each.state.values() for value in _tensors_in(state)]
-    gradients = [each.grad for each in owned.values() if each.grad is not None]
-    size, places = dict.fromkeys(CATEGORIES, 0), {}
-    for name, tensors in (("parameters", list(owned.values())), ("gradients", gradients), ("optimizer state", kept)):
-        for tensor in tensors:
-            if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
-                continue
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in places:
-                places[storage.data_ptr()] = name
-                size[name] += storage.nbytes()
-    return size, places
-
-
-def _tensors_in(state: Any) -> list[Any]:
-    """Also those that LBFGS keeps in lists."""
-    if isinstance(state, dict):
-        state = list(state.values())
-    if isinstance(state, (list, tuple)):
-        return [tensor for each in state for tensor in _tensors_in(each)]
-    return [state]

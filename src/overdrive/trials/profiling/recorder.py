@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
+import importlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from overdrive.recording import Recorder
 from overdrive.seams.hub import Seams, reason_of
@@ -15,42 +15,83 @@ from overdrive.trials.profiling.timeline import Timeline
 TIMES, COUNTS, OPERATORS, LINES, TRACE = "times", "counts", "operators", "lines", "trace"
 
 
-class Profiler:
-    """`kind`: "times" (the phases, in all blocks) or "details" (what single blocks are recorded for)."""
+class NotHere(Exception):
+    """Something cannot be recorded of this program; the message is the reason."""
 
-    def __init__(self, kind: str, folder: str) -> None:
-        self._kind = kind
-        self._folder = Path(folder)
-        self._models: dict[int, Any] = {}
+
+class Details(Protocol):
+    """What single blocks are recorded for (all of the above but the times), in one framework."""
+
+    def __call__(self, seams: Seams) -> None: ...
+
+    def begin(self, what: str, recorder: Recorder) -> None:
+        """
+        Raises:
+            NotHere: with the reason.
+        """
+
+    def end(self, what: str, steps: int, seconds: float) -> Mapping[str, Any]:
+        """What was found, by its name in the report."""
+
+    def later(self) -> Mapping[str, Any]:
+        """What has been seen since, in steps that were not recorded."""
+
+
+class Timed(Protocol):
+    """A block of steps whose phases are timed."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Package(Protocol):
+    """The module `overdrive.trials.profiling.NAME`. What it makes is made when the framework is there."""
+
+    def check(self, seams: Seams) -> None:
+        """Subscribe what raises `NotHere` in programs of a kind that cannot be profiled."""
+
+    def make_timeline(self, seams: Seams) -> Timeline:
+        """One that the seams tell of the phases."""
+
+    def make_timed(self, seams: Seams) -> tuple[Timeline, Timed]:
+        """One that is told of the phases in blocks that are timed, and what begins and ends these."""
+
+    def make_details(self, timeline: Timeline, folder: Path) -> Details: ...
+
+
+def package_of(framework: str) -> Package:
+    return cast(Package, importlib.import_module(f"overdrive.trials.profiling.{framework}"))
+
+
+class Profiler:
+    """`kind`: "times" (the phases, in blocks recorded so) or "details" (what single blocks are recorded for)."""
+
+    def __init__(self, framework: str, kind: str, folder: str, seams: Seams) -> None:
+        package = package_of(framework)
         self._what = ""
         self._began = 0.0
-        self._active: Any = None
-        self._track: Any = None
-        self._counted: set[str] = set()
         self._found: dict[str, Any] = {}
         self._left_out: dict[str, str] = {}
-        self._standing: Any = None
-        self.timeline = Timeline(_device_waits if _has_gpu() else None)
-        self._observing: Any = None
-
-    def __call__(self, seams: Seams) -> None:
-        """Call when the framework is there."""
-        if self._kind == "details":
-            from overdrive.trials.profiling.observing import Observing
-
-            self._observing = Observing(self.timeline)
-            seams.optimizer_made.subscribe(lambda _, models: self._models.update((id(each), each) for each in models))
-            self._observing(seams)
-        self.timeline(seams)
+        self._timed: Timed | None = None
+        self._details: Details | None = None
+        if kind == "times":
+            self._timeline, self._timed = package.make_timed(seams)
+        else:
+            self._timeline = package.make_timeline(seams)
+            self._details = package.make_details(self._timeline, Path(folder))
+            self._details(seams)
 
     def begin(self, what: str, recorder: Recorder) -> None:
         """A block begins, to be recorded as `what`; "" for one that is not."""
         self._what = what
         try:
-            self._begin(what, recorder)
+            if what == TIMES and self._timed:
+                self._timed.start()
+            elif self._details:
+                self._details.begin(what, recorder)
         except Exception as error:
-            self._left_out[what] = _reason(error)
-            self._what = ""
+            self._leave_out(error)
         self._began = time.perf_counter()
 
     def end(self, steps: int) -> None:
@@ -58,117 +99,20 @@ class Profiler:
             return
         seconds = time.perf_counter() - self._began
         try:
-            self._end(steps, seconds)
+            if self._what == TIMES and self._timed:
+                self._timed.stop()
+            elif self._details:
+                self._found |= self._details.end(self._what, steps, seconds)
         except Exception as error:
-            self._left_out[self._what] = _reason(error)
+            self._leave_out(error)
+        self._what = ""
+
+    def _leave_out(self, error: Exception) -> None:
+        self._left_out[self._what] = str(error) if isinstance(error, NotHere) else reason_of(error)
         self._what = ""
 
     def report(self) -> dict[str, Any]:
-        self.lines()
-        if self._kind == "times":
-            return {"seconds": self.timeline.seconds, "total": self.timeline.total}
+        if self._details is None:
+            return {"seconds": self._timeline.seconds, "total": self._timeline.total, "left_out": self._left_out}
+        self._found |= self._details.later()
         return {**self._found, "left_out": self._left_out}
-
-    def _own_compile(self) -> bool:
-        modules = [module for model in self._models.values() for module in model.modules()]
-        return any(type(module).__name__ == "OptimizedModule" for module in modules)
-
-    def _begin(self, what: str, recorder: Recorder) -> None:
-        if what == TIMES:
-            self.timeline.start()
-        elif what == COUNTS:
-            from overdrive.trials.profiling.counting import Counting
-            from overdrive.trials.profiling.modules import ModuleTrack
-
-            if self._own_compile():
-                raise NotHere("the program compiles its model, whose operators are no longer PyTorch's")
-            self._track = ModuleTrack()
-            self._track.enter()
-            self._active = Counting(lambda: (self.timeline.phase, self._track.current))
-            self._active.__enter__()
-        elif what in (OPERATORS, TRACE):
-            from overdrive.trials.profiling.kineto import Recording
-            from overdrive.trials.profiling.memory import standing
-
-            if what == TRACE:
-                self._standing = standing(recorder.optimizers, list(self._models.values()))
-            self._active = Recording(self.timeline, whole=what == TRACE, modules=not self._own_compile())
-            self._active.start()
-        elif what == LINES:
-            if self._own_compile():
-                raise NotHere("the program compiles its model, which watching each call would make it do again")
-            self._observing.start()
-
-    def _end(self, steps: int, seconds: float) -> None:
-        what, active = self._what, self._active
-        if what == TIMES:
-            self.timeline.stop()
-        elif what == COUNTS:
-            active.__exit__(None, None, None)
-            self._track.leave()
-            self._counted = {name for _, _, name in active.cells}
-            self._found[COUNTS] = {
-                "kinds": {kind: amount / steps for kind, amount in active.kinds.items()},
-                "unknown": sorted(active.unknown),
-                "cells": [
-                    dict(
-                        zip(
-                            ("phase", "module", "operator", "calls", "flops", "bytes"),
-                            (*place, *(amount / steps for amount in cell)),
-                            strict=True,
-                        )
-                    )
-                    for place, cell in active.cells.items()
-                ],
-            }
-        elif what == OPERATORS:
-            active.stop()
-            self._found[OPERATORS] = {**active.read(steps, self._counted), "wall": seconds / steps, **_libraries()}
-        elif what == LINES:
-            self._observing.stop(steps)
-            self._found[LINES] = self._observing.report()
-        elif what == TRACE:
-            active.stop()
-            with contextlib.suppress(OSError):
-                active.write_trace(self._folder / "trace.json")
-            self._found["memory"] = self._memory(active)
-
-    def _memory(self, active: Any) -> dict[str, Any]:
-        from overdrive.trials.profiling.memory import categories, over_the_step
-
-        size, places = self._standing
-        window = active.window()
-        # The profiler does not tell of memory freed that was there before it began: of the gradients, we know.
-        allocations = sorted([*active.allocations(), *self._observing.freed])
-        changes = categories(allocations, active.phase_times(), window, places)
-        return over_the_step(changes, size, window)
-
-    def lines(self) -> None:
-        """Bring up to date what is watched in all steps."""
-        if self._observing is not None and LINES in self._found:
-            self._found[LINES] = self._observing.report()
-
-
-class NotHere(Exception):
-    """Something cannot be recorded of this program; the message is the reason."""
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, NotHere) else reason_of(error)
-
-
-def _libraries() -> dict[str, str]:
-    from overdrive.trials.profiling.kineto import blas
-
-    return {"blas": blas()}
-
-
-def _has_gpu() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
-
-
-def _device_waits() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()

@@ -1,27 +1,39 @@
 """Splits the wall clock of the program's own thread among the phases of a step, by what passes the seams.
 
 At every moment exactly one phase runs: the innermost that has begun. So phases add up to the time that went by,
-and nothing counts twice: an `.item()` in a loss function is synchronisation, not forward.
+and nothing counts twice: an `.item()` in a loss function is synchronisation, not forward. Which seams begin and end
+which phase is for each framework's package to say (`trials.profiling.NAME.phases`).
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from overdrive.seams.hub import Seams
-
 BETWEEN = "between"  # what no seam sees: the loss, metrics, printing, batches made by hand
-PHASES = ("data", "copy", "forward", "evaluation", "backward", "optimizer", "synchronisation", BETWEEN)
+GRAPH = "graph"  # a call of a compiled function that trains, which has more than one of these in it
+WATCHING = "watching"  # our own looking after steps, where that takes time
+PHASES = (
+    "data",
+    "copy",
+    "forward",
+    "evaluation",
+    "backward",
+    "optimizer",
+    "synchronisation",
+    GRAPH,
+    WATCHING,
+    BETWEEN,
+)
+PHASE = "overdrive phase: "  # how a phase is marked in a recording
 
 Mark = Callable[[str], Any]  # begins a phase's mark in a recording; what it returns is handed to the unmarker
 
 
 class Timeline:
-    """An observer. Costs about 1 µs a phase while it counts, and less while it does not.
+    """Costs about 1 µs a phase while it counts, and less while it does not.
 
     `device_waits`: where there is a GPU; called before each look at the clock, so that its work falls to the phase that
     ordered it.
@@ -39,23 +51,11 @@ class Timeline:
         self._began = 0.0
         self.total = 0.0
         self.counts = False
-        self._grad_enabled: Callable[[], bool] = lambda: True
 
-    def __call__(self, seams: Seams) -> None:
-        seams.batch_awaited.subscribe(lambda _, call, *args: self._within("data", call, *args))
-        seams.model_called.subscribe(self._called)
-        seams.loss_backward.subscribe(self._backward_begins)
-        seams.backward_done.subscribe(lambda _: self._end("backward"))
-        seams.step_begins.subscribe(lambda _: self._begin("optimizer"))
-        seams.step_ends.subscribe(lambda _: self._end("optimizer"))
-        # Only where a read waits for something: Adam alone reads 2 numbers a parameter on a CPU, and passing the seam
-        # for each took a quarter of a step of 3.5 ms. There, reads are told from a recording.
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            self._grad_enabled = torch.is_grad_enabled
-        if self._wait:
-            seams.scalar_read.subscribe(self._read)
-            seams.tensor_moved.subscribe(self._moved)
+    @property
+    def waits(self) -> bool:
+        """Whether a look at the clock waits for a device."""
+        return self._wait is not None
 
     def start(self) -> None:
         if self._wait:
@@ -70,6 +70,10 @@ class Timeline:
             self.total += self._since - self._began
         self.counts = False
 
+    def forget(self) -> None:
+        """No phase is open: those that are will not be told to end."""
+        self._stack, self.phase = [], BETWEEN
+
     def mark_with(self, begin: Callable[[str], Any] | None, end: Callable[[Any], None] | None) -> None:
         """From here on each phase is marked in a recording; marks that are still open stay their owner's affair."""
         self.on_begin, self.on_end = begin, end
@@ -83,16 +87,19 @@ class Timeline:
             self.seconds[self.phase] += now - self._since
             self._since = now
 
-    def _begin(self, phase: str) -> None:
+    def begin(self, phase: str) -> None:
         if threading.get_ident() != self._thread:
             return
         self._count()
         self.phase = phase
         self._stack.append((phase, self.on_begin(phase) if self.on_begin else None))
 
-    def _end(self, phase: str) -> None:
+    def end(self, phase: str) -> None:
         """Ends the innermost such phase, and what was left open within it by an error that the program caught."""
-        if threading.get_ident() != self._thread or all(each != phase for each, _ in self._stack):
+        if threading.get_ident() != self._thread:
+            return
+        innermost = self._stack[-1][0] if self._stack else BETWEEN
+        if innermost != phase and all(each != phase for each, _ in self._stack):
             return
         self._count()
         while self._stack:
@@ -103,24 +110,9 @@ class Timeline:
                 break
         self.phase = self._stack[-1][0] if self._stack else BETWEEN
 
-    def _backward_begins(self, loss: Any) -> Any:
-        if self.phase != "backward":  # one call may send several losses
-            self._begin("backward")
-        return loss
-
-    def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        phase = "forward" if self._grad_enabled() else "evaluation"
-        return self._within(phase, call, *args, **kwargs)
-
-    def _read(self, tensor: Any, call: Any) -> Any:
-        return self._within("synchronisation", call)
-
-    def _moved(self, tensor: Any, call: Any, device: Any) -> Any:
-        return self._within("copy", call, device)
-
-    def _within(self, phase: str, call: Any, *args: Any, **kwargs: Any) -> Any:
-        self._begin(phase)
+    def within(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.begin(phase)
         try:
             return call(*args, **kwargs)
         finally:
-            self._end(phase)
+            self.end(phase)

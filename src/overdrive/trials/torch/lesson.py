@@ -96,6 +96,8 @@ class Lesson:
                     self._gradients[f"gradient {names[id(parameter)]}"] = _kept(parameter.grad).clone()
 
     def _step_ends(self, optimizer: Any) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return  # of Keras, which may run on PyTorch
         if not self._iterations.over(optimizer, alone=len(self._optimizers()) < 2):
             return
         if self._now:

@@ -17,8 +17,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import functions
-from overdrive.trials.profiling.lines import fetched_by_library, user_line
 from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.torch.lines import fetched_by_library, user_line
 
 # What needs a tensor's numbers on the host before the program can go on.
 _READS = frozenset(

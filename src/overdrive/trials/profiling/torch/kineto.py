@@ -9,9 +9,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from overdrive.trials.profiling.exposed import Work, exposed
-from overdrive.trials.profiling.modules import ModuleTrack
-from overdrive.trials.profiling.spans import GAP, MODULE, PHASE, Analysis, Span, flame_tree
-from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.flame import flame_tree
+from overdrive.trials.profiling.timeline import PHASE, Timeline
+from overdrive.trials.profiling.torch.modules import ModuleTrack
+from overdrive.trials.profiling.torch.spans import GAP, MODULE, Analysis, Span
 
 _USER_SCOPE, _BACKWARD_SCOPE = 7, 1  # torch.autograd's RecordScope
 _COPY = "Memcpy HtoD"

@@ -1,4 +1,4 @@
-"""What a recording of spans comes to: by phase, module and operator. Knows nothing of torch.
+"""What a recording of spans comes to: by phase, module and operator. Imports nothing of torch.
 
 Every moment of the program's thread belongs to the innermost span there; an operator's time is that of the spans
 within it too, so that `aten::convolution` has what oneDNN did for it.
@@ -6,11 +6,12 @@ within it too, so that `aten::convolution` has what oneDNN did for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-PHASE, MODULE = "overdrive phase: ", "overdrive module: "  # how marks are named in a recording
+from overdrive.trials.profiling.timeline import PHASE
+
+MODULE = "overdrive module: "  # how a module is marked in a recording
 ENGINE = "autograd engine"
 GAP = ""  # the operator's name where there is none: Python, and what launches
 # What needs a tensor's numbers on the host. An optimizer's own reads are part of its work.
@@ -140,20 +141,3 @@ class Analysis:
         self.flame[path] = self.flame.get(path, 0.0) + seconds
         self.host.append((self._at, until, phase, owner != GAP))
         self._at = until
-
-
-def flame_tree(paths: Mapping[tuple[str, ...], float], steps: int) -> dict[str, Any]:
-    """Nested `{"name", "seconds", "children"}` a step, children from long to short."""
-    root: dict[str, Any] = {"name": "step", "seconds": 0.0, "children": {}}
-    for path, seconds in paths.items():
-        node = root
-        node["seconds"] += seconds / steps
-        for name in path:
-            node = node["children"].setdefault(name, {"name": name, "seconds": 0.0, "children": {}})
-            node["seconds"] += seconds / steps
-    return _listed(root)
-
-
-def _listed(node: dict[str, Any]) -> dict[str, Any]:
-    children = sorted(map(_listed, node["children"].values()), key=lambda each: -each["seconds"])
-    return {"name": node["name"], "seconds": node["seconds"], "children": children}

@@ -10,7 +10,7 @@ from typing import Any
 
 from overdrive.samples.files import is_library
 
-_OURS = str(Path(__file__).resolve().parents[2]) + os.sep
+_OURS = str(Path(__file__).resolve().parents[3]) + os.sep
 _FETCH = os.path.join("data", "_utils", "fetch.py")
 _DEEPEST = 200  # frames; a loop of that depth is no training loop
 

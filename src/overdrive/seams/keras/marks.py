@@ -1,0 +1,4 @@
+"""By what our own doings in the program's graphs and functions are known. Imports nothing."""
+
+SCOPE = "overdrive"  # of our own operations in the program's graphs
+TRAINS = "overdrive_trains"  # set on functions in whose graphs an optimizer is applied

@@ -1,0 +1,200 @@
+"""Keras on TensorFlow: the program's own graphs write the journal; calls of `tf.function`s come back.
+
+A step inside a `tf.function` runs no Python, and 32 of them may run in one call (`steps_per_execution`). So what a step
+was like is written down by operations that are traced with it, into a variable of whole numbers, and read from there
+when a call has returned. The same operations serve steps that run eagerly. They work under XLA, too.
+
+Steps are told (`step_ends`) when the outermost call that made them has returned, all at once; then the program stands
+`between_steps`. Eager steps are told one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.keras.journal import CAPACITY, OPTIMIZER, Application, Journal, unwrapped
+from overdrive.seams.keras.marks import SCOPE, TRAINS
+from overdrive.seams.keras.steps import Watch, tell, wanted
+from overdrive.seams.patch import Patches
+
+_MOST_EAGER = 1024  # rows of eager steps that stay on their device
+
+
+def make_journal() -> Journal:
+    return GraphJournal()
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    from overdrive.seams.keras import datasets, parts
+
+    removers = [*datasets.enter(hub, patches), *parts.enter(hub, patches)]
+    if wanted(hub):
+        _GraphWatch(hub).enter(patches)
+    return removers
+
+
+class GraphJournal(Journal):
+    """Graphs write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._variable: Any = None
+        self._count: Any = None  # rows that graphs have written
+        self._read = 0  # ... of which so many were read
+        self._told = 0  # ... and so many reported by `news`
+        self._eager: list[Any] = []  # rows of steps that ran eagerly, still on their device
+
+    def write(self, application: Application) -> None:
+        """Add the operations that write its row; `optimizer` has just been applied."""
+        optimizer = application.optimizer
+        place = self.place(optimizer)
+        losses = [tf.reduce_mean(tf.cast(loss, tf.float64)) for loss in application.losses]
+        total = tf.add_n(losses) if losses else tf.constant(0.0, tf.float64)
+        row = [
+            tf.constant(place, tf.int64),
+            tf.constant(len(losses), tf.int64),
+            bits(total / max(1, len(losses))),
+            tf.cast(_leading_size(application.inputs), tf.int64),
+            bits(tf.cast(unwrapped(optimizer)._get_current_learning_rate(), tf.float64)),
+            *self.filled(application),
+        ]
+        if tf.executing_eagerly():
+            if len(self._eager) >= _MOST_EAGER or self._count is not None:
+                self.read()
+            self._eager.append(tf.stack(row))
+            return
+        self._make()
+        self._variable.scatter_update(tf.IndexedSlices(tf.stack(row)[tf.newaxis], (self._count % CAPACITY)[tf.newaxis]))
+        self._count.assign_add(1)
+
+    def news(self) -> list[Any]:
+        """The optimizers of the rows that graphs have written since the last time; waits for them."""
+        if self._count is None:
+            return []
+        count = int(self._count.numpy())
+        new, self._told = count - self._told, count
+        if len(self.optimizers) == 1:
+            if count - self._read > CAPACITY // 2:
+                self.read()
+            return self.optimizers * new
+        self.read()
+        return [self.optimizers[row[OPTIMIZER]] for row in self.rows[len(self.rows) - min(new, len(self.rows)) :]]
+
+    def read(self) -> None:
+        new = [row.numpy() for row in self._eager]
+        self._eager.clear()
+        count = int(self._count.numpy()) if self._count is not None else 0
+        if count > self._read:
+            kept = self._variable.numpy()
+            for place in range(self._read, count):
+                lost = count - place > CAPACITY
+                new.append(np.zeros(self.width, np.int64) if lost else kept[place % CAPACITY].copy())
+            self._read = count
+        self.take(new)
+
+    def _make(self) -> None:
+        if self._variable is None:
+            with tf.init_scope():  # out of the graph that is being traced
+                self._variable = tf.Variable(np.zeros((CAPACITY, self.width), np.int64), trainable=False)
+                self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+
+class _GraphWatch(Watch):
+    journal: GraphJournal
+
+    def enter(self, patches: Patches) -> None:
+        super().enter(patches)
+        patches.replace(tf.GradientTape, "gradient", self._differentiating(tf.GradientTape.gradient))
+        function = polymorphic_function.Function
+        patches.replace(function, "__call__", self._running(function.__call__))
+
+    def graph(self) -> Any:
+        return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def reaches(self, graph: Any, other: Any) -> bool:
+        """Those of its own, and of those it lies in."""
+        if other is None:
+            return graph is None
+        while graph is not None:
+            if graph is other:
+                return True
+            graph = getattr(graph, "outer_graph", None)
+        return False
+
+    def is_tensor(self, thing: Any) -> bool:
+        return bool(tf.is_tensor(thing))
+
+    def flat(self, thing: Any) -> list[Any]:
+        return list(tf.nest.flatten(thing))
+
+    def write(self, application: Application) -> None:
+        with tf.name_scope(SCOPE):
+            self.journal.write(application)
+        if self.graph() is None:
+            tell(self.hub, [application.optimizer])
+            return
+        for function in getattr(self.here, "running", ()):
+            setattr(function, TRAINS, True)
+
+    def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(differentiate)
+        def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            found = differentiate(tape, target, sources, *args, **kwargs)
+            self.heard(lambda: self._note_loss(target, sources))
+            return found
+
+        return gradient
+
+    def _note_loss(self, target: Any, sources: Any) -> None:
+        if not any(hasattr(each, "trainable") for each in tf.nest.flatten(sources)):
+            return  # with respect to an input: a penalty on it, say
+        for each in tf.nest.flatten(target):
+            self.losses.append((self.graph(), tf.convert_to_tensor(self.unscaled(each))))
+
+    def _running(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        here = self.here
+
+        @functools.wraps(run)
+        def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
+            running = here.__dict__.setdefault("running", [])
+            outermost = not running and tf.executing_eagerly()
+            running.append(function)
+            try:
+                result = run(function, *args, **kwargs)
+            finally:
+                running.pop()
+            if outermost:
+                self.heard(lambda: self._returned(getattr(function, TRAINS, False)))
+            return result
+
+        return __call__
+
+    def _returned(self, trains: bool) -> None:
+        self.hub.at_work.publish()
+        tell(self.hub, self.journal.news() if trains else [])
+
+
+def value_of(variable: Any) -> Any:
+    """The tensor of a variable of Keras or of TensorFlow."""
+    value = getattr(variable, "value", variable)
+    return tf.convert_to_tensor(value() if callable(value) else value)
+
+
+def bits(number: Any) -> Any:
+    """A number of fp64 as the whole number of the same bits."""
+    return tf.bitcast(number, tf.int64)
+
+
+def _leading_size(inputs: Sequence[Any]) -> Any:
+    for _, _, tensors in reversed(inputs):  # the call that the loss was made of, as a rule
+        for tensor in tensors:
+            if tensor.shape.rank != 0:
+                return tf.shape(tensor)[0]
+    return 0

@@ -1,0 +1,147 @@
+"""Keras on PyTorch: steps run in Python, or are compiled by `torch.compile`, and end where the train function returns.
+
+Eager, each application of an optimizer writes its row. A step that is compiled is not looked into (that would break
+its graph): its loss is noted where it is sent backward, all else when it has been made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from keras.src.backend.torch.trainer import TorchTrainer
+
+from overdrive.recording import leading_size
+from overdrive.seams.hub import Seams
+from overdrive.seams.keras.functions import Functions, parts_of
+from overdrive.seams.keras.journal import Application, HostJournal, Journal, unwrapped
+from overdrive.seams.keras.steps import Watch, tell, wanted
+from overdrive.seams.patch import Patches
+
+
+def make_journal() -> Journal:
+    return _TorchJournal()
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if not wanted(hub):
+        return []
+    watch = _TorchWatch(hub)
+    functions = Functions(TorchTrainer, watch.function)
+    watch.enter(patches)
+    functions.enter(patches)
+    return [functions.leave]
+
+
+class _TorchJournal(HostJournal):
+    def write(self, application: Application) -> None:
+        losses = [torch.as_tensor(loss).detach().double().mean() for loss in application.losses]
+        mean = torch.stack(losses).mean() if losses else torch.zeros((), dtype=torch.float64)
+        rate = torch.as_tensor(_value(unwrapped(application.optimizer)._get_current_learning_rate())).detach().double()
+        sizes = [leading_size(tensors) for _, _, tensors in application.inputs]
+        more = [*map(int, self.filled(application))]
+        if mean.device.type == "cpu" and rate.device.type == "cpu":
+            numbers: Any = [len(losses), float(mean), float(rate)]
+        else:
+            numbers = _Later(len(losses), mean, rate.clone())
+        self.add([application.optimizer], numbers, sizes[-1] if sizes else 0, [more])
+
+
+class _Later:
+    """Numbers that a GPU has still to come to."""
+
+    def __init__(self, count: int, *values: Any) -> None:
+        self._count = count
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy as np
+
+        return np.array([self._count, *map(float, self._values)], dtype)
+
+
+class _TorchWatch(Watch):
+    journal: _TorchJournal
+
+    def enter(self, patches: Patches) -> None:
+        super().enter(patches)
+        patches.replace(torch.autograd, "backward", self._sending_backward(torch.autograd.backward))
+
+    def is_tensor(self, thing: Any) -> bool:
+        return isinstance(thing, torch.Tensor) and not thing.is_meta  # else it only builds the model
+
+    def looks_away(self) -> bool:
+        return torch.compiler.is_compiling() or getattr(self.here, "compiled", False)
+
+    def _sending_backward(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self.heard(lambda: self._note_losses([tensors] if self.is_tensor(tensors) else tensors))
+            run(tensors, *args, **kwargs)
+
+        # It ends a compiled graph by itself, and is not to be compiled apart.
+        disabled: Callable[..., Any] = torch.compiler.disable(backward)  # type: ignore[no-untyped-call]
+        return disabled
+
+    def _note_losses(self, tensors: Any) -> None:
+        self.losses += [(None, self.unscaled(each).detach()) for each in tensors]
+        del self.losses[:-64]  # of a program that steps another way
+
+    def write(self, application: Application) -> None:
+        self.journal.write(application)
+        if not getattr(self.here, "function", False):  # else when that returns
+            tell(self.hub, self.journal.news())
+
+    def function(self, model: Any, kind: str, made: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called instead of a train, test or predict function."""
+        return functools.partial(self._train if kind == "train" else self._evaluate, model, made)
+
+    def _train(self, model: Any, made: Callable[..., Any], data: Any) -> Any:
+        here = self.here
+        compiled = bool(model.jit_compile)
+        variables = model.trainable_variables if compiled and self.journal.columns else ()  # it takes a while to list
+        application = Application(model.optimizer, (), variables)
+
+        def begin() -> None:
+            self.forget()
+            given, labels = parts_of(data[0])
+            self.inputs, self.labels = [(None, (model, True, given))], [(None, each) for each in labels]
+            if compiled:
+                self.journal.before(application)
+
+        def end() -> None:
+            if compiled and model.optimizer is not None:
+                self.gather(application)
+                application.gradients = [_value(each).grad for each in application.variables]
+                self.journal.write(application)
+            self.hub.at_work.publish()
+            tell(self.hub, self.journal.news())
+
+        self.heard(begin)
+        here.function, here.compiled, here.model, here.loss = True, compiled, True, True
+        try:
+            result = made(data)
+        finally:
+            here.function = here.compiled = here.model = here.loss = False
+        self.heard(end)
+        return result
+
+    def _evaluate(self, model: Any, made: Callable[..., Any], data: Any) -> Any:
+        here = self.here
+        here.compiled = True  # nothing to be noted within
+        try:
+            result = made(data)
+        finally:
+            here.compiled = False
+        self.heard(lambda: self._evaluated(data, result))
+        return result
+
+    def _evaluated(self, data: Any, result: Any) -> None:
+        self.hub.at_work.publish()
+        self.journal.evaluated([part for parts in parts_of(data[0]) for part in parts], self.flat(result))
+
+
+def _value(variable: Any) -> Any:
+    return getattr(variable, "value", variable)

@@ -1,0 +1,29 @@
+"""What a trial records of a PyTorch program for `overdrive profile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from overdrive.seams.hub import Seams
+from overdrive.trials.profiling.recorder import Details, Timed
+from overdrive.trials.profiling.timeline import Timeline
+from overdrive.trials.profiling.torch.phases import make_timeline, timeline_here
+
+__all__ = ["check", "make_details", "make_timed", "make_timeline"]
+
+
+def check(seams: Seams) -> None:
+    """All of them can be."""
+
+
+def make_timed(seams: Seams) -> tuple[Timeline, Timed]:
+    from overdrive.trials.profiling.torch.blocks import TimedBlocks
+
+    timeline = timeline_here()
+    return timeline, TimedBlocks(timeline, seams)
+
+
+def make_details(timeline: Timeline, folder: Path) -> Details:
+    from overdrive.trials.profiling.torch.details import TorchDetails
+
+    return TorchDetails(timeline, folder)
