@@ -37,7 +37,7 @@ _BUSY = 0.2
 _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
 # what was a small share of a step may then be a large one.
-_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.25
+_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.1
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
@@ -69,9 +69,9 @@ class Search:
         self._prover: Prover  # these two are made when the control has shown what the program is like
         self._schedule: Schedule
         self._tried: set[str] = set()
-        # Candidates that lost narrowly, with the plan's gain until then: techniques help each other, so that
-        # channels_last may lose in 32 bits and win in 16.
-        self._second_chances: dict[str, float] = {}
+        # Candidates that lost narrowly, with the plan's gain until then and what they saved as far as could be seen:
+        # techniques help each other, so that autocast may lose in one memory order and win in the other.
+        self._second_chances: dict[str, tuple[float, float]] = {}
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
 
     def run(self) -> Findings:
@@ -222,8 +222,10 @@ class Search:
                 rating = promised - 0.001 * technique.order
                 if label not in self._tried:
                     yield technique, settings, rating
-                elif self.found.gain() > _OTHER_PROGRAM * self._second_chances.get(label, math.inf):
-                    yield technique, settings, rating - 1.0  # after all that were never tried
+                    continue
+                gain, saved = self._second_chances.get(label, (math.inf, 0.0))
+                if self.found.gain() > _OTHER_PROGRAM * gain:
+                    yield technique, settings, min(rating, saved)
 
     def _leave_aside(self, technique: Technique, reason: str) -> None:
         label = _label(technique.name, {})
@@ -263,8 +265,8 @@ class Search:
                 else:
                     self._adopt(winner)
                 return
-        if not again and _lost_narrowly(duel):
-            self._second_chances[label] = self.found.gain()
+        if not again and _lost_narrowly(duel) and duel.interval:
+            self._second_chances[label] = self.found.gain(), 1 - 1 / duel.interval.estimate
         self._reject(technique, settings, reason, duel, judged)
 
     def _wanted(self) -> str:
