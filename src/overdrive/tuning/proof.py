@@ -69,6 +69,7 @@ class Prover:
         self._facts = facts
         self._stage = stage
         self._teaching: Teaching | None = None
+        self._nudged_order: Order | None = None
         self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
 
@@ -102,13 +103,20 @@ class Prover:
 
     # -- rounding -------------------------------------------------------------------------------
 
-    def rounding(self, plain: Order, old: Order, new: Order) -> Check:
-        """`new` against `old`, in steps from states that a teacher saved along the run of `plain`."""
+    def rounding(self, plain: Order, new: Order, old: Order | None = None) -> Check:
+        """`new` against `old`, in steps from states that a teacher saved along its run.
+
+        Args:
+            plain: the untouched program, or what is the same bit for bit; the first that was given is the teacher.
+            old: what the errors are compared with; the teacher's own program where none is given.
+        """
         self._stage("proof: teacher-forced steps against fp64")
         teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
         refusal = teaching.begin()
         if refusal:
             return Check(None, refusal)
+        plain = teaching.plain
+        old = old or plain
         one, other = teaching.pupil(old), teaching.pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
@@ -292,8 +300,9 @@ class Prover:
         return self._bench.known(name, lambda: self._bench.run(replace(order, diary=kind), self.steps))
 
     def _nudged(self, order: Order) -> Trace | None:
-        """Shows what the model is given that it has not made itself."""
-        trace = self._diary(order, "nudged")
+        """Shows what the model is given that it has not made itself; of the first order that was asked for."""
+        self._nudged_order = self._nudged_order or order
+        trace = self._diary(self._nudged_order, "nudged")
         return None if isinstance(trace, Ending) else trace
 
 

@@ -39,9 +39,10 @@ class Schedule:
         most = adopted + 1  # the duel that ends then may add one
         return self.proof_begins() - (self.field_seconds(2 * most + 2) if adopted else 0.0)
 
-    def time_for_another(self) -> bool:
-        """Whether another candidate may be tried."""
-        return time.monotonic() + max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) < self.selection_ends()
+    def time_for_another(self, start: float = 0.0) -> bool:
+        """Whether another candidate may be tried that adds so many seconds to the program's start."""
+        needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
+        return time.monotonic() + needed < self.selection_ends()
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""

@@ -183,14 +183,15 @@ class Search:
             return self._next()
         if not waiting:
             return None
-        if not self._schedule.time_for_another():
+        in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start)]
+        if not in_time:
             untried = [each[:2] for each in waiting if _label(each[0].name, each[1]) not in self._tried]
             for technique, settings in {
                 technique.name: (technique, settings) for technique, settings in untried
             }.values():
                 self._reject(technique, settings, "not tried: the budget was used up")
             return None
-        technique, settings, _ = max(waiting, key=lambda each: each[2])
+        technique, settings, _ = max(in_time, key=lambda each: each[2])
         return technique, settings
 
     def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
@@ -219,7 +220,7 @@ class Search:
                 promised = promise * _NEXT_SETTING**rank
                 if rank and promised < LEAST_GAIN and not asked_for and self._wanted() == "time":
                     break  # a duel could hardly tell that from none
-                rating = promised - 0.001 * technique.order
+                rating = promised - 0.001 * (technique.order + technique.usual_start)
                 if label not in self._tried:
                     yield technique, settings, rating
                     continue
@@ -332,8 +333,7 @@ class Search:
             levels.append(Contract.ROUNDING)  # where the program does not equal itself, this is what can be seen
         if Contract.ROUNDING in levels:
             loose = self.found.loosest() is Contract.STATISTICAL
-            plain = self.found.reference()
-            check = self._prover.rounding(plain, old if loose else plain, new)
+            check = self._prover.rounding(self.found.stepwise_plain(), new, old if loose else None)
             if check.level is not None:
                 return check
         if Contract.STATISTICAL in levels and self.found.contract.allows(Contract.STATISTICAL):
