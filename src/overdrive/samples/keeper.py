@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from overdrive.samples import log
 from overdrive.samples.draft import Draft
+from overdrive.samples.early import EarlyCheck, this_program
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
@@ -47,6 +48,13 @@ class Hub(Protocol):
 
 
 _keepers: weakref.WeakKeyDictionary[Hub, Keeper] = weakref.WeakKeyDictionary()
+_early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
+
+
+def begin_early(seams: Hub) -> None:
+    """Check what this program used last time, beside its start. For the session that is about to need it."""
+    if (folder := home()).is_dir():
+        _early[seams] = EarlyCheck(folder)
 
 
 def shared(seams: Hub, memory_share: float, folder: str = "") -> Keeper:
@@ -59,7 +67,7 @@ def shared(seams: Hub, memory_share: float, folder: str = "") -> Keeper:
     """
     keeper = _keepers.get(seams)
     if keeper is None:
-        keeper = _keepers[seams] = Keeper(memory_share, fills_at_once(), folder)
+        keeper = _keepers[seams] = Keeper(memory_share, fills_at_once(), folder, _early.pop(seams, None))
         with seams.owned_by("session"):  # not undone with any technique that is left out
             seams.on_undo(keeper.close)
     return keeper
@@ -72,12 +80,13 @@ class Keeper:
         memory_share: of the available memory, that one table may take.
         at_once: fill a table when its loader is first opened, not in the course of the first epoch.
         folder: where `overdrive pack` wrote the samples; no others are kept then.
+        early: what has begun to check the tables that are usually kept.
 
     Raises:
         StoreUnavailable: that folder cannot be used.
     """
 
-    def __init__(self, memory_share: float, at_once: bool, folder: str = "") -> None:
+    def __init__(self, memory_share: float, at_once: bool, folder: str = "", early: EarlyCheck | None = None) -> None:
         self.reasons: list[str] = []  # why loaders were refused
         self._process = os.getpid()
         self._memory_share = memory_share
@@ -90,7 +99,7 @@ class Keeper:
         self._opened = False
         self.fill_seconds = 0.0  # spent on filling tables at once
         try:
-            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home())
+            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
         except StoreUnavailable as error:
             if folder:
                 raise
@@ -241,6 +250,8 @@ class Keeper:
         if table is not None and (table.count != source.count or not still_true(source, table, _LOOKED_AT)):
             self.store.remove(key)
             return None
+        if table is not None:
+            self.store.remember_user(key, this_program())
         return table
 
     def _place(self, source: Source, proof: Proof, key: str | None, hidden: str | None) -> tuple[Table, Draft | None]:

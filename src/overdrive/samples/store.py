@@ -17,11 +17,22 @@ from typing import Any
 import numpy as np
 
 from overdrive.atomic_file import write_atomically
-from overdrive.samples.disk import DRAFT, lies_in_memory, locked, mapped, new_place, size_of, sums, used_at
+from overdrive.samples.disk import (
+    DRAFT,
+    lies_in_memory,
+    locked,
+    mapped,
+    new_place,
+    read_note,
+    size_of,
+    sums,
+    used_at,
+)
 from overdrive.samples.draft import FORMAT, Draft, takes_part
+from overdrive.samples.early import NOTE, EarlyCheck, with_program
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
-from overdrive.samples.table import Table
+from overdrive.samples.table import Bytes, Table
 from overdrive.samples.uneven import FiledTable, Filled
 
 _SHARE_OF_FREE_DISK = 0.2
@@ -42,16 +53,18 @@ def home() -> Path:
 class Store:
     """The tables under one folder, which is the user's own and nobody else's to read."""
 
-    def __init__(self, folder: Path, packed: bool = False) -> None:
+    def __init__(self, folder: Path, packed: bool = False, early: EarlyCheck | None = None) -> None:
         """
         Args:
             packed: by `overdrive pack`; nothing is made, changed or removed there.
+            early: what has begun to check some tables already.
 
         Raises:
             StoreUnavailable: it cannot be made, is not there, or belongs to somebody else.
         """
         self.folder = folder
         self.packed = packed
+        self._early = early
         try:
             if not packed:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +82,7 @@ class Store:
         if not place.exists():
             return None
         try:
-            table = _opened(place)
+            table = _opened(place, self._early)
         except Exception:  # whatever stands there, it is not one of ours any more
             table = None
         if table is None:
@@ -102,12 +115,14 @@ class Store:
 
     def noted(self, name: str) -> Any:
         """What was written down under this name, beside any table; None where there is nothing, or it is damaged."""
-        for path in self.folder.glob(f"*/{name}.json"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                note = json.loads(path.read_text())
-                if zlib.crc32(note["text"].encode()) == note["sum"]:
-                    return json.loads(note["text"])
-        return None
+        notes = map(read_note, self.folder.glob(f"*/{name}.json"))
+        return next((note for note in notes if note is not None), None)
+
+    def remember_user(self, key: str, program: str) -> None:
+        """Note beside the table that this program uses it: its next run checks it early."""
+        names = with_program(read_note(self.folder / key / f"{NOTE}.json"), program)
+        if names and not self.packed:
+            self.note(key, NOTE, names)
 
     def draft(self, key: str, layout: Layout, count: int, size: int = 0, filled: Filled | None = None) -> Draft | None:
         """A new table to be filled; None where the disk has no room for it, or another process fills it.
@@ -182,22 +197,30 @@ class Store:
                 shutil.rmtree(place, ignore_errors=True)
 
 
-def _opened(place: Path) -> Table | None:
-    manifest: dict[str, Any] = json.loads((place / "manifest.json").read_text())
+def _opened(place: Path, early: EarlyCheck | None) -> Table | None:
+    text = (place / "manifest.json").read_text()
+    manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] != FORMAT:
         return None
     layout, count = _read_layout(manifest)
     depends = [(str(path), int(size), int(modified)) for path, size, modified in manifest["depends"]]
     if stats_of([path for path, _, _ in depends]) != depends:
         return None
+    known = early.take(place, text) if early else {}
+
+    def rows_of(name: str, size: int) -> Bytes:
+        data = known[name].data if name in known else None
+        return mapped(place / name, count, size) if data is None else data.reshape(count, size)
+
     if manifest.get("uneven"):
         table: Table = FiledTable.stored(place, layout, count)
     else:
-        names = [f"{number}.raw" for number in range(len(layout.leaves))]
-        leaves = [mapped(place / name, count, leaf.bytes) for name, leaf in zip(names, layout.leaves, strict=True)]
+        leaves = [rows_of(f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
         table = Table(layout, count, leaves, np.ones(count, dtype=np.bool_))
     for (name, held), entry in zip(table.contents().items(), manifest["files"], strict=True):
-        if name != entry["name"] or entry["bytes"] != held.nbytes or sums(held) != entry["sums"]:
+        if name != entry["name"] or entry["bytes"] != held.nbytes:
+            return None
+        if (known[name].sums if name in known else sums(held)) != entry["sums"]:
             return None
     return table
 

@@ -100,4 +100,11 @@ class SampleCache(Technique):
             self.keeper = shared(seams, share)
             return self.keeper.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
 
+        def starts() -> None:
+            from overdrive.samples.keeper import begin_early
+
+            begin_early(seams)
+
+        if not folder:
+            seams.framework_arrived.subscribe(starts)
         seams.loader_opens.subscribe(opens)
