@@ -12,7 +12,7 @@ from overdrive.profile.advice import findings
 from overdrive.profile.bottleneck import bottleneck
 from overdrive.profile.measure import Block, Measured, _sum_up, ratio, standard_error, undisturbed
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
-from overdrive.profile.split import data_parts, on_gpu, parts, phases_of
+from overdrive.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -166,3 +166,43 @@ def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
     widths = [{**place, "layer": "Linear(10, 300)", "sizes": "10 to 300", "dtype": "torch.bfloat16"}]
     assert findings({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
     assert not findings({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
+
+
+def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:
+    cell = {"phase": "forward", "module": "Net.rnn", "operator": "aten::lstm_cell", "calls": 1, "flops": 0.0}
+    details = {
+        "operators": {"cells": [{**cell, "seconds": 1e-3, "shapes": "", "kernel": "aten::lstm_cell"}]},
+        "counts": {"cells": [{**cell, "bytes": 1e6}], "unknown": ["aten::lstm_cell"]},
+    }
+    roof = Roof(1e11, 1e10, 0.0, "fp32", "cpu")
+    row = by_operator(cells(details, "cpu"), roof)[0]
+    assert (row["bound"], row["of_roof"]) == ("", None)
+    details["counts"]["unknown"] = []
+    assert by_operator(cells(details, "cpu"), roof)[0]["bound"] == "memory"
+
+
+def test_python_outside_the_model_is_told_with_the_rest() -> None:
+    recorded = {"between": {"operators": 1.0, "reads": 0.0, "gap": 3.0}, "forward": {"operators": 3.0, "gap": 1.0}}
+    phases = {"forward": 4.0, "backward": 2.0, "between": 8.0}
+    within = python_by_phase(phases, recorded)
+    assert within == {"forward": 1.0, "backward": 0.0, "between": 6.0}
+    assert sum(within.values()) == pytest.approx(parts(phases, recorded)["python"])
+
+
+def test_the_bottleneck_is_told_as_the_table_has_it() -> None:
+    facts = Facts(step_seconds=1.0, convolutions=1)
+    phases = {"forward": 2.0, "backward": 6.0, "between": 2.0}
+    said = bottleneck(phases, 1.0, facts, {}, {"backward": 1.0})
+    assert "60% of a step (50% operators, 10% Python between them)." in said.sentence
+    assert "pool_before_relu" in said.techniques
+    assert "pool_before_relu" not in bottleneck(phases, 1.0, facts, {}, {}, {"aten::lstm"}).techniques
+    assert "pool_before_relu" in bottleneck(phases, 1.0, facts, {}, {}, {"aten::max_pool2d"}).techniques
+
+
+def test_the_autograd_engines_own_time_is_of_no_library() -> None:
+    from overdrive.trials.profiling.torch.spans import ENGINE
+
+    kernel = "autograd::engine::evaluate_function: MkldnnRnnLayerBackward0"
+    cell = {"phase": "backward", "module": "", "operator": ENGINE, "calls": 1, "seconds": 1.0, "shapes": ""}
+    assert cells({"operators": {"cells": [{**cell, "kernel": kernel}]}}, "cpu")[0]["library"] == ""
+    assert library_of("mkldnn_rnn_layer", "") == "oneDNN"

@@ -14,6 +14,7 @@ _ROW = 19  # pixels of one level of the flame graph
 _LEAST = 0.6  # pixels; what is narrower is not drawn
 _DEEPEST = 14
 _PHASES = ("data", "copy", "forward", "backward", "optimizer", "evaluation", "synchronisation", "python")
+_LEAST_OPERATOR = 0.002  # of all operators' time; tiny ones are slow at anything, and would squeeze the others together
 _MOST_NAMED = 6  # points of the roofline with their name beside them
 
 
@@ -68,10 +69,13 @@ def _share(node: Mapping[str, Any], whole: float) -> str:
 def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], width: int) -> str:
     """Operations a second over operations a byte, both on log axes, under what the machine was measured to do."""
     flops, moved, cached = positive(roof.get("flops")), positive(roof.get("bytes")), positive(roof.get("cache_bytes"))
+    least = _LEAST_OPERATOR * sum(positive(each.get("seconds")) or 0.0 for each in operators)
     points = [
         (positive(each.get("intensity")), positive(each.get("flops_per_second")), each)
         for each in operators
-        if positive(each.get("intensity")) and positive(each.get("flops_per_second"))
+        if positive(each.get("intensity"))
+        and positive(each.get("flops_per_second"))
+        and (positive(each.get("seconds")) or 0.0) >= least
     ]
     if not flops or not moved or not points:
         return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_ENGINE = "autograd engine"  # as trials.profiling.torch.spans has it, whose room imports torch
 _FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LIBRARIES = (
     ("mkldnn", "oneDNN"),
@@ -49,6 +50,7 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
     counted = {
         (each["phase"], each["module"], each["operator"]): each for each in details.get("counts", {}).get("cells", ())
     }
+    unknown = set(details.get("counts", {}).get("unknown", ()))
     blas = details.get("operators", {}).get("blas", "")
     found = []
     for cell in details.get("operators", {}).get("cells", ()):
@@ -62,7 +64,9 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
                 "seconds": cell["device_seconds"] if device == "cuda" else cell["seconds"],
                 "flops": count.get("flops", 0.0) * each,
                 "bytes": count.get("bytes", 0.0) * each,
-                "library": library_of(cell["kernel"], blas),
+                # The engine's own time is named after the operator whose gradient it makes.
+                "library": "" if cell["operator"] == _ENGINE else library_of(cell["kernel"], blas),
+                "uncounted": cell["operator"] in unknown,
             }
         )
     return found
@@ -97,7 +101,8 @@ def _grouped(
         row: dict[str, Any] = dict(zip(names, words, strict=True))
         row |= {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
         row |= {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}
-        rows.append(row | positioned(row, roof))
+        # Without its arithmetic nothing can be said of what bounds an operator.
+        rows.append(row | positioned(row, None if any(cell["uncounted"] for cell in group) else roof))
     return sorted(rows, key=lambda row: -float(row["seconds"]))
 
 

@@ -22,7 +22,7 @@ PART_NAMES = {
     "watching": "Overdrive's own watching",
     "between": "outside the model",
 }
-_WITHIN = {"graph": "in the train function"}
+_WITHIN = {"graph": "in the train function", "between": "outside the model"}
 OPERATOR_HEAD = (
     "operator",
     "phase",

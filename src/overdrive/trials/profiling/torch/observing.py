@@ -18,7 +18,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import functions
 from overdrive.trials.profiling.timeline import Timeline
-from overdrive.trials.profiling.torch.lines import fetched_by_library, user_line
+from overdrive.trials.profiling.torch.lines import called_by_user, fetched_by, user_line
 
 # What needs a tensor's numbers on the host before the program can go on.
 _READS = frozenset(
@@ -144,6 +144,8 @@ class Observing:
         return called
 
     def _read(self, name: str, on_gpu: bool, seconds: float) -> None:
+        if not on_gpu and not called_by_user(sys._getframe(1)):
+            return  # an optimizer's counter of steps, a sampler's order: it waits for nothing, and is not the user's
         kept = self.reads.setdefault((user_line(sys._getframe(1)), name), [0, 0.0, 0])
         kept[0] += 1
         kept[1] += seconds
@@ -151,7 +153,8 @@ class Observing:
 
     def _in_item(self, seconds: float) -> None:
         frame = sys._getframe(1)
-        _add(self.in_library_items if fetched_by_library(frame) else self.in_items, user_line(frame), 1, seconds)
+        if whose := fetched_by(frame):
+            _add(self.in_items if whose == "user" else self.in_library_items, user_line(frame), 1, seconds)
 
     def _look_at(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         if not isinstance(result, torch.Tensor) or result.dtype is not torch.float64 or result.dim() == 0:
