@@ -16,7 +16,7 @@ from tests.machine.recorded import look
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    names = ("h100x8", "workstation_x4", "cpu_two_sockets")
+    names = ("h100x8", "workstation_x4", "cpu_two_sockets", "mi300x8")
     return {name: look(name, tmp_path_factory.mktemp(name)) for name in names}
 
 

@@ -206,3 +206,15 @@ def test_the_autograd_engines_own_time_is_of_no_library() -> None:
     cell = {"phase": "backward", "module": "", "operator": ENGINE, "calls": 1, "seconds": 1.0, "shapes": ""}
     assert cells({"operators": {"cells": [{**cell, "kernel": kernel}]}}, "cpu")[0]["library"] == ""
     assert library_of("mkldnn_rnn_layer", "") == "oneDNN"
+
+
+def test_layers_of_one_line_are_one_finding(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("out = net(x)\nmore = other(x)\n")
+    place = {"file": str(script), "line": 1, "norm": "BatchNorm2d"}
+    lines = [{**place, "layer": "Conv2d(1, 8)"}, {**place, "layer": "Conv2d(8, 8)"}]
+    lines.append({**place, "line": 2, "layer": "Linear(4, 4)", "norm": "BatchNorm1d"})
+    found = findings({"steps": 3, "norms": lines}, 1.0, None)
+    assert [each.line for each in found] == [1, 2]
+    assert found[0].seen == "Conv2d(1, 8), Conv2d(8, 8) add a bias, and their results go into BatchNorm2d."
+    assert found[1].seen == "Linear(4, 4) adds a bias, and its result goes into BatchNorm1d."

@@ -119,17 +119,20 @@ def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None
 
 
 def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    edit = "Give the layer bias=False: the normalisation takes any constant away again."
-    return [
-        _finding(
-            "bias before a batch norm",
-            each,
-            f"{each['layer']} adds a bias, and its result goes into {each['norm']}.",
-            edit,
-        )
-        for each in lines
-        if each["line"]
-    ]
+    by_line: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for each in lines:
+        if each["line"]:
+            by_line.setdefault((each["file"], each["line"]), []).append(each)
+    found = []
+    for group in by_line.values():
+        layers, norms = (", ".join(dict.fromkeys(each[name] for each in group)) for name in ("layer", "norm"))
+        if len(group) == 1:
+            seen, whom = f"{layers} adds a bias, and its result goes into {norms}.", "the layer"
+        else:
+            seen, whom = f"{layers} add a bias, and their results go into {norms}.", "these layers"
+        edit = f"Give {whom} bias=False: the normalisation takes any constant away again."
+        found.append(_finding("bias before a batch norm", group[0], seen, edit))
+    return found
 
 
 def _widths(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:

@@ -15,6 +15,7 @@ _LEAST = 0.6  # pixels; what is narrower is not drawn
 _DEEPEST = 14
 _PHASES = ("data", "copy", "forward", "backward", "optimizer", "evaluation", "synchronisation", "python")
 _LEAST_OPERATOR = 0.002  # of all operators' time; tiny ones are slow at anything, and would squeeze the others together
+_AXIS = 84  # pixels left of the roofline: "100 GFLOP/s"
 _MOST_NAMED = 6  # points of the roofline with their name beside them
 
 
@@ -82,15 +83,15 @@ def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], wi
     ridge = flops / moved
     across = [each[0] or 1.0 for each in points] + [ridge * 4, ridge / 16]
     up = [each[1] or 1.0 for each in points] + [flops * 1.6]
-    x = svg.Scale(min(across) / 1.5, max(across) * 1.5, 62, width - 8)
+    x = svg.Scale(min(across) / 1.5, max(across) * 1.5, _AXIS, width - 8)
     height = 360 if width > svg.NARROW_BELOW else 300
     y = svg.Scale(10 ** math.floor(math.log10(min(up))), max(up), height - 44, 12)
     drawn = [*_decades(x, lambda at: svg.line(at, 12, at, height - 44, "grid"))]
     for decade in _tens(x):
         drawn.append(svg.text(x.at(decade), height - 26, f"{decade:g}", "tick", "middle"))
     for decade in _tens(y):
-        drawn.append(svg.line(62, y.at(decade), width - 8, y.at(decade), "grid"))
-        drawn.append(svg.text(56, y.at(decade) + 4, _rate(decade), "tick", "end"))
+        drawn.append(svg.line(_AXIS, y.at(decade), width - 8, y.at(decade), "grid"))
+        drawn.append(svg.text(_AXIS - 6, y.at(decade) + 4, _rate(decade), "tick", "end"))
     drawn.append(svg.text(width - 8, height - 8, "operations per byte", "tick", "end"))
     drawn += _roof_line(x, y, flops, cached, "roof cache") if cached else []
     drawn += _roof_line(x, y, flops, moved, "roof")

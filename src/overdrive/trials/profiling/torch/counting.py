@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 # Each of a recurrent layer's weight matrices is multiplied with every element of the sequence, for every sample; for
-# the gradients, twice as much. The first number is how many of the operator's arguments after the first hold its weights.
+# the gradients, twice as much. First: how many of the operator's arguments after its input hold the weights.
 _RECURRENT = {
     "mkldnn_rnn_layer": (4, 1),
     "mkldnn_rnn_layer_backward": (4, 2),

@@ -243,7 +243,11 @@ def _doubles_in(batch: Any) -> list[str]:
 
 
 def _named(module: Any) -> str:
-    return f"{type(module).__name__}({', '.join(str(size) for size in reversed(module.weight.shape[:2]))})"
+    """As a program writes it, what goes in first: a transposed convolution's weight has them in this order."""
+    sizes = list(module.weight.shape[:2])
+    if not getattr(module, "transposed", False):
+        sizes.reverse()
+    return f"{type(module).__name__}({', '.join(map(str, sizes))})"
 
 
 def _add(table: dict[Line, list[float]], line: Line, calls: float, amount: float) -> None:
