@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,3 +207,18 @@ def test_slow_copies_are_seen_in_the_limits(machines: dict[str, dict[str, Any]])
     assert rules(55.4e9, 50e9) == []  # as was measured on H200s (research)
     assert rules(12e9, 11e9) == ["slow_copies"]
     assert rules(55.4e9, 9e9) == ["pin_memory"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "said"),
+    [
+        ("h100x8", 20e9, "each GPU sends 35 GB/s; its NVLinks carry 478"),
+        ("h100x8", 150e9, ""),
+        ("broken_port", 2e9, "each GPU sends 2 GB/s; its PCIe links carry 31.5"),
+        ("workstation_x4", 1e6, ""),
+    ],
+)
+def test_an_all_reduce_far_below_its_links(name: str, rate: float, said: str, tmp_path: Path) -> None:
+    limits = {"all_reduce.nccl": {"value": rate, "unit": "B/s", "how": ""}}
+    found = findings(look(name, tmp_path), (measured.slow_all_reduce,), limits=limits)
+    assert [said in each.what and each.severity is Severity.ADVICE for each in found] == ([True] if said else [])

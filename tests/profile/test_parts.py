@@ -218,3 +218,17 @@ def test_layers_of_one_line_are_one_finding(tmp_path: Path) -> None:
     assert [each.line for each in found] == [1, 2]
     assert found[0].seen == "Conv2d(1, 8), Conv2d(8, 8) add a bias, and their results go into BatchNorm2d."
     assert found[1].seen == "Linear(4, 4) adds a bias, and its result goes into BatchNorm1d."
+
+
+def test_what_was_counted_in_another_module_is_that_operators_all_the_same() -> None:
+    place = {"phase": "backward", "operator": "aten::add_"}
+    cell = {**place, "seconds": 1e-3, "shapes": "", "kernel": "aten::add_"}
+    details = {
+        "operators": {"cells": [{**cell, "module": "Net.a", "calls": 6}, {**cell, "module": "Net.b", "calls": 2}]},
+        "counts": {"cells": [{**place, "module": "", "calls": 4, "flops": 400.0, "bytes": 4000.0}]},
+    }
+    rows = by_module(cells(details, "cpu"), None)
+    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 200.0}
+    details["counts"]["cells"].append({**place, "module": "Net.b", "calls": 2, "flops": 2.0, "bytes": 2.0})
+    rows = by_module(cells(details, "cpu"), None)
+    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 2.0}

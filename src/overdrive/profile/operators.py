@@ -53,8 +53,11 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
     unknown = set(details.get("counts", {}).get("unknown", ()))
     blas = details.get("operators", {}).get("blas", "")
     found = []
-    for cell in details.get("operators", {}).get("cells", ()):
-        count = counted.get((cell["phase"], cell["module"], cell["operator"]), {})
+    recorded = details.get("operators", {}).get("cells", ())
+    elsewhere = _elsewhere(counted, {(cell["phase"], cell["module"], cell["operator"]) for cell in recorded})
+    for cell in recorded:
+        count = counted.get((cell["phase"], cell["module"], cell["operator"]))
+        count = count or elsewhere.get((cell["phase"], cell["operator"]), {})
         calls = count.get("calls", 0)
         # Counted in another step: an evaluation in only one of them must not change what a call comes to.
         each = cell["calls"] / calls if calls else 0.0
@@ -69,6 +72,20 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
                 "uncounted": cell["operator"] in unknown,
             }
         )
+    return found
+
+
+def _elsewhere(
+    counted: Mapping[tuple[str, str, str], Mapping[str, Any]], recorded: set[tuple[str, str, str]]
+) -> dict[tuple[str, str], dict[str, float]]:
+    """What was counted in a module in which nothing was recorded, by phase and operator: gradients that autograd adds
+    up are recorded within the node that gave the last one, and counted within none."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for key in counted.keys() - recorded:
+        phase, _, operator = key
+        into = found.setdefault((phase, operator), dict.fromkeys(("calls", "flops", "bytes"), 0.0))
+        for amount in into:
+            into[amount] += counted[key][amount]
     return found
 
 
