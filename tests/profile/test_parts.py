@@ -13,6 +13,7 @@ from overdrive.profile.bottleneck import bottleneck
 from overdrive.profile.measure import Block, Measured, _sum_up, ratio, standard_error, undisturbed
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
 from overdrive.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
+from overdrive.profile.wording import notes
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -232,3 +233,18 @@ def test_what_was_counted_in_another_module_is_that_operators_all_the_same() -> 
     details["counts"]["cells"].append({**place, "module": "Net.b", "calls": 2, "flops": 2.0, "bytes": 2.0})
     rows = by_module(cells(details, "cpu"), None)
     assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("busy", "share", "bound", "said"),
+    [
+        (0.0, 1.3, "arithmetic", "measured too low, as operators above its arithmetic show"),
+        (0.4, 0.9, "memory", "measured too low while others used 40% of the cores:"),
+        (0.0, 1.3, "memory", ""),
+        (0.02, 1.05, "arithmetic", ""),
+    ],
+)
+def test_a_roof_that_cannot_be_one_is_said_to_be_too_low(busy: float, share: float, bound: str, said: str) -> None:
+    result = {"roof": {"busy_share": busy}, "operators": [{"of_roof": share, "bound": bound}]}
+    text = " ".join(notes(result))
+    assert ("measured too low" in text) is bool(said) and said in text

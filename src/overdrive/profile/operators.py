@@ -28,6 +28,7 @@ class Roof:
     cache_bytes: float  # a second, from the cores' own caches; 0.0 where not known
     format: str  # "fp32"
     device: str
+    busy_share: float = 0.0  # of all cores, used by others just before it was measured: it is too low by about as much
 
     @property
     def ridge(self) -> float:

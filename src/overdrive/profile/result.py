@@ -98,6 +98,7 @@ def _roof(roof: Roof | None) -> dict[str, Any] | None:
         "cache_bytes": roof.cache_bytes,
         "format": roof.format,
         "device": roof.device,
+        "busy_share": roof.busy_share,
     }
 
 
