@@ -70,6 +70,7 @@ def test_a_card_with_a_switch_of_its_own_in_a_container(tmp_path: Path) -> None:
     gpu = found["amd"]["gpus"][0]
     assert (gpu["architecture"], gpu["name"], gpu["temperature_celsius"]) == ("gfx1100", "AMD GPU 0x744c", 52)
     assert (gpu["pcie"]["lanes"], gpu["pcie"]["most_lanes"], gpu["pcie"]["slot_lanes"]) == (8, 16, 8)
+    assert gpu["slot_side_bus"] == "0000:01:00.0"
     assert "8 of its 16" in rules(found)["amd_pcie_lanes"]
     assert "amd_not_given" not in rules(found)  # nobody wants to compute there
     found["software"]["torch"] = ROCM

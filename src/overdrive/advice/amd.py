@@ -156,7 +156,7 @@ def lanes(survey: Survey) -> Iterator[Finding]:
             if slot and slot <= now
             else "Seat the card anew, without a riser.",
             Sure.CERTAIN,
-            f"sudo lspci -vv -s {gpu['bus']} | grep -E 'LnkCap|LnkSta'",
+            f"sudo lspci -vv -s {gpu.get('slot_side_bus', gpu['bus'])} | grep -E 'LnkCap|LnkSta'",
         )
 
 

@@ -49,10 +49,12 @@ def _gpu(place: Path, index: int, nodes: list[dict[str, Any]]) -> dict[str, Any]
     described = mine[0] if mine else {}
     name = text(place / "product_name")
     local = number(place / "numa_node")
+    slot_side = _slot_side(place)
     found: dict[str, object] = {
         "index": index,
         "name": name or f"AMD GPU {text(place / 'device')}",
         "bus": place.name.lower(),
+        "slot_side_bus": slot_side.name.lower() if slot_side.name != place.name else None,
         "architecture": described.get("architecture"),
         "memory_bytes": number(place / "mem_info_vram_total"),
         "memory_used_bytes": number(place / "mem_info_vram_used"),
@@ -70,7 +72,7 @@ def _gpu(place: Path, index: int, nodes: list[dict[str, Any]]) -> dict[str, Any]
         "partitions": len(mine) or None,
         "node": local if local is not None and local >= 0 else None,
         "local_cores": text(place / "local_cpulist"),
-        "pcie": {**known(pci.link(_slot_side(place))), **known({"replays": number(place / "pcie_replay_count")})},
+        "pcie": {**known(pci.link(slot_side)), **known({"replays": number(place / "pcie_replay_count")})},
     }
     return dict(known(found))
 
