@@ -137,7 +137,7 @@ def _of_roof(each: Mapping[str, Any]) -> str:
 def rate(found: float | None) -> str:
     if not found:
         return "–"
-    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if found >= size:
             return f"{found / size:.3g} {name}FLOP/s"
     return f"{found:.3g} FLOP/s"
