@@ -271,3 +271,27 @@ def test_two_models_of_a_class_are_told_apart_and_alike_in_every_recording() -> 
             track.leave()
     first, second = ["Sequential", "Sequential.0", "MSELoss"], ["Sequential (2)", "Sequential (2).0", "MSELoss"]
     assert seen == [*first, *second, *second, *first]
+
+
+def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_backward() -> None:
+    from overdrive.profile.advice import findings
+    from overdrive.trials.profiling.timeline import Timeline
+    from overdrive.trials.profiling.torch.observing import Observing
+
+    observing = Observing(Timeline())
+    loss = torch.ones(())
+    observing._sent_backward(loss)
+    assert observing.report()["checks"] == []
+    with torch.autograd.set_detect_anomaly(True):
+        observing._sent_backward(loss)
+        observing._sent_backward(loss)
+    found = findings(observing.report(), 1.0, None)
+    assert [(each.kind, each.source) for each in found] == [
+        ("checks every gradient", "observing._sent_backward(loss)"),
+    ]
+    torch.use_deterministic_algorithms(True)
+    try:
+        observing._sent_backward(loss)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [each["check"] for each in observing.report()["checks"]] == ["anomaly", "deterministic"]

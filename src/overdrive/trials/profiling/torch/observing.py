@@ -27,6 +27,7 @@ _READS = frozenset(
 )
 _BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm2d")
 _WIDTHS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding")
+_CHECKS = {"anomaly": torch.is_anomaly_enabled, "deterministic": torch.are_deterministic_algorithms_enabled}
 _MOST = 200  # lines kept of each kind
 
 Line = tuple[str, int, str]
@@ -47,6 +48,7 @@ class Observing:
         self.double_batches: dict[str, str] = {}  # data set's class -> shapes
         self.evaluations: dict[Line, list[float]] = {}  # models called to evaluate, with gradients: calls, seconds
         self.late_zeroing: dict[Line, list[float]] = {}  # calls, bytes of gradients kept through the forward pass
+        self.checks: dict[str, Line] = {}  # what the program asked PyTorch to check -> where it sent a loss backward
         self.freed: list[tuple[int, int, int]] = []  # gradients: time in ns, address, size below zero
         self.norms: dict[str, tuple[Line, str]] = {}  # a biased layer's name -> line, name of its batch norm
         self.widths: dict[str, tuple[Line, str, str]] = {}  # line, sizes, type of the numbers
@@ -106,6 +108,9 @@ class Observing:
 
     def _sent_backward(self, loss: Any) -> Any:
         self._pending = None  # it may have been for this
+        for check, is_on in _CHECKS.items():
+            if check not in self.checks and is_on():
+                self.checks[check] = user_line(sys._getframe(1))
         return loss
 
     def _stepped(self, optimizer: Any) -> None:
@@ -201,6 +206,7 @@ class Observing:
             "double_batches": [{"data_set": name, "shapes": shapes} for name, shapes in self.double_batches.items()],
             "evaluations": _lines(self.evaluations),
             "late_zeroing": _lines(self.late_zeroing),
+            "checks": [{**_line(line), "check": check} for check, line in self.checks.items()],
             "norms": [{**_line(line), "layer": name, "norm": norm} for name, (line, norm) in self.norms.items()],
             "widths": [
                 {**_line(line), "layer": name, "sizes": sizes, "dtype": dtype}
