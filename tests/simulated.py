@@ -98,12 +98,12 @@ class _Trial:
         self.step = 1
         return Block(1, 1, _START_SECONDS, 8, self._program.peak(self._names))
 
-    def run(self, steps: int, profile: bool = False) -> Block:
+    def run(self, steps: int, lead: int = 0, profile: bool = False) -> Block:
         left = self._program.steps - self.step
-        if steps > left:
+        if lead + steps > left:
             self.step = self._program.steps
             raise TrialOver(Ending("ended", f"after {self.step} steps"), self._report())
-        self.step += steps
+        self.step += lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from overdrive.evidence.speed import (
     futile,
     noise_floor,
     speedup,
+    speedup_of_these,
     verdict,
 )
 from overdrive.interval import Interval
@@ -169,6 +171,16 @@ def test_a_duel_is_judged_at_looks_only_and_always_at_the_last() -> None:
     assert decided(clear[:10]) is Verdict.FASTER
     vague = duel(np.random.default_rng(2), truth=1.0, blocks=80, block_sd=0.2)
     assert [decided(vague[:look]) for look in LOOKS] == [None, None, None, Verdict.INCONCLUSIVE]
+
+
+def test_processes_that_differ_widen_what_is_published_and_not_what_is_chosen_by() -> None:
+    rng = np.random.default_rng(3)
+    one = duel(rng, truth=1.1, blocks=40, block_sd=0.02)
+    other = [replace(pair, process=1) for pair in duel(rng, truth=1.6, blocks=10, block_sd=0.02)]
+    here, anywhere = speedup_of_these([*one, *other]), speedup([*one, *other])
+    assert here.low > 1.28 and here.high < 1.37  # each process counts alike, however many blocks it made
+    assert here.estimate == anywhere.estimate and anywhere.low < 1 < 10 < anywhere.high
+    assert speedup_of_these(one) == speedup(one)
 
 
 def test_what_comes_between_two_looks_does_not_count() -> None:

@@ -67,6 +67,16 @@ def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
     assert trace.steps == 11 and len(trace.losses) == 11 and trace.rates == (0.1,) * 11
 
 
+def test_steps_that_lead_to_a_block_are_made_and_not_timed(trial: Make) -> None:
+    one = trial("if step == 12: time.sleep(3)")
+    one.first_step()
+    block = one.run(8, lead=3)
+    assert (block.step, block.steps) == (12, 8)
+    slow_lead = one.run(4, lead=2)
+    assert (slow_lead.step, slow_lead.steps) == (18, 4) and slow_lead.seconds < 2
+    assert one.run(2).step == 20 and one.trace().steps == 20
+
+
 FETCHING = """if not step:
         from torch.utils.data import DataLoader, TensorDataset
         batches = iter(DataLoader(TensorDataset(torch.randn(4000, 4)), batch_size=8, shuffle=True))

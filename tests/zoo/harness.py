@@ -12,7 +12,7 @@ import io
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +21,7 @@ import torch
 
 from overdrive.contract import Contract
 from overdrive.evidence.equivalence import Check
+from overdrive.evidence.statistical import judge
 from overdrive.facts import Facts
 from overdrive.ledger import Ledger
 from overdrive.program import Program
@@ -47,7 +48,7 @@ class _Orders:
     """What the host would send: so many steps, then a trace, then the end."""
 
     def __init__(self, steps: int) -> None:
-        run = [{"do": "run", "steps": steps - 1}] if steps > 1 else []
+        run = [{"do": "run", "steps": steps - 1, "lead": 0}] if steps > 1 else []
         self._left = [*run, {"do": "trace"}]
 
     def readline(self) -> bytes:
@@ -144,5 +145,18 @@ class InProcess(Prover):
         if level is Contract.EXACT:
             return self.exact(self.plain, new)
         if level is Contract.ROUNDING:
-            return self.rounding(self.plain, self.plain, new)
+            return self.rounding(self.plain, new)
         return self.statistical(self.plain, new, _FOREVER)
+
+    def unchanged(self) -> Check:
+        """The program against itself under other seeds: what a candidate is whose seeds agree in nothing."""
+        original = self._original_arm(self.plain, range(1, 17), _FOREVER)
+        others = self._arm(self.plain, range(1001, 1017), _FOREVER)
+        candidate = [replace(run, seed=run.seed - 1000) for run in others]
+        registration = self._register(self.plain, self.plain, original[:10], None)
+        for look in registration.looks:
+            outcome = judge(registration, original[:look], candidate[:look])
+            if outcome.equivalent is not None:
+                break
+        level = Contract.STATISTICAL if outcome.equivalent else None
+        return Check(level, outcome.sentence, evidence={"statistical": outcome.to_dict()})

@@ -66,7 +66,7 @@ def test_what_is_harmless_at_one_level_is_caught_at_a_stricter(
 def test_the_programs_equal_themselves_and_are_taught_in_fp64(name: str, provers: Mapping[str, InProcess]) -> None:
     prover = provers[name]
     assert prover.repeats(prover.plain).level is EXACT
-    check = prover.rounding(prover.plain, prover.plain, prover.plain)
+    check = prover.rounding(prover.plain, prover.plain)
     assert check.level is ROUNDING
     assert check.evidence["rounding"]["reference"] == "fp64" and check.evidence["rounding"]["states"] == 32
 

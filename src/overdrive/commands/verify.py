@@ -87,7 +87,7 @@ def _prove(prover: Prover, level: Contract, plain: Order, tuned: Order, deadline
     if level is Contract.STATISTICAL:
         return prover.statistical(plain, tuned, deadline, margin)
     if level is Contract.ROUNDING:
-        return prover.rounding(plain, plain, tuned)
+        return prover.rounding(plain, tuned)
     check = prover.exact(plain, tuned)
     if check.level is None:
         repeats = prover.repeats(plain)

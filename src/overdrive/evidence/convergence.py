@@ -111,8 +111,8 @@ def pace(original: Curves, candidate: Curves) -> Pace | None:
 def band(original: Curves, candidate: Curves, spreads: float, alpha: float) -> Band | None:
     """The arms' curves where they are farthest apart; None for too few runs or steps, or equal seeds.
 
-    `spreads`: how many standard deviations over the original's seeds are excused; `alpha`: one-sided, of
-    the interval.
+    The arms are in pairs, run by run. `spreads`: how many standard deviations over the original's seeds are excused;
+    `alpha`: one-sided, of the interval.
     """
     arms = _smooth(original, candidate)
     if arms is None or not math.isfinite(spreads):
@@ -124,7 +124,7 @@ def band(original: Curves, candidate: Curves, spreads: float, alpha: float) -> B
         return None
     distances = np.where(known, np.abs(other.mean(axis=0) - one.mean(axis=0)) / np.where(known, scale, 1.0), 0.0)
     worst = int(distances.argmax())
-    interval = student.difference(one[:, worst], other[:, worst], alpha)
+    interval = student.paired(one[:, worst], other[:, worst], alpha)
     return Band(
         step=round(float(centres[worst])),
         difference=interval.estimate,
@@ -166,7 +166,10 @@ def _first_below(curve: Array, centres: Array, target: float) -> float:
 
 
 def _permutation_p(original: Array, candidate: Array) -> float:
-    """Two-sided p of the largest difference of means over the columns (runs x columns), labels dealt anew."""
+    """Two-sided p of the largest difference of means over the columns (runs x columns), labels dealt anew.
+
+    Dealt among all runs and not within their pairs, of which 10 give only 1,024 ways: too large a p, where pairs agree.
+    """
     runs = np.vstack((original, candidate))
     runs = runs - runs.mean(axis=0)
     seen = float(np.abs(candidate.mean(axis=0) - original.mean(axis=0)).max())

@@ -70,16 +70,19 @@ def speedup(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> I
     One process: its blocks alone; the interval then says nothing about another process.
     One pair: no upper bound, and a lower one of 0.
     """
-    if not pairs:
-        raise ValueError("a speedup needs one pair of blocks at least")
-    rng = np.random.default_rng(seed)
-    processes = _log_ratios(pairs)
-    means = np.array([float(trimmed_mean(ratios)) for ratios in processes])
-    centre = float(means.mean())
-    half_widths = [
-        half for half in (_between(means, confidence), _within(processes, confidence, rng)) if half is not None
-    ]
-    return factor(centre, max(half_widths, default=None))
+    processes, means = _processes(pairs)
+    within = _within(processes, confidence, np.random.default_rng(seed))
+    half_widths = [half for half in (_between(means, confidence), within) if half is not None]
+    return factor(float(means.mean()), max(half_widths, default=None))
+
+
+def speedup_of_these(pairs: Sequence[Pair], confidence: float = 0.95, seed: int = 0) -> Interval:
+    """The same of these very processes, each of which counts alike: how much others differ is not in its interval.
+
+    For choosing what to look at next, where one or two processes are all there is; nothing to be published.
+    """
+    processes, means = _processes(pairs)
+    return factor(float(means.mean()), _within(processes, confidence, np.random.default_rng(seed)))
 
 
 def verdict(interval: Interval, delta: float = 0.01) -> Verdict:
@@ -175,14 +178,17 @@ def trimmed_mean(looks: Array) -> Any:
     return np.sort(looks, axis=-1)[..., cut : count - cut].mean(axis=-1)
 
 
-def _log_ratios(pairs: Sequence[Pair]) -> list[Array]:
-    """ln(A / B) of every process's pairs, in the order in which they were measured."""
+def _processes(pairs: Sequence[Pair]) -> tuple[list[Array], Array]:
+    """ln(A / B) of every process's pairs, in the order in which they were measured, and their trimmed means."""
+    if not pairs:
+        raise ValueError("a speedup needs one pair of blocks at least")
     processes: dict[int, list[float]] = {}
     for pair in pairs:
         if not (0 < pair.seconds_a < math.inf and 0 < pair.seconds_b < math.inf):
             raise ValueError(f"a block takes more than 0 seconds, and these do not: {pair}")
         processes.setdefault(pair.process, []).append(math.log(pair.seconds_a / pair.seconds_b))
-    return [np.array(ratios) for ratios in processes.values()]
+    rows = [np.array(ratios) for ratios in processes.values()]
+    return rows, np.array([float(trimmed_mean(ratios)) for ratios in rows])
 
 
 def _between(means: Array, confidence: float) -> float | None:

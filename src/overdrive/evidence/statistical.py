@@ -1,8 +1,10 @@
 """The third level of sameness: the candidate's result lies within the noise of the seed.
 
 Fixed before the candidate's first run: the metric, the horizon, the seeds, the looks, the margin. Then
-many runs of both arms under different seeds, and two one-sided Welch t tests (TOST): equivalent where
-both reject a difference as large as the margin. With two looks each has half of alpha, 2.5 %.
+both arms run under many seeds, the same for both (common random numbers), and two one-sided paired t tests
+(TOST) follow: equivalent where both reject a difference as large as the margin. With two looks each has half of
+alpha, 2.5 %. Where few seeds told the margin, it may be too wide by chance; the difference must then also lie
+within the share of it that is certain at the same level (0.69 of it for 10 seeds).
 
 Four findings refuse a candidate for good:
 - the interval of the difference lies wholly beyond the margin;
@@ -13,15 +15,17 @@ Four findings refuse a candidate for good:
 The last two are strict because they are asked of every candidate at every look, on top of the margin;
 with fewer than 7 runs an arm no permutation is rare enough for either.
 
-Simulated, 10 and 16 runs an arm as looks, normal seeds of standard deviation s, 400 to 1,200 trials each:
+Simulated, 10 and 16 runs an arm as looks, normal seeds of standard deviation s, 300 to 600 trials each; r is
+the correlation of the two arms' results, seed by seed:
 
-    true difference            0        0.75 s   1.5 s    3 s
-    passes, margin 1.5 s       97 %     56 %     4 %      0 %
-    ... estimated, 10 seeds    90 %     52 %     6 %      0 %
-    ... estimated, 16 seeds    94 %     54 %     5 %      0 %
-    refused, margin 1.5 s      0 %      0 %      4 %      99 %
-    ... estimated, 10 seeds    0 %      1 %      13 %     95 %
-    ... and with loss curves   0.3 %    2 %      25 %
+    true difference                   0        0.75 s   1.5 s    3 s
+    passes, margin 1.5 s, r = 0       96 %     56 %     5 %      0 %
+    ... estimated, 10 seeds           88 %     53 %     5 %      0 %
+    passes, margin 1.5 s, r = 0.9     100 %    100 %    5 %      0 %
+    ... estimated, 10 seeds           100 %    86 %     5 %      0 %
+    refused, estimated, r = 0         0 %      1 %      10 %     94 %
+    ... and with loss curves          0 %      2 %      23 %
+    refused, estimated, r = 0.9       0 %      1 %      33 %     100 %
 
 Where the program itself fails in 2 to 50 % of its runs, counting failures refuses at most 0.6 % more. So a
 candidate within half the margin is refused in less than 5 % of cases, all looks and rules together.
@@ -32,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -40,7 +45,6 @@ from overdrive.evidence import convergence, student
 from overdrive.evidence.convergence import Band, Pace
 from overdrive.interval import Interval
 
-OTHER_SEEDS = 1000  # the candidate's seeds are the original's plus this: far from seeds that people choose
 _SPREADS = 1.5  # TOST then has a power of 0.9 with 10 runs an arm (measurement note, B4)
 # Seeds that make no difference leave the roundings of fp32: 1e-5 is some 170 of them, 6e-8 each.
 _RELATIVE_FLOOR, _ABSOLUTE_FLOOR = 1e-5, 1e-9
@@ -54,10 +58,11 @@ class Registration:
     metric: str  # "training loss" or the user's name
     horizon: int  # steps of each run; 0 is the whole program
     whole: bool  # the horizon is the program's own length; otherwise every verdict is a proxy
-    seeds: tuple[int, ...]  # of the original's runs
+    seeds: tuple[int, ...]  # of the runs, in pairs: one of the original and one of the candidate under each
     looks: tuple[int, ...]  # numbers of runs per arm after which it may be judged
     margin: float  # in the metric's unit
     margin_rule: str  # where the margin came from, as a sentence
+    margin_runs: int = 0  # how many runs told the margin; 0: it was given
     alpha: float = 0.05  # shared by the looks (Bonferroni)
 
     def __post_init__(self) -> None:
@@ -65,16 +70,22 @@ class Registration:
             raise ValueError(f"the looks must rise from 2 runs or more, and are {self.looks}")
         if len(self.seeds) < self.looks[-1]:
             raise ValueError(f"the last look needs {self.looks[-1]} seeds, and {len(self.seeds)} are given")
-        if len({*self.seeds, *self.candidate_seeds}) < 2 * len(self.seeds):
-            raise ValueError(f"two runs would share a seed: the candidate's are {OTHER_SEEDS} above the original's")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("two runs of an arm would share a seed")
         if not 0 < self.margin < math.inf:
             raise ValueError(f"the margin must be above 0 and finite, and is {self.margin}")
         if not 0 < self.alpha < 0.5:
             raise ValueError(f"alpha must lie between 0 and 0.5, and is {self.alpha}")
 
     @property
-    def candidate_seeds(self) -> tuple[int, ...]:
-        return tuple(seed + OTHER_SEEDS for seed in self.seeds)
+    def certain(self) -> float:
+        """The share of the margin that the true one exceeds with `1 - alpha / looks`: 0.69 where 10 seeds told it."""
+        if self.margin_runs < 2:
+            return 1.0
+        # The quantile of chi-square over its degrees of freedom, by Wilson and Hilferty (1931).
+        part = 2 / (9 * (self.margin_runs - 1))
+        quantile = NormalDist().inv_cdf(1 - self.alpha / len(self.looks))
+        return float((1 - part + quantile * math.sqrt(part)) ** -1.5)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "seeds": list(self.seeds), "looks": list(self.looks)}
@@ -117,8 +128,8 @@ class Outcome:
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
-def margin_from(original: Sequence[Run], tolerance: float | None = None) -> tuple[float, str]:
-    """The margin, in the metric's unit, and where it came from: seeds of the original, or the user's tolerance.
+def margin_from(original: Sequence[Run], tolerance: float | None = None) -> tuple[float, str, int]:
+    """The margin in the metric's unit, where it came from, and how many seeds told it: 0 for a given one.
 
     Raises ValueError where fewer than two runs converged, and for a tolerance that is not above 0.
     """
@@ -131,35 +142,37 @@ def margin_from(original: Sequence[Run], tolerance: float | None = None) -> tupl
     spread = float(values.std(ddof=1))
     margin = max(_SPREADS * spread, floor, tolerance or 0.0)
     if margin == tolerance:
-        return margin, f"the tolerance asked for; seeds alone spread by {spread:.2g} (one standard deviation)"
+        return margin, f"the tolerance asked for; seeds alone spread by {spread:.2g} (one standard deviation)", 0
     if margin == floor:
-        return margin, f"{len(values)} seeds of the original hardly differ: {_RELATIVE_FLOOR:.3%} of their mean"
-    return margin, f"{_SPREADS:g} standard deviations over {len(values)} seeds of the original"
+        return margin, f"{len(values)} seeds of the original hardly differ: {_RELATIVE_FLOOR:.3%} of their mean", 0
+    return margin, f"{_SPREADS:g} standard deviations over {len(values)} seeds of the original", len(values)
 
 
 def judge(registration: Registration, original: Sequence[Run], candidate: Sequence[Run]) -> Outcome:
     """Judge both arms at the largest look that they have reached; before the first, nothing is established.
 
-    Runs count in the order of the registered seeds, and those after the look do not count. Raises
-    ValueError for a run whose seed is not registered for its arm, or comes twice.
+    Runs count in the order of the registered seeds, and those after the look do not count. What is compared are
+    the seeds under which both converged. Raises ValueError for a seed that is not registered, or comes twice.
     """
     one = _in_order(original, registration.seeds, "original")
-    other = _in_order(candidate, registration.candidate_seeds, "candidate")
+    other = _in_order(candidate, registration.seeds, "candidate")
     reached = [look for look in registration.looks if look <= min(len(one), len(other))]
     if reached:
         one, other = one[: reached[-1]], other[: reached[-1]]
     runs = len(one), len(other)
-    arms = [run for run in one if run.converged], [run for run in other if run.converged]
-    failed = runs[0] - len(arms[0]), runs[1] - len(arms[1])
+    failed = (sum(not run.converged for run in one), sum(not run.converged for run in other))
     failures_p = convergence.fisher((failed[0], runs[0]), (failed[1], runs[1]))
     alpha = registration.alpha / len(registration.looks)
+    arms = _both_converged(one, other)
     values = [np.array([run.value for run in arm]) for arm in arms]
-    interval = student.difference(values[0], values[1], alpha)
-    curves = [[run.losses for run in arm if run.losses] for arm in arms]
+    interval = student.paired(values[0], values[1], alpha)
+    curves = [[run.losses for run in arm] for arm in arms]
+    if not all(curves[0]) or not all(curves[1]):
+        curves = [[], []]
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
     faults = _faults(registration.margin, interval, failed, failures_p, pace, band)
-    doubts = _doubts(registration.margin, interval, failed, failures_p, runs)
+    doubts = _doubts(registration, interval, failed, failures_p, runs)
     if not reached:
         faults, doubts = [], [f"{runs[0]} and {runs[1]} runs, and the first look is at {registration.looks[0]}"]
     equivalent = False if faults else None if doubts else True
@@ -169,7 +182,7 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         difference=interval.estimate,
         interval=(interval.low, interval.high),
         margin=registration.margin,
-        smallest_margin=_farthest(interval),
+        smallest_margin=_smallest(registration, interval),
         runs=runs,
         not_converged=failed,
         steps_to_target=None if pace is None else asdict(pace),
@@ -184,6 +197,13 @@ def _in_order(runs: Sequence[Run], seeds: tuple[int, ...], arm: str) -> list[Run
     if strange := sorted(set(by_seed) - set(seeds)):
         raise ValueError(f"seed {strange[0]} is not among those registered for the {arm}")
     return [by_seed[seed] for seed in seeds if seed in by_seed]
+
+
+def _both_converged(original: Sequence[Run], candidate: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """The runs of both arms under the same seeds, in the same order."""
+    of_candidate = {run.seed: run for run in candidate if run.converged}
+    shared = [run for run in original if run.converged and run.seed in of_candidate]
+    return shared, [of_candidate[run.seed] for run in shared]
 
 
 def _spreads(margin: float, values: convergence.Array) -> float:
@@ -211,7 +231,7 @@ def _faults(
 
 
 def _doubts(
-    margin: float, interval: Interval, failed: tuple[int, int], failures_p: float, runs: tuple[int, int]
+    registration: Registration, interval: Interval, failed: tuple[int, int], failures_p: float, runs: tuple[int, int]
 ) -> list[str]:
     """What keeps the candidate from being called equivalent, for now."""
     doubts = []
@@ -219,9 +239,16 @@ def _doubts(
         doubts.append(f"all {runs[0]} runs of the original itself failed")
     elif (failed[1] and not failed[0]) or failures_p < _SUSPECT_FAILURES_P:
         doubts.append(f"{failed[1]} of its runs failed and {failed[0]} of the original's")
-    if not _farthest(interval) < margin:
+    if not _farthest(interval) < registration.margin:
         doubts.append("the difference may reach the margin")
+    elif abs(interval.estimate) > registration.certain * registration.margin:
+        doubts.append(f"the difference may reach the margin, which is known from {registration.margin_runs} seeds only")
     return doubts
+
+
+def _smallest(registration: Registration, interval: Interval) -> float:
+    """The smallest margin that would pass, as well known as the registered one."""
+    return max(_farthest(interval), abs(interval.estimate) / registration.certain)
 
 
 def _farthest(interval: Interval) -> float:
@@ -241,7 +268,7 @@ def _sentence(
     told, smallest = "cannot be compared", "no margin would pass"
     if math.isfinite(_farthest(interval)):
         told = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
-        smallest = f"the smallest that would pass ±{_farthest(interval):.3g}"
+        smallest = f"the smallest that would pass ±{_smallest(registration, interval):.3g}"
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (
         f"{verdict}{because}; {registration.metric}{steps} {told}, margin ±{registration.margin:.3g}, {smallest},"

@@ -1,4 +1,4 @@
-"""Student's t for whole degrees of freedom, and Welch's interval, so that nobody needs SciPy for a quantile."""
+"""Student's t for whole degrees of freedom, and the interval of pairs, so that nobody needs SciPy for a quantile."""
 
 from __future__ import annotations
 
@@ -39,25 +39,17 @@ def quantile(confidence: float, freedom: int) -> float:
     return math.tan(low) * math.sqrt(freedom)
 
 
-def difference(original: NDArray[np.floating[Any]], candidate: NDArray[np.floating[Any]], alpha: float) -> Interval:
-    """The candidate's mean less the original's; Welch's interval errs on either side with probability `alpha`.
+def paired(original: NDArray[np.floating[Any]], candidate: NDArray[np.floating[Any]], alpha: float) -> Interval:
+    """The mean of the candidate less the original, pair by pair; errs on either side with probability `alpha`.
 
-    The arms' variances may differ. Welch's degrees of freedom are rounded down to whole ones, which makes
-    the interval up to 2 % wider at 10 runs an arm and never narrower. It is endless where an arm has fewer
-    than two runs or its variance is beyond all numbers; the estimate is NaN where an arm has no run.
+    It is endless for fewer than two pairs or where their variance is beyond all numbers; the estimate is NaN for none.
     """
-    counts = len(original), len(candidate)
-    centre = float(candidate.mean() - original.mean()) if min(counts) else math.nan
-    if min(counts) < 2:
+    differences = candidate - original
+    count = len(differences)
+    centre = float(differences.mean()) if count else math.nan
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(differences.std(ddof=1)) if count > 1 else math.inf
+    if not math.isfinite(spread):
         return Interval(-math.inf, centre, math.inf)
-    with np.errstate(over="ignore"):
-        parts = [float(arm.var(ddof=1)) / len(arm) for arm in (original, candidate)]
-    variance = sum(parts)
-    if not math.isfinite(variance):
-        return Interval(-math.inf, centre, math.inf)
-    if variance == 0:
-        return Interval(centre, centre, centre)
-    shares = sum((part / variance) ** 2 / (count - 1) for part, count in zip(parts, counts, strict=True))
-    freedom = math.floor(1 / shares + 1e-9)  # equal variances: 2 (n - 1), and not one less by a rounding
-    half = quantile(1 - 2 * alpha, max(1, freedom)) * math.sqrt(variance)
+    half = quantile(1 - 2 * alpha, count - 1) * spread / math.sqrt(count)
     return Interval(centre - half, centre, centre + half)

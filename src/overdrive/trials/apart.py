@@ -34,6 +34,8 @@ from overdrive.trials.duel import (
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Block, Trace, TrialOver
 
+_BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
+
 
 @dataclass
 class _Stretch:
@@ -126,7 +128,7 @@ def _warm_up(trial: Trial, stretch: _Stretch) -> None:
             stretch.warm_steps += chunk
             chunk = min(stretch.warm_steps, LONGEST_CHUNK)
         pace = block.seconds / block.steps
-    stretch.size = stretch.size or Pace(stretch.warm_steps, pace, pace).block_steps
+    stretch.size = stretch.size or max(1, round(_BLOCK_SECONDS / max(pace, 1e-6)))
 
 
 def _to_the_end(house: House, duel: Duel, is_old: bool, report: Mapping[str, Any], stretch: _Stretch) -> Pace | None:

@@ -14,11 +14,16 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.host import Trial
 from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
 
-# A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ...
-BLOCK_SECONDS = 0.2
+# A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ... On a shared machine,
+# whose pace wanders within seconds, the same time in blocks of 0.1 s gives intervals 1.2 to 2 times as narrow as in
+# blocks of 0.2 s; below that little is gained.
+BLOCK_SECONDS = 0.1
 # ... unless the slower side then needed more than this: a gain that large is seen in shorter blocks too.
-_LONGEST_BLOCK_SECONDS = 1.0
+_LONGEST_BLOCK_SECONDS = 0.5
 SHORTEST_BLOCK_SECONDS = 0.02
+# The other side has left the caches cold: that costs some 2.5 ms at the beginning of a block, whatever its length.
+_LEAD_FROM = 4  # calls in a block, from which on another one, before it, is made and not timed
+_LONGEST_LOOK_SECONDS = 20.0  # of one process pair's blocks; beyond that only for the first look
 WARM_UP_SECONDS = 0.5
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
 LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
@@ -38,10 +43,16 @@ def block_steps(fast: float, slow: float) -> int:
     return max(1, round(seconds / fast))
 
 
+def lead_steps(size: int, call: int = 1) -> int:
+    """Untimed steps before a block of `size`; `call`: the steps between which a trial cannot stand still."""
+    return call if size >= _LEAD_FROM * call else 0
+
+
 def pair_seconds(slow: float, gain: float) -> float:
     """How long one pair of blocks will take where the slower side needs `slow` seconds a step."""
     fast = slow / max(gain, 1.0)
-    return block_steps(fast, slow) * (fast + slow)
+    size = block_steps(fast, slow)
+    return (lead_steps(size) + size) * (fast + slow)
 
 
 @dataclass(frozen=True)
@@ -99,10 +110,16 @@ class Duel:
 class Rules:
     """How long a duel goes on."""
 
-    looks: tuple[int, ...] = (10, 20, 40)  # pairs per process pair after which it may be over
+    looks: tuple[int, ...] = (10, 20, 40, 80)  # pairs per process pair after which it may be over
     processes: int = 1  # fresh process pairs, at least
     most_processes: int = 2
-    patient: bool = False  # keep fighting though one side is hopeless (controls and confirmations)
+    patient: bool = False  # keep fighting to the last look, though one side is hopeless (controls and confirmations)
+
+    def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
+        """Those that there is time for; the first in any case."""
+        return tuple(
+            look for look in self.looks if look == self.looks[0] or look * pair_seconds < _LONGEST_LOOK_SECONDS
+        )
 
 
 def full_processes(duel: Duel) -> int:

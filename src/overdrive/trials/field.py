@@ -14,7 +14,14 @@ import psutil
 
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
-from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_SECONDS, WARM_UP_STEPS, block_steps, changes_training
+from overdrive.trials.duel import (
+    LONGEST_CHUNK,
+    WARM_UP_SECONDS,
+    WARM_UP_STEPS,
+    block_steps,
+    changes_training,
+    lead_steps,
+)
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
@@ -53,7 +60,8 @@ def measure(
         size = block_steps(min(paces), max(paces))
         by_sample = any(map(changes_training, orders))
         if total_steps is not None:
-            size = max(1, min(size, (total_steps - trials[0].step) // rounds))
+            left = (total_steps - trials[0].step) // rounds
+            size = max(1, min(size, left - lead_steps(left)))
         chance = random.Random(len(orders))
         for done in range(1, rounds + 1):
             if time.monotonic() > deadline:
@@ -68,7 +76,7 @@ def _round(trials: Sequence[Trial], size: int, chance: random.Random, by_sample:
     """Seconds a step in one block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
     paces = [0.0] * len(trials)
     for index in chance.sample(range(len(trials)), len(trials)):
-        block = trials[index].run(size)
+        block = trials[index].run(size, lead_steps(size))
         paces[index] = block.seconds / ((by_sample and block.samples) or block.steps)
     return paces
 

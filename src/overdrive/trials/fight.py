@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from overdrive.evidence.speed import Verdict, speedup, verdict
+from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.interval import Interval
 from overdrive.trials.apart import process_pair as one_after_the_other
-from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes
+from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes, lead_steps
 from overdrive.trials.host import House
 from overdrive.trials.order import Ending, Order
 from overdrive.trials.together import process_pair as side_by_side
@@ -56,7 +56,8 @@ def fight(
             # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
             if size is None:
                 most += 1
-            size = max(1, (pace.total_steps - pace.warm_steps) // (FEWEST_PAIRS + _SPARE_PAIRS))
+            room = (pace.total_steps - pace.warm_steps) // (FEWEST_PAIRS + _SPARE_PAIRS)
+            size = max(1, room - lead_steps(room))
             if len(duel.pairs) < FEWEST_PAIRS and size * pace.step_seconds < SHORTEST_BLOCK_SECONDS:
                 duel.ending = Ending("ended", f"it is over after {pace.total_steps} steps, too few to measure")
                 break
@@ -90,13 +91,11 @@ def _precise(interval: Interval | None) -> bool:
 
 
 def _judge(duel: Duel, rules: Rules) -> None:
-    pairs = duel.pairs
-    if not (rules.patient or duel.apart):
+    if len(duel.pairs) >= _FEWEST_TO_JUDGE:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
         # (its interval is of these processes); what is published comes from a confirmation with more.
-        pairs = [replace(pair, process=0) for pair in pairs]
-    if len(pairs) >= _FEWEST_TO_JUDGE:
-        duel.interval = speedup(pairs)
+        published = rules.patient or duel.apart
+        duel.interval = speedup(duel.pairs) if published else speedup_of_these(duel.pairs)
         duel.verdict = verdict(duel.interval)
     if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE

@@ -38,7 +38,8 @@ class Guest:
     def __init__(self, orders: BinaryIO, reports: BinaryIO, job: Mapping[str, Any]) -> None:
         self._orders = orders
         self._reports = reports
-        self._due = 1  # steps until the next report; the first step is reported alone, with its set-up cost
+        self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
+        self._lead = 0  # the step at which the clock starts, where some come before that are not timed
         self._block_began = time.perf_counter()
         self._block_steps = 0
         self._block_samples = 0
@@ -123,6 +124,11 @@ class Guest:
         diary = self._diaries.get(self.recorder.framework)
         if diary:
             diary.stepped()
+        if self._lead and steps >= self._lead:
+            self._of_framework().synchronize()
+            self._due, self._lead = self._due + steps - self._lead, 0
+            self._begin_block(steps)
+            return
         if steps < self._due:
             self.beat()
             return
@@ -141,9 +147,13 @@ class Guest:
             peak_memory=self._of_framework().peak_memory() or peak_resident(),
             left_out=self.session.seams.left_out if self.session else {},
         )
-        self._block_steps, self._block_samples = steps, self.recorder.samples
+        self._begin_block(steps)
         while self._obey():
             pass
+
+    def _begin_block(self, steps: int) -> None:
+        self._block_steps, self._block_samples = steps, self.recorder.samples
+        self._block_began = time.perf_counter()
 
     def _obey(self) -> bool:
         """Carry out one order; False where the program is to go on."""
@@ -152,7 +162,9 @@ class Guest:
         if order["do"] == "run":
             if order.get("profile"):
                 self.probe.start_profile()
-            self._due = self._block_steps + int(order["steps"])
+            lead = int(order["lead"])
+            self._lead = self._block_steps + lead if lead else 0
+            self._due = self._block_steps + lead + int(order["steps"])
             if order.get("record") and self._profiler:
                 self._profiler.begin(order["record"], self.recorder)
             self._block_began = time.perf_counter()

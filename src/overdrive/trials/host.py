@@ -159,8 +159,8 @@ class Trial:
             report["step"], report["steps"], time.monotonic() - self._started, report["samples"], report["peak_memory"]
         )
 
-    def run(self, steps: int, profile: bool = False, record: str = "") -> Block:
-        """Let the program make `steps` training steps, and measure them.
+    def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "") -> Block:
+        """Let the program make `lead` and then `steps` training steps, and measure the latter.
 
         `record`: what is recorded meanwhile, in a trial that is ordered for profiling.
 
@@ -168,7 +168,7 @@ class Trial:
             TrialOver: it ended, failed, hung or crashed before.
         """
         self._resume()
-        self._send(do="run", steps=steps, profile=profile, record=record)
+        self._send(do="run", steps=steps, lead=lead, profile=profile, record=record)
         began = time.monotonic()
         patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
         report = self._await("block", patience)

@@ -22,6 +22,7 @@ from overdrive.trials.duel import (
     changes_training,
     comparable,
     hopeless,
+    lead_steps,
     nothing_new,
     with_setup,
 )
@@ -61,25 +62,26 @@ def process_pair(
         pace = _warm_up(duel, old, new, process, costs=rules.patient)
         call = max(old.call_steps, new.call_steps)
         size = -(-(short_block or pace.block_steps) // call) * call
+        lead = lead_steps(size, call)
+        looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
         mine: list[Pair] = []
         while True:
             first = chance.random() < 0.5
             blocks: dict[bool, Block] = {}
             for is_old in (first, not first):
                 with blame(duel, new=not is_old):
-                    blocks[is_old] = (old if is_old else new).run(size)
+                    blocks[is_old] = (old if is_old else new).run(size, lead)
             duel.old_side = duel.old_side.add(blocks[True])
             duel.new_side = duel.new_side.add(blocks[False])
             pair = Pair(process, blocks[True].steps, blocks[True].seconds, comparable(duel, blocks), first)
             mine.append(pair)
             duel.pairs.append(pair)
             on_pair(duel)
-            if time.monotonic() > deadline or len(mine) >= rules.looks[-1]:
+            if time.monotonic() > deadline or len(mine) >= looks[-1]:
                 break
             if rules.patient:
-                if len(mine) >= rules.looks[0]:
-                    break
-            elif hopeless(mine) or nothing_new(duel, new) or (len(mine) in rules.looks and _settled(mine, rules)):
+                continue
+            if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
                 break
         _align(duel, old, new)
         with blame(duel, new=True):
@@ -163,5 +165,5 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: 
     return replace(pace, total_steps=steps)
 
 
-def _settled(pairs: list[Pair], rules: Rules) -> bool:
-    return decided(pairs, rules.looks) is not None or futile(pairs, rules.looks[-1])
+def _settled(pairs: list[Pair], looks: tuple[int, ...]) -> bool:
+    return decided(pairs, looks) is not None or futile(pairs, looks[-1])

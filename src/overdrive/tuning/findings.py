@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from overdrive.contract import Contract
@@ -127,12 +129,20 @@ class Findings:
 
     def quick_plain(self) -> Order:
         """What everything is compared with, under the techniques proved exact: the same runs, sooner done."""
-        first: list[Chosen] = []
-        for each in self.adopted:
-            if each.check.level is not Contract.EXACT and not each.needed:
-                break  # those adopted later were compared with a plan that was not exact
-            first.append((each.name, each.settings))
-        return Order(self.program, tuple(first))
+        return Order(self.program, tuple((each.name, each.settings) for each in self._proved_exact()))
+
+    def stepwise_plain(self) -> Order:
+        """As `quick_plain`, without those that make several steps in a call, between which no state can be loaded."""
+
+        def stands_still(each: Adopted) -> bool:
+            return each.duel.new_trace is None or not each.duel.new_trace.rests
+
+        proved = itertools.takewhile(stands_still, self._proved_exact())
+        return Order(self.program, tuple((each.name, each.settings) for each in proved))
+
+    def _proved_exact(self) -> Iterator[Adopted]:
+        """In the order of adoption, up to the first that is not: those after it were compared with a plan with it."""
+        return itertools.takewhile(lambda each: each.check.level is Contract.EXACT or each.needed, self.adopted)
 
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""

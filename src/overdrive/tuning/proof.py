@@ -25,7 +25,7 @@ from overdrive.evidence.equivalence import (
     screened,
     step_losses,
 )
-from overdrive.evidence.statistical import OTHER_SEEDS, Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
 from overdrive.metric import Metric
@@ -69,6 +69,7 @@ class Prover:
         self._facts = facts
         self._stage = stage
         self._teaching: Teaching | None = None
+        self._nudged_order: Order | None = None
         self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
 
@@ -102,13 +103,20 @@ class Prover:
 
     # -- rounding -------------------------------------------------------------------------------
 
-    def rounding(self, plain: Order, old: Order, new: Order) -> Check:
-        """`new` against `old`, in steps from states that a teacher saved along the run of `plain`."""
+    def rounding(self, plain: Order, new: Order, old: Order | None = None) -> Check:
+        """`new` against `old`, in steps from states that a teacher saved along its run.
+
+        Args:
+            plain: the untouched program, or what is the same bit for bit; the first that was given is the teacher.
+            old: what the errors are compared with; the teacher's own program where none is given.
+        """
         self._stage("proof: teacher-forced steps against fp64")
         teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
         refusal = teaching.begin()
         if refusal:
             return Check(None, refusal)
+        plain = teaching.plain
+        old = old or plain
         one, other = teaching.pupil(old), teaching.pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
@@ -152,7 +160,7 @@ class Prover:
         if isinstance(told, Check):
             return told
         fewest = _LOOKS[0]
-        original = self._arm(old, range(1, fewest + 1), deadline)
+        original = self._original_arm(old, range(1, fewest + 1), deadline)
         if len(original) < fewest:
             return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
         if sum(run.converged for run in original) < 2:
@@ -161,8 +169,8 @@ class Prover:
         candidate: list[Run] = []
         outcome: Outcome | None = None
         for look in registration.looks:
-            original = self._arm(old, registration.seeds[:look], deadline)
-            candidate = self._arm(new, registration.candidate_seeds[:look], deadline)
+            original = self._original_arm(old, registration.seeds[:look], deadline)
+            candidate = self._arm(new, registration.seeds[:look], deadline)
             if len(candidate) < look or len(original) < look:
                 break
             outcome = judge(registration, original, candidate)
@@ -193,7 +201,7 @@ class Prover:
         told = self._same_inputs(old, new)
         if isinstance(told, Check):
             return told
-        runs = self._arm(old, range(1, _FIRST_LOOK + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
+        runs = self._original_arm(old, range(1, _FIRST_LOOK + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
         return screened(one, other, [run.losses for run in runs if run.converged])
 
     def seconds_needed(self, level: Contract) -> float:
@@ -226,7 +234,7 @@ class Prover:
         known = self._memory.registration(name)
         if known:
             return Registration.from_dict(known)
-        margin, rule = margin_from(original, tolerance)
+        margin, rule, told_by = margin_from(original, tolerance)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
         registration = Registration(
             metric=self.metric.name,
@@ -236,9 +244,15 @@ class Prover:
             looks=_LOOKS,
             margin=margin,
             margin_rule=rule,
+            margin_runs=told_by,
         )
         self._memory.register(name, registration.to_dict())
         return registration
+
+    def _original_arm(self, order: Order, seeds: Sequence[int], deadline: float) -> list[Run]:
+        runs = self._arm(order, seeds, deadline)
+        self._originals.update((run.seed, run) for run in runs)
+        return runs
 
     def _arm(self, order: Order, seeds: Sequence[int], deadline: float) -> list[Run]:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
@@ -258,7 +272,6 @@ class Prover:
 
         with ThreadPoolExecutor(at_once) as pool:
             runs = [run for run in pool.map(one, seeds) if run is not None]
-        self._originals.update((run.seed, run) for run in runs if run.seed < OTHER_SEEDS)
         return runs
 
     def _at_once(self) -> int:
@@ -287,8 +300,9 @@ class Prover:
         return self._bench.known(name, lambda: self._bench.run(replace(order, diary=kind), self.steps))
 
     def _nudged(self, order: Order) -> Trace | None:
-        """Shows what the model is given that it has not made itself."""
-        trace = self._diary(order, "nudged")
+        """Shows what the model is given that it has not made itself; of the first order that was asked for."""
+        self._nudged_order = self._nudged_order or order
+        trace = self._diary(self._nudged_order, "nudged")
         return None if isinstance(trace, Ending) else trace
 
 

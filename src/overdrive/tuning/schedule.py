@@ -9,8 +9,8 @@ from overdrive.tuning.arena import CONFIRMATION
 from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
 
-FIELD_ROUNDS = 10  # blocks of every configuration that the contributions are made of
-_FIELD_SECONDS = 2.5 + 0.3 * FIELD_ROUNDS  # that a configuration needs beside its start: warming up, and its blocks
+FIELD_ROUNDS = 20  # blocks of every configuration that the contributions are made of
+_FIELD_SECONDS = 2.5 + 0.15 * FIELD_ROUNDS  # that a configuration needs beside its start: warming up, and its blocks
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 
@@ -27,19 +27,22 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        blocks = CONFIRMATION.looks[0] * pair_seconds(control.old_side.seconds_per_step, self._found.gain())
+        pair = pair_seconds(control.old_side.seconds_per_step, self._found.gain())
+        blocks = CONFIRMATION.looks_at(pair)[-1] * pair
         return self.deadline - CONFIRMATION.processes * (self._start_seconds() + _PROCESS_SECONDS + blocks)
 
     def proof_begins(self) -> float:
         return self.confirmation_begins() - self._prover.seconds_needed(self._found.loosest())
 
     def selection_ends(self) -> float:
-        count = len(self._found.adopted)
-        return self.proof_begins() - (self.field_seconds(2 * count + 2) if count > 1 else 0.0)
+        adopted = len(self._found.adopted)
+        most = adopted + 1  # the duel that ends then may add one
+        return self.proof_begins() - (self.field_seconds(2 * most + 2) if adopted else 0.0)
 
-    def time_for_another(self) -> bool:
-        """Whether another candidate may be tried."""
-        return time.monotonic() + max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) < self.selection_ends()
+    def time_for_another(self, start: float = 0.0) -> bool:
+        """Whether another candidate may be tried that adds so many seconds to the program's start."""
+        needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
+        return time.monotonic() + needed < self.selection_ends()
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""

@@ -37,7 +37,7 @@ _BUSY = 0.2
 _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
 # what was a small share of a step may then be a large one.
-_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.25
+_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.1
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
@@ -69,9 +69,9 @@ class Search:
         self._prover: Prover  # these two are made when the control has shown what the program is like
         self._schedule: Schedule
         self._tried: set[str] = set()
-        # Candidates that lost narrowly, with the plan's gain until then: techniques help each other, so that
-        # channels_last may lose in 32 bits and win in 16.
-        self._second_chances: dict[str, float] = {}
+        # Candidates that lost narrowly, with the plan's gain until then and what they saved as far as could be seen:
+        # techniques help each other, so that autocast may lose in one memory order and win in the other.
+        self._second_chances: dict[str, tuple[float, float]] = {}
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
 
     def run(self) -> Findings:
@@ -183,14 +183,15 @@ class Search:
             return self._next()
         if not waiting:
             return None
-        if not self._schedule.time_for_another():
+        in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start)]
+        if not in_time:
             untried = [each[:2] for each in waiting if _label(each[0].name, each[1]) not in self._tried]
             for technique, settings in {
                 technique.name: (technique, settings) for technique, settings in untried
             }.values():
                 self._reject(technique, settings, "not tried: the budget was used up")
             return None
-        technique, settings, _ = max(waiting, key=lambda each: each[2])
+        technique, settings, _ = max(in_time, key=lambda each: each[2])
         return technique, settings
 
     def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
@@ -219,11 +220,13 @@ class Search:
                 promised = promise * _NEXT_SETTING**rank
                 if rank and promised < LEAST_GAIN and not asked_for and self._wanted() == "time":
                     break  # a duel could hardly tell that from none
-                rating = promised - 0.001 * technique.order
+                rating = promised - 0.001 * (technique.order + technique.usual_start)
                 if label not in self._tried:
                     yield technique, settings, rating
-                elif self.found.gain() > _OTHER_PROGRAM * self._second_chances.get(label, math.inf):
-                    yield technique, settings, rating - 1.0  # after all that were never tried
+                    continue
+                gain, saved = self._second_chances.get(label, (math.inf, 0.0))
+                if self.found.gain() > _OTHER_PROGRAM * gain:
+                    yield technique, settings, min(rating, saved)
 
     def _leave_aside(self, technique: Technique, reason: str) -> None:
         label = _label(technique.name, {})
@@ -263,8 +266,8 @@ class Search:
                 else:
                     self._adopt(winner)
                 return
-        if not again and _lost_narrowly(duel):
-            self._second_chances[label] = self.found.gain()
+        if not again and _lost_narrowly(duel) and duel.interval:
+            self._second_chances[label] = self.found.gain(), 1 - 1 / duel.interval.estimate
         self._reject(technique, settings, reason, duel, judged)
 
     def _wanted(self) -> str:
@@ -330,8 +333,7 @@ class Search:
             levels.append(Contract.ROUNDING)  # where the program does not equal itself, this is what can be seen
         if Contract.ROUNDING in levels:
             loose = self.found.loosest() is Contract.STATISTICAL
-            plain = self.found.reference()
-            check = self._prover.rounding(plain, old if loose else plain, new)
+            check = self._prover.rounding(self.found.stepwise_plain(), new, old if loose else None)
             if check.level is not None:
                 return check
         if Contract.STATISTICAL in levels and self.found.contract.allows(Contract.STATISTICAL):

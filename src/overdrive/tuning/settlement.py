@@ -98,7 +98,7 @@ class Settlement:
             if level is Contract.EXACT:
                 proof = self._prover.exact(plain, best)
             elif level is Contract.ROUNDING:
-                proof = self._prover.rounding(plain, plain, best)
+                proof = self._prover.rounding(found.stepwise_plain(), best)
             elif level is Contract.OPEN:
                 proof = OPEN
             else:

@@ -16,13 +16,18 @@ STATES = 16
 
 
 class Teaching:
-    """The teacher of one program, and what its pupils came to. `careful`: why the reference is not in fp64, if so."""
+    """The teacher of one program, and what its pupils came to.
+
+    Attributes:
+        plain: the order whose run is taught.
+        careful: why the reference is not in fp64, if so.
+    """
 
     def __init__(self, bench: Bench, plain: Order, steps: int, among: frozenset[int] = frozenset()) -> None:
         """`among`: the steps that may be chosen, where a pupil makes many in a call; empty: all."""
         self.careful = ""
         self._bench = bench
-        self._plain = plain
+        self.plain = plain
         self._steps = steps  # the chosen ones lie within so many
         self._among = among
         self._folder: Path | None = None
@@ -59,13 +64,13 @@ class Teaching:
             self._taught = reference.lesson
         if not self._taught["states"]:
             return "it saved no state"
-        pupil = self.pupil(self._plain)
+        pupil = self.pupil(self.plain)
         if isinstance(pupil, Ending):
             return str(pupil)
         return rounding.usable(rounding.rows_of(pupil.lesson)) if role == "teacher" else None
 
     def _lecture(self, role: str, chosen: tuple[int, ...]) -> Trace | Ending:
-        return self._bench.run(replace(self._plain, part=Part(role, str(self._folder), chosen)), chosen[-1])
+        return self._bench.run(replace(self.plain, part=Part(role, str(self._folder), chosen)), chosen[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         if not self._among:
@@ -77,7 +82,7 @@ class Teaching:
     def _reference(self, role: str, states: tuple[int, ...]) -> Trace | Ending:
         careful = "" if role == "teacher" else "careful "
         part = Part(f"{careful}{self._taught['needs']}", str(self._folder), states)
-        return self._bench.run(replace(self._plain, part=part), max(states, default=1))
+        return self._bench.run(replace(self.plain, part=part), max(states, default=1))
 
     def _forget_lesson(self) -> None:
         assert self._folder is not None

@@ -46,6 +46,7 @@ class Compile(Technique):
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward")
     usual_saving = 0.15
+    usual_start = 30.0
     order = 40
     knobs = (
         Knob(

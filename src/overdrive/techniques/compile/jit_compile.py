@@ -44,6 +44,7 @@ class JitCompile(Technique):
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward", "optimizer", "other")
     usual_saving = 0.2
+    usual_start = 10.0
     order = 42
     knobs = (Knob("xla", True, "whether XLA (on PyTorch `torch.compile`) compiles the step"),)
 
