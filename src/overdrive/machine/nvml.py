@@ -25,7 +25,7 @@ _START = (
 )
 _MODES = {0: "Default", 2: "Prohibited", 3: "Exclusive_Process"}
 _FABRIC = {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}
-_RECOVERY = {1: "GPU reset", 2: "node reboot", 3: "drain of its peers", 4: "drain and reset"}
+_RECOVERY = {1: "Reset", 2: "Reboot", 3: "Drain of its peers", 4: "Drain and reset"}
 # As nvidia-smi's matrix calls the way between two GPUs. Two on one board (0) have one bridge between them.
 _WAYS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _TO_GPU, _TO_SWITCH = 0, 2
