@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.machine.recorded import look
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    names = ("h100x8", "workstation_x4", "cpu_two_sockets")
+    names = ("h100x8", "workstation_x4", "cpu_two_sockets", "mi300x8")
     return {name: look(name, tmp_path_factory.mktemp(name)) for name in names}
 
 
@@ -66,12 +67,13 @@ SETTING_IS_ENOUGH = {variable.name for variable in VARIABLES if variable.hurts("
 def test_each_variable_hurts_as_one_says_and_not_otherwise(variable: Any, machines: dict[str, dict[str, Any]]) -> None:
     name = variable.name
     assert telling({name: "x"}), "the survey must look at it"
-    bad = findings(machines["h100x8"], (environment.table,), environment={name: HARMFUL.get(name, ON[name])})
+    machine = machines["mi300x8" if variable.needs == "amd" else "h100x8"]
+    bad = findings(machine, (environment.table,), environment={name: HARMFUL.get(name, ON[name])})
     assert [(each.severity, each.command) for each in bad] == [(variable.severity, f"unset {name}")]
     if name not in SETTING_IS_ENOUGH:
         good = HARMLESS.get(name, OFF[name])
-        assert findings(machines["h100x8"], (environment.table,), environment={name: good}) == []
-    assert findings(machines["h100x8"], (environment.table,), environment={name: ""}) == []
+        assert findings(machine, (environment.table,), environment={name: good}) == []
+    assert findings(machine, (environment.table,), environment={name: ""}) == []
 
 
 def test_a_variable_for_what_is_not_there_is_only_noted(machines: dict[str, dict[str, Any]]) -> None:
@@ -205,3 +207,18 @@ def test_slow_copies_are_seen_in_the_limits(machines: dict[str, dict[str, Any]])
     assert rules(55.4e9, 50e9) == []  # as was measured on H200s (research)
     assert rules(12e9, 11e9) == ["slow_copies"]
     assert rules(55.4e9, 9e9) == ["pin_memory"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "said"),
+    [
+        ("h100x8", 20e9, "each GPU sends 35 GB/s; its NVLinks carry 478"),
+        ("h100x8", 150e9, ""),
+        ("broken_port", 2e9, "each GPU sends 2 GB/s; its PCIe links carry 31.5"),
+        ("workstation_x4", 1e6, ""),
+    ],
+)
+def test_an_all_reduce_far_below_its_links(name: str, rate: float, said: str, tmp_path: Path) -> None:
+    limits = {"all_reduce.nccl": {"value": rate, "unit": "B/s", "how": ""}}
+    found = findings(look(name, tmp_path), (measured.slow_all_reduce,), limits=limits)
+    assert [said in each.what and each.severity is Severity.ADVICE for each in found] == ([True] if said else [])

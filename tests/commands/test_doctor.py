@@ -155,3 +155,14 @@ def test_the_parent_loads_no_framework() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_limits_are_measured_again_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(doctor_command, "survey", look_at_nothing)
+    monkeypatch.setattr(doctor_command, "measured_limits", lambda **how: asked.append(how) or LIMITS)
+    assert CliRunner().invoke(cli, ["doctor", "--quick"]).exit_code == 0
+    assert CliRunner().invoke(cli, ["doctor", "--quick", "--fresh"]).exit_code == 0
+    assert asked == [{"quick": True}, {"quick": True, "fresh": True}]
+    answer = CliRunner().invoke(cli, ["doctor", "--fresh", "--for", "train.py"])
+    assert answer.exit_code == 2 and "without --for" in answer.output

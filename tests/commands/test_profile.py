@@ -45,16 +45,17 @@ class Net(nn.Module):
 
 
 net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)  # counts its steps in tensors, and reads them
 weights = np.ones(1000)
 for epoch in range(3):
     net.train()
-    for x, y in DataLoader(Points(), batch_size=8):
+    for x, y in DataLoader(Points(), batch_size=8, shuffle=True):
         out = net(x) * torch.from_numpy(weights)  # DOUBLE
         optimizer.zero_grad()  # LATE
         loss = nn.functional.cross_entropy(out.float(), y)
         loss.backward()
         optimizer.step()
+        loss.item()  # READ
     net.eval()
     net(torch.zeros(64, 3, 8, 8))  # EVALUATED
 """
@@ -99,7 +100,11 @@ def test_a_profile_of_a_program_with_everything(
     assert abs(peak["parameters"] - 4 * trained) < 500 and peak["gradients"] >= 4 * trained
     assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
 
+    # Neither the optimizer's counters nor the order that the sampler draws.
+    assert {(each["line"], each["call"]) for each in result["reads"]} == {(line_of("READ"), "item")}
+
     seen = {(each["kind"], each["line"]) for each in result["advice"]}
+    assert [each["line"] for each in result["advice"] if each["kind"] == "works on single items"] == [line_of("ITEM")]
     assert seen >= {
         ("64-bit numbers", line_of("DOUBLE")),
         ("bias before a batch norm", line_of("BIAS")),

@@ -12,7 +12,8 @@ from overdrive.profile.advice import findings
 from overdrive.profile.bottleneck import bottleneck
 from overdrive.profile.measure import Block, Measured, _sum_up, ratio, standard_error, undisturbed
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
-from overdrive.profile.split import data_parts, on_gpu, parts, phases_of
+from overdrive.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
+from overdrive.profile.wording import notes
 from overdrive.techniques.catalogue import catalogue
 
 RECORDED = {
@@ -166,3 +167,84 @@ def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
     widths = [{**place, "layer": "Linear(10, 300)", "sizes": "10 to 300", "dtype": "torch.bfloat16"}]
     assert findings({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
     assert not findings({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
+
+
+def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:
+    cell = {"phase": "forward", "module": "Net.rnn", "operator": "aten::lstm_cell", "calls": 1, "flops": 0.0}
+    details = {
+        "operators": {"cells": [{**cell, "seconds": 1e-3, "shapes": "", "kernel": "aten::lstm_cell"}]},
+        "counts": {"cells": [{**cell, "bytes": 1e6}], "unknown": ["aten::lstm_cell"]},
+    }
+    roof = Roof(1e11, 1e10, 0.0, "fp32", "cpu")
+    row = by_operator(cells(details, "cpu"), roof)[0]
+    assert (row["bound"], row["of_roof"]) == ("", None)
+    details["counts"]["unknown"] = []
+    assert by_operator(cells(details, "cpu"), roof)[0]["bound"] == "memory"
+
+
+def test_python_outside_the_model_is_told_with_the_rest() -> None:
+    recorded = {"between": {"operators": 1.0, "reads": 0.0, "gap": 3.0}, "forward": {"operators": 3.0, "gap": 1.0}}
+    phases = {"forward": 4.0, "backward": 2.0, "between": 8.0}
+    within = python_by_phase(phases, recorded)
+    assert within == {"forward": 1.0, "backward": 0.0, "between": 6.0}
+    assert sum(within.values()) == pytest.approx(parts(phases, recorded)["python"])
+
+
+def test_the_bottleneck_is_told_as_the_table_has_it() -> None:
+    facts = Facts(step_seconds=1.0, convolutions=1)
+    phases = {"forward": 2.0, "backward": 6.0, "between": 2.0}
+    said = bottleneck(phases, 1.0, facts, {}, {"backward": 1.0})
+    assert "60% of a step (50% operators, 10% Python between them)." in said.sentence
+    assert "pool_before_relu" in said.techniques
+    assert "pool_before_relu" not in bottleneck(phases, 1.0, facts, {}, {}, {"aten::lstm"}).techniques
+    assert "pool_before_relu" in bottleneck(phases, 1.0, facts, {}, {}, {"aten::max_pool2d"}).techniques
+
+
+def test_the_autograd_engines_own_time_is_of_no_library() -> None:
+    from overdrive.trials.profiling.torch.spans import ENGINE
+
+    kernel = "autograd::engine::evaluate_function: MkldnnRnnLayerBackward0"
+    cell = {"phase": "backward", "module": "", "operator": ENGINE, "calls": 1, "seconds": 1.0, "shapes": ""}
+    assert cells({"operators": {"cells": [{**cell, "kernel": kernel}]}}, "cpu")[0]["library"] == ""
+    assert library_of("mkldnn_rnn_layer", "") == "oneDNN"
+
+
+def test_layers_of_one_line_are_one_finding(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("out = net(x)\nmore = other(x)\n")
+    place = {"file": str(script), "line": 1, "norm": "BatchNorm2d"}
+    lines = [{**place, "layer": "Conv2d(1, 8)"}, {**place, "layer": "Conv2d(8, 8)"}]
+    lines.append({**place, "line": 2, "layer": "Linear(4, 4)", "norm": "BatchNorm1d"})
+    found = findings({"steps": 3, "norms": lines}, 1.0, None)
+    assert [each.line for each in found] == [1, 2]
+    assert found[0].seen == "Conv2d(1, 8), Conv2d(8, 8) add a bias, and their results go into BatchNorm2d."
+    assert found[1].seen == "Linear(4, 4) adds a bias, and its result goes into BatchNorm1d."
+
+
+def test_what_was_counted_in_another_module_is_that_operators_all_the_same() -> None:
+    place = {"phase": "backward", "operator": "aten::add_"}
+    cell = {**place, "seconds": 1e-3, "shapes": "", "kernel": "aten::add_"}
+    details = {
+        "operators": {"cells": [{**cell, "module": "Net.a", "calls": 6}, {**cell, "module": "Net.b", "calls": 2}]},
+        "counts": {"cells": [{**place, "module": "", "calls": 4, "flops": 400.0, "bytes": 4000.0}]},
+    }
+    rows = by_module(cells(details, "cpu"), None)
+    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 200.0}
+    details["counts"]["cells"].append({**place, "module": "Net.b", "calls": 2, "flops": 2.0, "bytes": 2.0})
+    rows = by_module(cells(details, "cpu"), None)
+    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("busy", "share", "bound", "said"),
+    [
+        (0.0, 1.3, "arithmetic", "measured too low, as operators above its arithmetic show"),
+        (0.4, 0.9, "memory", "measured too low while others used 40% of the cores:"),
+        (0.0, 1.3, "memory", ""),
+        (0.02, 1.05, "arithmetic", ""),
+    ],
+)
+def test_a_roof_that_cannot_be_one_is_said_to_be_too_low(busy: float, share: float, bound: str, said: str) -> None:
+    result = {"roof": {"busy_share": busy}, "operators": [{"of_roof": share, "bound": bound}]}
+    text = " ".join(notes(result))
+    assert ("measured too low" in text) is bool(said) and said in text

@@ -240,3 +240,58 @@ def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
     assert flops("Reshape", (64, 10), (2,)) == 0
     assert counting.count("MatMul", None, 64) == counting.Count(known=False)
     assert counting.Tensor("float16", (2, 3), 2).bytes == 12 and counting.Tensor("resource", ()).bytes == 0
+
+
+def test_a_recurrent_layer_is_counted_as_its_products_are() -> None:
+    from overdrive.trials.profiling.torch.counting import Counting
+
+    def counted(model: torch.nn.Module, given: torch.Tensor) -> tuple[float, set[str]]:
+        with Counting(lambda: ("forward", "")) as mode:
+            model(given)[0].sum().backward()
+        return sum(cell[1] for (_, _, name), cell in mode.cells.items() if "rnn" in name), mode.unknown
+
+    torch.manual_seed(0)
+    amount, unknown = counted(torch.nn.LSTM(5, 7, num_layers=2), torch.randn(3, 4, 5, requires_grad=True))
+    forward = 2 * 3 * 4 * (4 * 7 * 5 + 3 * 4 * 7 * 7)  # the second layer's input is as wide as its output
+    assert (amount, unknown) == (3 * forward, set())
+
+
+def test_two_models_of_a_class_are_told_apart_and_alike_in_every_recording() -> None:
+    from overdrive.trials.profiling.torch.modules import ModuleNames, ModuleTrack
+
+    names, seen = ModuleNames(), []
+    one, other = (torch.nn.Sequential(torch.nn.Linear(2, 2)) for _ in range(2))
+    for models in ((one, other), (other, one)):
+        track = ModuleTrack(names, seen.append)
+        track.enter()
+        try:
+            for model in models:
+                torch.nn.MSELoss()(model(torch.zeros(1, 2)), torch.zeros(1, 2))
+        finally:
+            track.leave()
+    first, second = ["Sequential", "Sequential.0", "MSELoss"], ["Sequential (2)", "Sequential (2).0", "MSELoss"]
+    assert seen == [*first, *second, *second, *first]
+
+
+def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_backward() -> None:
+    from overdrive.profile.advice import findings
+    from overdrive.trials.profiling.timeline import Timeline
+    from overdrive.trials.profiling.torch.observing import Observing
+
+    observing = Observing(Timeline())
+    loss = torch.ones(())
+    observing._sent_backward(loss)
+    assert observing.report()["checks"] == []
+    with torch.autograd.set_detect_anomaly(True):
+        observing._sent_backward(loss)
+        observing._sent_backward(loss)
+    found = findings(observing.report(), 1.0, None)
+    assert [(each.kind, each.source) for each in found] == [
+        ("checks every gradient", "observing._sent_backward(loss)"),
+    ]
+    torch.use_deterministic_algorithms(True)
+    try:
+        observing._sent_backward(loss)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [each["check"] for each in observing.report()["checks"]] == ["anomaly", "deterministic"]

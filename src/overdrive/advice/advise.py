@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from overdrive.advice import (
+    amd,
     environment,
     gpus,
     links,
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *tensorflow.RULES,
     *gpus.RULES,
     *links.RULES,
+    *amd.RULES,
     *network.RULES,
     *processors.RULES,
     *memory.RULES,

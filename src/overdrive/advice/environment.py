@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from overdrive.advice.amd import amd_of
 from overdrive.advice.finding import Basis, Finding, Severity, Sure, Survey, plural
 from overdrive.advice.gpus import gpus_of
 from overdrive.advice.variables import VARIABLES
@@ -18,6 +19,7 @@ def table(survey: Survey) -> Iterator[Finding]:
         "": True,
         "gpu": gpus > 0,
         "gpus": gpus > 1,
+        "amd": bool(amd_of(survey)),
         "rdma": any(port["state"] == "ACTIVE" for port in survey["network"].get("ports", [])),
     }
     for variable in VARIABLES:

@@ -48,6 +48,8 @@ def broken(survey: Survey) -> Iterator[Finding]:
     gpus = gpus_of(survey)
     for gpu in gpus:
         faults = []
+        if gpu.get("unreachable"):
+            faults.append(f"it does not answer ({gpu['unreachable']})")
         if gpu.get("row_remap_failed"):
             faults.append("rows of its memory are broken and cannot be replaced any more")
         elif gpu.get("row_remap_pending"):

@@ -14,6 +14,9 @@ from overdrive.machine.pci import bandwidth
 # An H100 and an H200 copied at 88 % of what their sixteen lanes of PCIe 5 carry (research: stas00, network/README).
 _USUAL_SHARE = 0.88
 _LOW_SHARE = 0.6
+# The all-reduce is measured with a bucket of 25 MiB, too small to fill a fast link (how far it does was never measured
+# here), so that only a very small share of the link is worth a word: then the GPUs hardly talk by it at all.
+_LEAST_OF_LINK = 0.15
 
 
 def _value(survey: Survey, *names: str) -> float | None:
@@ -60,4 +63,30 @@ def pageable(survey: Survey) -> Iterator[Finding]:
         )
 
 
-RULES = (slow_copies, pageable)
+def slow_all_reduce(survey: Survey) -> Iterator[Finding]:
+    """What each GPU sends in an all-reduce, against the links that join it to the others."""
+    gpus, rate = gpus_of(survey), _value(survey, "all_reduce.nccl")
+    if len(gpus) < 2 or not rate:
+        return
+    sent = rate * 2 * (len(gpus) - 1) / len(gpus)  # in a ring; see nccl-tests' PERFORMANCE.md, "bus bandwidth"
+    states = (survey.get("topology") or {}).get("nvlinks") or []
+    link = min((state["gb_per_second"] for state in states), default=0.0)
+    name = "NVLinks carry"
+    if not link:
+        worst = [bandwidth(gpu["pcie"], "system_generation", "lanes") or 0.0 for gpu in gpus]
+        link, name = min(worst), "PCIe links carry"
+    if link and sent < _LEAST_OF_LINK * link * 1e9:
+        yield Finding(
+            "slow_all_reduce",
+            Severity.ADVICE,
+            f"In an all-reduce each GPU sends {sent / 1e9:.3g} GB/s; its {name} {link:.3g}.",
+            f"{sent / (link * 1e9):.0%} of the link, whenever GPUs exchange gradients of 25 MiB.",
+            Basis.MEASURED,
+            "See by which way NCCL sends: P2P (NVLink or PCIe), shared memory, or the network.",
+            Sure.LIKELY,
+            "NCCL_DEBUG=INFO torchrun ... 2>&1 | grep -E 'via|NVLS|P2P|SHM'",
+            "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
+        )
+
+
+RULES = (slow_copies, pageable, slow_all_reduce)

@@ -27,6 +27,8 @@ _MKL = "https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linu
 _OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
 _TF_ONEDNN = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/port.cc"
 _TF_KERAS = "https://keras.io/getting_started/#tensorflow--keras-2-backwards-compatibility"
+_ROCM_DEBUG = "https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/debugging.html"
+_MIOPEN = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/how-to/debug-log.html"
 _XLA = "https://openxla.org/xla/flags_guidance"
 
 _CHECKERS = ("asan", "tsan", "ubsan", "valgrind", "efence")
@@ -63,7 +65,7 @@ class Variable:
     severity: Severity
     cost: str
     source: str
-    needs: str = ""  # "gpu", "gpus" (two or more), "rdma" or nothing
+    needs: str = ""  # "gpu", "gpus" (two or more), "amd", "rdma" or nothing
     sure: Sure = Sure.CERTAIN
 
 
@@ -75,6 +77,13 @@ VARIABLES = (
     Variable("CUDA_FORCE_PTX_JIT", is_on, ADVICE, "All kernels are compiled at the start, for nothing.", _CUDA),
     Variable("CUDA_MODULE_LOADING", says("eager"), NOTE,
              "All kernels are loaded at the start: time and memory.", _CUDA),
+    Variable("HIP_LAUNCH_BLOCKING", is_on, WRONG,
+             "The program waits for every kernel before it starts the next.", _ROCM_DEBUG, "amd"),
+    Variable("AMD_SERIALIZE_KERNEL", above_zero, WRONG,
+             "The program waits for every kernel, before it or after it.", _ROCM_DEBUG, "amd"),
+    Variable("AMD_SERIALIZE_COPY", above_zero, WRONG, "The program waits for every copy.", _ROCM_DEBUG, "amd"),
+    Variable("AMD_LOG_LEVEL", above_zero, ADVICE, "HIP prints what it does.", _ROCM_DEBUG, "amd"),
+    Variable("MIOPEN_ENABLE_LOGGING", is_on, ADVICE, "MIOpen prints a line for every call.", _MIOPEN, "amd"),
     Variable("NVIDIA_TF32_OVERRIDE", is_off, ADVICE, "No library may use TF32, whatever the program sets.", _CUBLAS),
     Variable("CUBLAS_WORKSPACE_CONFIG", lambda value: ":16:8" in value, ADVICE,
              "cuBLAS has so little room that it must choose slower kernels; :4096:8 is deterministic, too.", _CUBLAS),

@@ -11,10 +11,11 @@ from overdrive.cli.line import fail, faults_as_sentences, parse_program, program
 
 @program_command
 @click.option("--quick", is_flag=True, help="Measure more coarsely, in some 15 seconds.")
+@click.option("--fresh", is_flag=True, help="Measure again, whatever was measured here before.")
 @click.option("--json", "as_json", is_flag=True, help="Print all that was found as one JSON object.")
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT [ARGS]...]")
-def doctor(quick: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
+def doctor(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
     Nothing is changed: each finding says what it costs and which command mends it. The exit code is 1 where
@@ -23,6 +24,8 @@ def doctor(quick: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
     how long a step would take on GPUs that are not here.
     """
+    if wanted and fresh:
+        fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
         program = parse_program(words)
         from overdrive.commands import requirements
@@ -39,5 +42,5 @@ def doctor(quick: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> 
     from overdrive.commands import doctor as work
 
     with faults_as_sentences():
-        code = work.doctor(quick, as_json)
+        code = work.doctor(quick, as_json, fresh)
     sys.exit(code)

@@ -19,12 +19,18 @@ from overdrive.version import __version__
 _SOFTWARE = ("software", "loaded")  # of the survey; all else but these is the machine
 
 
-def doctor(quick: bool = False, as_json: bool = False, measure: Callable[[bool], Limits] | None = None) -> int:
+def doctor(
+    quick: bool = False,
+    as_json: bool = False,
+    fresh: bool = False,
+    measure: Callable[[bool], Limits] | None = None,
+) -> int:
     """Look, measure, advise, and print.
 
     Args:
         quick: measure the limits in some 15 seconds, more coarsely.
         as_json: print one JSON object, and nothing for people.
+        fresh: measure them again, whatever is kept.
         measure: gives the limits; by default they are measured, or read where they were kept.
 
     Returns:
@@ -32,7 +38,7 @@ def doctor(quick: bool = False, as_json: bool = False, measure: Callable[[bool],
     """
     if not as_json and sys.stderr.isatty():
         print("Looking at this machine, and measuring what it can do (under a minute, once) ...", file=sys.stderr)
-    result = examine(survey(), *_limits(quick, measure or _measure))
+    result = examine(survey(), *_limits(quick, measure or (_measure_again if fresh else _measure)))
     if as_json:
         print(json.dumps(result, indent=1))
     else:
@@ -68,6 +74,10 @@ def examine(
 
 def _measure(quick: bool) -> Limits:
     return measured_limits(quick=quick)
+
+
+def _measure_again(quick: bool) -> Limits:
+    return measured_limits(quick=quick, fresh=True)
 
 
 def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, Any] | None, list[dict[str, str]]]:

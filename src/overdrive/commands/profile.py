@@ -72,7 +72,7 @@ def _roof(found: Measured) -> tuple[Roof | None, str]:
     flops = line.peak_flops.get(kind, 0.0)
     if not flops or not line.memory_bytes_per_second:
         return None, f"matrix products in {kind}, or memory, could not be measured on this {device}"
-    return Roof(flops, line.memory_bytes_per_second, line.cache_bytes_per_second, kind, device), ""
+    return Roof(flops, line.memory_bytes_per_second, line.cache_bytes_per_second, kind, device, limits.busy_share), ""
 
 
 def _write_trace(recorded: str, path: Path) -> str:

@@ -1,15 +1,21 @@
-"""The graphics processors, as NVIDIA's own command tells: no framework is started for it."""
+"""NVIDIA's GPUs in short, as its own command tells, or its library where there is no command; no framework is started.
+
+AMD's are in `machine.amd`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from functools import cache
 from typing import Any
 
 from overdrive.machine.command import ask
+from overdrive.machine.nvml import nvml
 
 _MIB = 2**20
+_DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # Linux, and Linux within Windows
 # Our name, the command's name, and what to make of its text. No serial numbers or UUIDs: plans get published.
 _FIELDS: dict[str, tuple[str, Any]] = {
     "name": ("name", str),
@@ -26,7 +32,7 @@ def gpus() -> tuple[dict[str, Any], ...]:
     """All GPUs of the machine; () where there are none, or where the driver does not answer."""
     command = shutil.which("nvidia-smi")
     if command is None:
-        return ()
+        return tuple(_by_nvml())
     for names in (list(_FIELDS), ["name", "memory_bytes", "driver"]):  # older drivers know fewer fields
         answer = _ask(command, [_FIELDS[name][0] for name in names])
         if answer is not None:
@@ -37,12 +43,35 @@ def gpus() -> tuple[dict[str, Any], ...]:
 def memory_in_use() -> int:
     """Bytes that are taken now on the fullest of the GPUs, by anybody; 0 where there is none."""
     command = shutil.which("nvidia-smi")
-    answer = _ask(command, ["memory.used"]) if command else None
+    if command is None:
+        return max((gpu.get("memory_used_bytes", 0) for gpu in _all_of_nvml()), default=0)
+    answer = _ask(command, ["memory.used"])
     taken = [0]
     for line in (answer or "").splitlines():
         with contextlib.suppress(ValueError):  # "[N/A]"
             taken.append(int(float(line) * _MIB))
     return max(taken)
+
+
+def _by_nvml() -> list[dict[str, Any]]:
+    """The same facts in the same units, so that evidence is the same machine's either way."""
+    found = []
+    for gpu in _all_of_nvml():
+        told = {name: gpu[name] for name in _FIELDS if name in gpu}
+        if "memory_bytes" in told:
+            told["memory_bytes"] = told["memory_bytes"] // _MIB * _MIB
+        if "power_limit_watts" in told:
+            told["power_limit_watts"] = float(told["power_limit_watts"])
+        found.append(told)
+    return found
+
+
+def _all_of_nvml() -> list[dict[str, Any]]:
+    """[] at once where the driver has no device, as on machines without a GPU."""
+    if not any(map(os.path.exists, _DEVICES)):
+        return []
+    told = nvml() or {}
+    return [{**gpu, "driver": told.get("driver")} for gpu in told.get("gpus", []) if "name" in gpu]
 
 
 def _ask(command: str, fields: list[str]) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.machine import cgroup
+from overdrive.machine.amd import amd
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.gpu import gpus
 from overdrive.machine.memory import available_memory, total_memory
@@ -26,9 +27,19 @@ def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
         "cpu": cpu(root),
         "memory_bytes": total_memory(root),
         "available_bytes": available_memory(root),
-        "gpus": [dict(gpu) for gpu in gpus()],
+        "gpus": [*(dict(gpu) for gpu in gpus()), *_amd_gpus(root)],
         "os": operating_system(),
     }
+
+
+def _amd_gpus(root: Path) -> list[dict[str, Any]]:
+    """Only what does not change by itself."""
+    lasting = ("name", "architecture", "memory_bytes", "power_limit_watts", "compute_partition", "memory_partition")
+    return [
+        {name: gpu[name] for name in lasting if name in gpu}
+        for gpu in (amd(root) or {}).get("gpus", [])
+        if gpu.get("architecture")  # a screen's, which KFD does not know, computes nothing
+    ]
 
 
 def fingerprint(root: Path = cgroup.ROOT) -> str:

@@ -37,10 +37,10 @@ def libraries(environment: Mapping[str, str] | None = None) -> dict[str, Any] | 
     return answer_of(_START, environment)
 
 
-def answer_of(start: str, environment: Mapping[str, str] | None) -> dict[str, Any] | None:
-    """What a child process that runs `start` prints after MARK."""
+def answer_of(start: str, environment: Mapping[str, str] | None, wait: float = _WAIT_SECONDS) -> dict[str, Any] | None:
+    """What a child process that runs `start` prints after MARK; None if it fails, or takes longer than `wait`."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    answer = ask([sys.executable, "-c", start, here], _WAIT_SECONDS, environment)
+    answer = ask([sys.executable, "-c", start, here], wait, environment)
     for line in (answer or "").splitlines():
         if line.startswith(MARK):
             found: dict[str, Any] = json.loads(line[len(MARK) :])

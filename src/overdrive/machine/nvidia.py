@@ -1,5 +1,7 @@
 """NVIDIA's GPUs in detail, as `nvidia-smi -q -x` tells: its elements are documented in its own DTD.
 
+It is asked beside NVML itself (`machine.nvml`), for which a package must be installed.
+
 Serial numbers and UUIDs are left out, since what doctor finds gets published. Of processes the name is kept.
 """
 
@@ -16,7 +18,7 @@ from overdrive.machine.reading import known
 _MIB = 2**20
 Element = ElementTree.Element
 # Causes for which a GPU lowers its clocks that are a fault; its own power limit under load is none.
-_FAULTS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+FAULTS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _UNTOLD = ("", "N/A", "[N/A]", "None", "Unknown Error")
 
 
@@ -44,7 +46,7 @@ def _gpu(gpu: Element, index: int) -> dict[str, Any]:
     found = {
         "index": index,
         "name": _word(gpu, "product_name"),
-        "bus": _bus(gpu.get("id", "")),
+        "bus": bus_as_kernel(gpu.get("id", "")),
         "memory_bytes": _mib(gpu, "fb_memory_usage/total"),
         "memory_used_bytes": _mib(gpu, "fb_memory_usage/used"),
         "sm_mhz": _number(gpu, "clocks/sm_clock"),
@@ -120,12 +122,12 @@ def _slowed(gpu: Element) -> list[str] | None:
     for name in ("clocks_event_reasons", "clocks_throttle_reasons"):  # drivers before 535 say throttle
         reasons = gpu.find(name)
         if reasons is not None:
-            return [fault for fault in _FAULTS if _word(reasons, f"{name[:-1]}_{fault}") == "Active"]
+            return [fault for fault in FAULTS if _word(reasons, f"{name[:-1]}_{fault}") == "Active"]
     return None
 
 
-def _bus(text: str) -> str | None:
-    """As the kernel writes it: its domain has four digits, the driver's eight."""
+def bus_as_kernel(text: str) -> str | None:
+    """A place on the bus as the kernel writes it: its domain has four digits, the driver's eight."""
     found = re.fullmatch(r"[0-9A-Fa-f]*([0-9A-Fa-f]{4}):(.+)", text)
     return f"{found.group(1)}:{found.group(2)}".lower() if found else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.machine import pci
+from overdrive.machine.amd import amd
 from overdrive.machine.command import Ask, ask
 from overdrive.machine.frameworks import frameworks
 from overdrive.machine.inventory import operating_system
@@ -15,6 +16,7 @@ from overdrive.machine.loaded import libraries
 from overdrive.machine.loaded_tensorflow import tensorflow
 from overdrive.machine.network import network
 from overdrive.machine.nvidia import nvidia
+from overdrive.machine.nvml import completed, joined, nvml
 from overdrive.machine.pages import pages
 from overdrive.machine.processors import processors
 from overdrive.machine.reading import ROOT
@@ -26,8 +28,8 @@ from overdrive.machine.topology import topology
 # fmt: off
 _TELLING = (
     "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_TF32", "NCCL_", "TORCH", "PYTORCH_", "ATEN_", "TF_", "XLA_", "UCX_", "OMP_",
-    "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "MALLOC_", "LD_PRELOAD", "LD_LIBRARY_PATH",
-    "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONDONTWRITEBYTECODE",
+    "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_", "HIP_", "HSA_", "ROCR_", "MIOPEN_", "AMD_", "MALLOC_",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONDONTWRITEBYTECODE",
 )
 # fmt: on
 
@@ -42,6 +44,7 @@ def survey(
     environment: Mapping[str, str] | None = None,
     ask: Ask = ask,
     load: bool = True,
+    ask_nvml: Callable[[], dict[str, Any] | None] | None = None,
 ) -> dict[str, Any]:
     """Parts by name, in JSON's types; `left_out` holds what and why. Never raises.
 
@@ -50,6 +53,7 @@ def survey(
         environment: the variables of the program that is to run.
         ask: runs nvidia-smi.
         load: whether to load the frameworks in a child process and ask them (some seconds).
+        ask_nvml: asks NVML; by default NVML itself, where this machine is looked at.
     """
     environment = dict(os.environ if environment is None else environment)
     left_out: list[dict[str, str]] = []
@@ -61,6 +65,10 @@ def survey(
             left_out.append({"what": name, "why": f"{type(error).__name__}: {error}"})
             return None
 
+    if ask_nvml is None and root == ROOT:
+        ask_nvml = nvml
+    by_nvml = part("NVML", ask_nvml) if ask_nvml else None
+    by_smi = part("nvidia-smi", lambda: nvidia(ask))
     found: dict[str, Any] = {
         "os": part("operating system", operating_system) if root == ROOT else None,
         "cpu": part("processors", lambda: processors(root)) or {},
@@ -69,16 +77,19 @@ def survey(
         "pci": part("PCI devices", lambda: pci.devices(root)) or [],
         "network": part("network", lambda: network(root)) or {},
         "scheduler": part("scheduler", lambda: scheduler(environment, root)) or {},
-        "nvidia": part("GPUs", lambda: nvidia(ask)),
+        "nvidia": part("NVIDIA GPUs", lambda: completed(by_nvml, by_smi)),
+        "amd": part("AMD GPUs", lambda: amd(root)),
         "software": part("software", lambda: frameworks(root)) or {},
         "environment": telling(environment),
     }
     gpus = (found["nvidia"] or {}).get("gpus", [])
-    found["topology"] = part("topology", lambda: topology(ask)) if gpus else None
+    found["topology"] = part("topology", lambda: joined(by_nvml, topology(ask))) if gpus else None
     _place(gpus, found["pci"])
     blind = not (root / "sys/bus/pci/devices").is_dir()
-    if found["nvidia"] is None and (blind or any(device["use"] == "gpu" for device in found["pci"])):
-        left_out.append({"what": "NVIDIA GPUs", "why": "nvidia-smi is not there, or does not answer"})
+    seen = any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
+    if found["nvidia"] is None and (blind or seen):
+        why = "nvidia-smi is not there, or does not answer, nor does NVML by the package nvidia-ml-py"
+        left_out.append({"what": "NVIDIA GPUs", "why": why})
     if blind:
         left_out.append({"what": "PCI devices", "why": "/sys/bus/pci is not to be seen here"})
     found["loaded"] = part("loaded libraries", lambda: libraries(environment)) if load else None

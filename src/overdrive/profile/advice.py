@@ -13,6 +13,19 @@ from overdrive.facts import Facts
 _LEAST_SHARE = 0.01  # of a step; what costs less is not worth an edit
 _LEAST_BYTES = 1 << 20
 _ITEM_CALLS = 4  # functions on tensors a batch, on one line, from which batching them is worth a thought
+# By what PyTorch was asked to do: kind, what was seen, the edit.
+_CHECKS = {
+    "anomaly": (
+        "checks every gradient",
+        "Anomaly detection is on: each operator keeps where it was called, and each gradient is searched for NaN.",
+        "Take `torch.autograd.set_detect_anomaly(True)`, or `detect_anomaly()`, away unless you look for a NaN.",
+    ),
+    "deterministic": (
+        "asks for deterministic algorithms",
+        "Where there is a slower kernel that always adds alike, it is taken, and new memory is filled before its use.",
+        "Take `torch.use_deterministic_algorithms(True)` away, unless runs must repeat bit for bit.",
+    ),
+}
 _TENSOR_CORES = ("torch.float16", "torch.bfloat16")
 _BATCH_IT = "Do this to the batch instead of to each item: in collate_fn, or in the loop after the batch is there."
 _INDEX_IT = (
@@ -47,6 +60,7 @@ def findings(lines: Mapping[str, Any], step: float, facts: Facts | None) -> list
         *_items(lines.get("in_library_items", ()), steps, step, _INDEX_IT),
         *_zeroing(lines.get("late_zeroing", ())),
         *_evaluations(lines.get("evaluations", ())),
+        *_checks(lines.get("checks", ())),
         *_doubles(lines.get("doubles", ()), steps, facts),
         *_norms(lines.get("norms", ())),
         *_widths(lines.get("widths", ())),
@@ -94,6 +108,14 @@ def _zeroing(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return found
 
 
+def _checks(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    return [
+        _finding(_CHECKS[each["check"]][0], each, *_CHECKS[each["check"]][1:])
+        for each in lines
+        if each["line"] and each["check"] in _CHECKS
+    ]
+
+
 def _evaluations(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
     found = []
     for each in lines:
@@ -119,17 +141,20 @@ def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None
 
 
 def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    edit = "Give the layer bias=False: the normalisation takes any constant away again."
-    return [
-        _finding(
-            "bias before a batch norm",
-            each,
-            f"{each['layer']} adds a bias, and its result goes into {each['norm']}.",
-            edit,
-        )
-        for each in lines
-        if each["line"]
-    ]
+    by_line: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for each in lines:
+        if each["line"]:
+            by_line.setdefault((each["file"], each["line"]), []).append(each)
+    found = []
+    for group in by_line.values():
+        layers, norms = (", ".join(dict.fromkeys(each[name] for each in group)) for name in ("layer", "norm"))
+        if len(group) == 1:
+            seen, whom = f"{layers} adds a bias, and its result goes into {norms}.", "the layer"
+        else:
+            seen, whom = f"{layers} add a bias, and their results go into {norms}.", "these layers"
+        edit = f"Give {whom} bias=False: the normalisation takes any constant away again."
+        found.append(_finding("bias before a batch norm", group[0], seen, edit))
+    return found
 
 
 def _widths(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:

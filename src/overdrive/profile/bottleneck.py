@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from overdrive.contract import Contract
@@ -32,6 +32,7 @@ _RELIEVED = {
 }
 _LAUNCHED = ("forward", "backward", "optimizer")
 _MOST = 6
+_TOLD = 0.02  # of a step, from which Python within the bottleneck is told apart, as the table has it
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,29 @@ class Bottleneck:
 
 
 def bottleneck(
-    phases: Mapping[str, float], python: float, facts: Facts | None, data: Mapping[str, float]
+    phases: Mapping[str, float],
+    python: float,
+    facts: Facts | None,
+    data: Mapping[str, float],
+    within: Mapping[str, float] | None = None,
+    operators: Collection[str] = (),
 ) -> Bottleneck:
-    """`phases` and `python`: seconds a step; Python within the phases counts there too."""
+    """`phases` and `python`: seconds a step; Python `within` the phases counts there too.
+
+    `operators`: those that were seen to run; empty where that was not recorded.
+    """
     whole = sum(phases.values())
     known = {part: seconds for part, seconds in phases.items() if part in NAMES}
     part, seconds = max(known.items(), key=lambda each: each[1])
     if python >= seconds or (part == "between" and python > 0.5 * seconds):
         part, seconds = "python", python
     share = seconds / whole if whole else 0.0
-    names = addressing(part, phases, facts)
+    names = addressing(part, phases, facts, operators)
     most = max(data, key=lambda each: data[each], default="") if part == "data" else ""
     detail = f", most of it {'the loader itself' if most == 'loader' else most}" if most else ""
+    between = (within or {}).get(part, 0.0) / whole if whole and part != "python" else 0.0
+    if between >= _TOLD:
+        detail = f" ({share - between:.0%} operators, {between:.0%} Python between them){detail}"
     helped = f" {_listed(names)} address{'es' if len(names) == 1 else ''} it." if names else _NONE
     name = NAMES[part][0].upper() + NAMES[part][1:]
     sentence = f"{name} is the bottleneck: {share:.0%} of a step{detail}.{helped}"
@@ -65,8 +77,11 @@ def bottleneck(
 _NONE = " No technique of the catalogue addresses it here."
 
 
-def addressing(part: str, phases: Mapping[str, float], facts: Facts | None) -> tuple[str, ...]:
-    """Techniques that can shorten this part and apply to the program, the strictest contract first."""
+def addressing(
+    part: str, phases: Mapping[str, float], facts: Facts | None, operators: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Techniques that can shorten this part and apply to the program: the strictest contract first, then those that
+    usually save most of it. Not those for operators of which none was seen."""
     if facts is None:
         return ()
     judged = replace(facts, shares=shares(phases), step_seconds=sum(phases.values()))
@@ -82,8 +97,15 @@ def addressing(part: str, phases: Mapping[str, float], facts: Facts | None) -> t
             relieves = technique.family == "compile" and any(each in _LAUNCHED for each in technique.relieves)
         else:
             relieves = _RELIEVED.get(part, part) in technique.relieves
+        if (
+            operators
+            and technique.acts_on
+            and not any(sign in each for sign in technique.acts_on for each in operators)
+        ):
+            continue
         if relieves and technique.applies(judged) is None:
-            found.append((technique.contract.rank, len(technique.relieves), name))
+            promise = judged.share(*technique.relieves) * technique.usual_saving
+            found.append((technique.contract.rank, -promise, name))
     return tuple(name for _, _, name in sorted(found)[:_MOST])
 
 

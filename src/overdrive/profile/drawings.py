@@ -14,6 +14,8 @@ _ROW = 19  # pixels of one level of the flame graph
 _LEAST = 0.6  # pixels; what is narrower is not drawn
 _DEEPEST = 14
 _PHASES = ("data", "copy", "forward", "backward", "optimizer", "evaluation", "synchronisation", "python")
+_LEAST_OPERATOR = 0.002  # of all operators' time; tiny ones are slow at anything, and would squeeze the others together
+_AXIS = 84  # pixels left of the roofline: "100 GFLOP/s"
 _MOST_NAMED = 6  # points of the roofline with their name beside them
 
 
@@ -68,25 +70,28 @@ def _share(node: Mapping[str, Any], whole: float) -> str:
 def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], width: int) -> str:
     """Operations a second over operations a byte, both on log axes, under what the machine was measured to do."""
     flops, moved, cached = positive(roof.get("flops")), positive(roof.get("bytes")), positive(roof.get("cache_bytes"))
+    least = _LEAST_OPERATOR * sum(positive(each.get("seconds")) or 0.0 for each in operators)
     points = [
         (positive(each.get("intensity")), positive(each.get("flops_per_second")), each)
         for each in operators
-        if positive(each.get("intensity")) and positive(each.get("flops_per_second"))
+        if positive(each.get("intensity"))
+        and positive(each.get("flops_per_second"))
+        and (positive(each.get("seconds")) or 0.0) >= least
     ]
     if not flops or not moved or not points:
         return ""
     ridge = flops / moved
     across = [each[0] or 1.0 for each in points] + [ridge * 4, ridge / 16]
     up = [each[1] or 1.0 for each in points] + [flops * 1.6]
-    x = svg.Scale(min(across) / 1.5, max(across) * 1.5, 62, width - 8)
+    x = svg.Scale(min(across) / 1.5, max(across) * 1.5, _AXIS, width - 8)
     height = 360 if width > svg.NARROW_BELOW else 300
     y = svg.Scale(10 ** math.floor(math.log10(min(up))), max(up), height - 44, 12)
     drawn = [*_decades(x, lambda at: svg.line(at, 12, at, height - 44, "grid"))]
     for decade in _tens(x):
         drawn.append(svg.text(x.at(decade), height - 26, f"{decade:g}", "tick", "middle"))
     for decade in _tens(y):
-        drawn.append(svg.line(62, y.at(decade), width - 8, y.at(decade), "grid"))
-        drawn.append(svg.text(56, y.at(decade) + 4, _rate(decade), "tick", "end"))
+        drawn.append(svg.line(_AXIS, y.at(decade), width - 8, y.at(decade), "grid"))
+        drawn.append(svg.text(_AXIS - 6, y.at(decade) + 4, _rate(decade), "tick", "end"))
     drawn.append(svg.text(width - 8, height - 8, "operations per byte", "tick", "end"))
     drawn += _roof_line(x, y, flops, cached, "roof cache") if cached else []
     drawn += _roof_line(x, y, flops, moved, "roof")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_ENGINE = "autograd engine"  # as trials.profiling.torch.spans has it, whose room imports torch
 _FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LIBRARIES = (
     ("mkldnn", "oneDNN"),
@@ -27,6 +28,7 @@ class Roof:
     cache_bytes: float  # a second, from the cores' own caches; 0.0 where not known
     format: str  # "fp32"
     device: str
+    busy_share: float = 0.0  # of all cores, used by others just before it was measured: it is too low by about as much
 
     @property
     def ridge(self) -> float:
@@ -49,10 +51,14 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
     counted = {
         (each["phase"], each["module"], each["operator"]): each for each in details.get("counts", {}).get("cells", ())
     }
+    unknown = set(details.get("counts", {}).get("unknown", ()))
     blas = details.get("operators", {}).get("blas", "")
     found = []
-    for cell in details.get("operators", {}).get("cells", ()):
-        count = counted.get((cell["phase"], cell["module"], cell["operator"]), {})
+    recorded = details.get("operators", {}).get("cells", ())
+    elsewhere = _elsewhere(counted, {(cell["phase"], cell["module"], cell["operator"]) for cell in recorded})
+    for cell in recorded:
+        count = counted.get((cell["phase"], cell["module"], cell["operator"]))
+        count = count or elsewhere.get((cell["phase"], cell["operator"]), {})
         calls = count.get("calls", 0)
         # Counted in another step: an evaluation in only one of them must not change what a call comes to.
         each = cell["calls"] / calls if calls else 0.0
@@ -62,9 +68,25 @@ def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:
                 "seconds": cell["device_seconds"] if device == "cuda" else cell["seconds"],
                 "flops": count.get("flops", 0.0) * each,
                 "bytes": count.get("bytes", 0.0) * each,
-                "library": library_of(cell["kernel"], blas),
+                # The engine's own time is named after the operator whose gradient it makes.
+                "library": "" if cell["operator"] == _ENGINE else library_of(cell["kernel"], blas),
+                "uncounted": cell["operator"] in unknown,
             }
         )
+    return found
+
+
+def _elsewhere(
+    counted: Mapping[tuple[str, str, str], Mapping[str, Any]], recorded: set[tuple[str, str, str]]
+) -> dict[tuple[str, str], dict[str, float]]:
+    """What was counted in a module in which nothing was recorded, by phase and operator: gradients that autograd adds
+    up are recorded within the node that gave the last one, and counted within none."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for key in counted.keys() - recorded:
+        phase, _, operator = key
+        into = found.setdefault((phase, operator), dict.fromkeys(("calls", "flops", "bytes"), 0.0))
+        for amount in into:
+            into[amount] += counted[key][amount]
     return found
 
 
@@ -97,7 +119,8 @@ def _grouped(
         row: dict[str, Any] = dict(zip(names, words, strict=True))
         row |= {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
         row |= {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}
-        rows.append(row | positioned(row, roof))
+        # Without its arithmetic nothing can be said of what bounds an operator.
+        rows.append(row | positioned(row, None if any(cell["uncounted"] for cell in group) else roof))
     return sorted(rows, key=lambda row: -float(row["seconds"]))
 
 

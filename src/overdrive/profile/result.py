@@ -27,8 +27,10 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
     told = not exposed and not found.phases.get("graph")  # by the phases themselves
     phases = found.phases if told else split.phases_of(parts)
     data = split.data_parts(parts["data"], found.facts)
-    named = bottleneck(phases, parts["python"], found.facts, data)
+    within = {} if exposed else split.python_by_phase(found.phases, recorded.get("phases", {}))
     every = cells(details, device)
+    seen = {cell["operator"] for cell in every}
+    named = bottleneck(phases, parts["python"], found.facts, data, within, seen)
     whole = sum(parts.values())
     return {
         "overdrive": 1,
@@ -42,7 +44,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         "parts_off": whole / found.step - 1 if found.step else 0.0,
         "data": data,
         "phases": dict(phases),
-        "python_by_phase": {} if exposed else split.python_by_phase(found.phases, recorded.get("phases", {})),
+        "python_by_phase": within,
         "gpu_idle_seconds": _scaled(recorded.get("idle"), recorded, found.step),
         "bottleneck": {
             "part": named.part,
@@ -96,6 +98,7 @@ def _roof(roof: Roof | None) -> dict[str, Any] | None:
         "cache_bytes": roof.cache_bytes,
         "format": roof.format,
         "device": roof.device,
+        "busy_share": roof.busy_share,
     }
 
 

@@ -128,9 +128,12 @@ def shares(phases: Mapping[str, float]) -> dict[str, float]:
 
 
 def python_by_phase(phases: Mapping[str, float], recorded: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of Python and launching within each phase that is split."""
-    return {
+    """Seconds of Python and launching within each phase that is split, and "between" them."""
+    outside = dict.fromkeys(PARTS, 0.0)
+    _split_between(outside, phases.get("between", 0.0), recorded, backward_unseen=not phases.get("backward"))
+    within = {
         phase: seconds * inside(recorded.get(phase, {})).get("gap", 0.0)
         for phase, seconds in phases.items()
         if phase not in (*WHOLE, "between") and seconds
     }
+    return {**within, "between": outside["python"]} if outside["python"] else within

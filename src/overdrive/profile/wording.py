@@ -22,7 +22,9 @@ PART_NAMES = {
     "watching": "Overdrive's own watching",
     "between": "outside the model",
 }
-_WITHIN = {"graph": "in the train function"}
+_BEYOND = 1.1  # of the peak; less is within what measuring it again gives
+_BUSY = 0.1
+_WITHIN = {"graph": "in the train function", "between": "outside the model"}
 OPERATOR_HEAD = (
     "operator",
     "phase",
@@ -135,7 +137,7 @@ def _of_roof(each: Mapping[str, Any]) -> str:
 def rate(found: float | None) -> str:
     if not found:
         return "–"
-    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if found >= size:
             return f"{found / size:.3g} {name}FLOP/s"
     return f"{found:.3g} FLOP/s"
@@ -194,12 +196,27 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     found += [f"A loader was not taken apart: {word(each, 300)}." for each in sequence(result.get("loaders_not_split"))]
     if reason := word(result.get("roof_missing"), 300):
         found.append(f"No roofline: {reason.rstrip('.')}.")
+    found += _roof_too_low(result)
     if uncounted := ", ".join(word(each, 60) for each in sequence(result.get("uncounted"))):
         found.append(f"No formula counts the operations of {uncounted}.")
     found += [
         f"Not recorded, {word(what, 40)}: {word(why, 300)}." for what, why in mapping(result.get("left_out")).items()
     ]
     return found
+
+
+def _roof_too_low(result: Mapping[str, Any]) -> list[str]:
+    """Bytes may come from a cache; operations cannot be made faster than at the peak."""
+    busy = positive(mapping(result.get("roof")).get("busy_share")) or 0.0
+    beyond = any(
+        each.get("bound") == "arithmetic" and (positive(each.get("of_roof")) or 0.0) > _BEYOND
+        for each in (*mappings(result.get("operators")), *mappings(result.get("modules")))
+    )
+    if not beyond and busy < _BUSY:
+        return []
+    why = f" while others used {busy:.0%} of the cores" if busy >= _BUSY else ""
+    seen = ", as operators above its arithmetic show" if beyond else ""
+    return [f"The roof was measured too low{why}{seen}: `overdrive doctor --fresh`, when nothing else runs."]
 
 
 def memory_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -88,7 +88,8 @@ def _limits(limits: Mapping[str, Any], paper: Paper) -> None:
     if missing := [name for name in limits.get("missing") or () if not name.startswith("cpu.1.")]:
         paper.pairs([("not measured", ", ".join(missing))], _NAMES, ("dim", "dim"))
     if limits.get("busy_share", 0) > _BUSY:
-        paper.say(f"Others used {limits['busy_share']:.0%} of the cores just then: these are too low.", "yellow")
+        others = f"Others used {limits['busy_share']:.0%} of the cores just then"
+        paper.say(f"{others}: these are too low. Measure again with --fresh.", "yellow")
     for note in limits.get("notes") or ():
         paper.say(note, "dim")
     paper.say()

@@ -92,7 +92,14 @@ def _memory(memory: Mapping[str, Any]) -> str:
 def _gpu_lines(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
     nvidia = machine["nvidia"] or {}
     gpus = nvidia.get("gpus", [])
-    seen = [device for device in machine["pci"] if device["use"] == "gpu"]
+    amd = machine.get("amd") or {}
+    known = {gpu.get("bus") for gpu in amd.get("gpus", [])}
+    seen = [device for device in machine["pci"] if device["use"] == "gpu" and device["bus"] not in known]
+    if not gpus and known:
+        kinds = Counter(_gpu(gpu) for gpu in amd["gpus"])
+        told = [("GPU", f"{count} × {said}" if count > 1 else said) for said, count in kinds.items()]
+        joined = {"all": "joined by XGMI", "some": "joined by XGMI in part"}.get(amd.get("xgmi", ""))
+        return [*told, ("", joined)] if joined else told
     if not gpus:
         others = Counter(f"{device['vendor']} {device.get('device', '')}".strip() for device in seen)
         return [("GPU", "; ".join(f"{count} × {name}" for name, count in others.items()) or "none")]
@@ -103,18 +110,24 @@ def _gpu_lines(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:
+    if gpu.get("unreachable"):
+        return "does not answer"
     words = [gpu.get("name", "unknown"), gib(gpu.get("memory_bytes"))]
+    if "architecture" in gpu:
+        words[0] += f" ({gpu['architecture']})"
     for key, pattern in (("power_limit_watts", "{} W"), ("most_sm_mhz", "up to {} MHz")):
         if key in gpu:
             words.append(pattern.format(gpu[key]))
     link = gpu.get("pcie", {})
-    best = min(link.get("system_generation") or 9, link.get("most_generation") or 9)
+    best = min(link.get("system_generation") or link.get("slot_generation") or 9, link.get("most_generation") or 9)
     if link.get("lanes"):
         most = link.get("most_lanes")
         of = f" (of {most})" if most and most != link["lanes"] else ""
         words.append(f"PCIe {best} x{link['lanes']}{of}" if best < 9 else f"PCIe x{link['lanes']}{of}")
     if "ecc" in gpu:
         words.append("ECC" if gpu["ecc"] else "no ECC")
+    if gpu.get("compute_partition") not in (None, "SPX"):
+        words.append(f"{gpu['compute_partition']}: {_count(gpu.get('partitions', 1), 'part')}")
     if gpu.get("mig"):
         words.append(f"MIG: {_count(len(gpu.get('slices', [])), 'slice')}")
     return ", ".join(words)

@@ -62,6 +62,8 @@ class Technique:
     relieves: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
     # The share of those parts that it saves where it helps: a guess from other programs, which orders the duels.
     usual_saving: ClassVar[float] = 0.1
+    # Parts of operators' names, one of which must be seen to run for it to help; () where that does not tell.
+    acts_on: ClassVar[tuple[str, ...]] = ()
     # What it adds to the time before the first step, on two cores: one that takes long is not begun late in a tune.
     usual_start: ClassVar[float] = 0.0  # seconds
     aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both

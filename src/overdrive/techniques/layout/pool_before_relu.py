@@ -48,6 +48,7 @@ class PoolBeforeRelu(Technique):
     contract = Contract.EXACT
     relieves = ("forward", "backward")
     usual_saving = 0.12
+    acts_on = ("max_pool",)
     order = 35
 
     def applies(self, facts: Facts) -> str | None:

@@ -45,7 +45,7 @@ class Probe:
         self._optimizers: list[str] = []
         self._own_autocast = False
         self._inference_calls = False
-        self._call_samples = 0.0
+        self._call_samples = {"model": 0.0, "loss": 0.0}
         self._noise = NoiseScale()
         self._scalar_reads = 0
         self._seams: Seams | None = None
@@ -148,7 +148,9 @@ class Probe:
             if not self._loaders:  # a program with no loader: what it gives its model is its batch
                 self.batch_hashes.append(f"{checksum([*args, *kwargs.values()]):08x}")
             self._own_autocast |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-            self._call_samples = max(self._call_samples, leading_size([*args, *kwargs.values()]))
+            # A loss function's rows are no samples: a sequence model hands it one for each element.
+            kind = "model" if next(module.parameters(), None) is not None else "loss"
+            self._call_samples[kind] = max(self._call_samples[kind], leading_size([*args, *kwargs.values()]))
         if not self._profiling or not torch.is_grad_enabled():
             return call(*args, **kwargs)
         self._begin()
@@ -179,7 +181,8 @@ class Probe:
         loaders = _by_kind(self._loaders.values())
         waited = sorted(loaders, key=lambda known: known["seconds"], reverse=True)
         examined = [id(known) for known in waited[: _MOST_EXAMINED if costs else 0]]
-        samples = recorder.samples / max(1, recorder.clock.steps) or self._call_samples
+        samples = recorder.samples / max(1, recorder.clock.steps) or self._call_samples["model"]
+        samples = samples or self._call_samples["loss"]
         return Facts(
             device=device,
             cores=granted_cores(),

@@ -15,6 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+# Each of a recurrent layer's weight matrices is multiplied with every element of the sequence, for every sample; for
+# the gradients, twice as much. First: how many of the operator's arguments after its input hold the weights.
+_RECURRENT = {
+    "mkldnn_rnn_layer": (4, 1),
+    "mkldnn_rnn_layer_backward": (4, 2),
+    "_cudnn_rnn": (1, 1),
+    "_cudnn_rnn_backward": (1, 2),
+}
 _BYTES_FREE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "detach", "alias", "lift_fresh"))
 
 
@@ -51,6 +59,8 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         formula = flop_registry.get(packet)
         if formula is not None:
             operations = float(formula(*args, **kwargs, out_val=result))
+        elif packet.__name__ in _RECURRENT:
+            operations = _recurrent(packet.__name__, args)
         elif torch.Tag.pointwise in func.tags:
             operations = float(sum(each.numel() for each in coming_out))
         elif "rnn" in name or "lstm" in name or name.endswith("mkldnn_linear"):
@@ -63,6 +73,15 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operations and coming_out:
             kind = str(coming_out[0].dtype).removeprefix("torch.")
             self.kinds[kind] = self.kinds.get(kind, 0.0) + operations
+
+
+def _recurrent(name: str, args: Any) -> float:
+    weights, passes = _RECURRENT[name]
+    matrices = [
+        each for each in tree_leaves(args[1 : 1 + weights]) if isinstance(each, torch.Tensor) and each.dim() == 2
+    ]
+    elements = args[0].numel() / max(1, args[0].shape[-1])
+    return float(2 * passes * elements * sum(each.numel() for each in matrices))
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

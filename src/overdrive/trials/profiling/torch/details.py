@@ -14,7 +14,7 @@ from overdrive.trials.profiling.recorder import COUNTS, LINES, OPERATORS, TRACE,
 from overdrive.trials.profiling.timeline import Timeline
 from overdrive.trials.profiling.torch.counting import Counting
 from overdrive.trials.profiling.torch.kineto import Recording, blas
-from overdrive.trials.profiling.torch.modules import ModuleTrack
+from overdrive.trials.profiling.torch.modules import ModuleNames, ModuleTrack
 from overdrive.trials.profiling.torch.observing import Observing
 from overdrive.trials.profiling.torch.standing import standing
 
@@ -28,6 +28,7 @@ class TorchDetails:
         self._models: dict[int, Any] = {}
         self._active: Any = None
         self._track: Any = None
+        self._names = ModuleNames()
         self._counted: set[str] = set()
         self._standing: Any = None
         self._observing = Observing(timeline)
@@ -45,14 +46,15 @@ class TorchDetails:
         if what == COUNTS:
             if self._own_compile():
                 raise NotHere("the program compiles its model, whose operators are no longer PyTorch's")
-            self._track = ModuleTrack()
+            self._track = ModuleTrack(self._names)
             self._track.enter()
             self._active = Counting(lambda: (self._timeline.phase, self._track.current))
             self._active.__enter__()
         elif what in (OPERATORS, TRACE):
             if what == TRACE:
                 self._standing = standing(recorder.optimizers, list(self._models.values()))
-            self._active = Recording(self._timeline, whole=what == TRACE, modules=not self._own_compile())
+            names = None if self._own_compile() else self._names
+            self._active = Recording(self._timeline, whole=what == TRACE, modules=names)
             self._active.start()
         elif what == LINES:
             if self._own_compile():

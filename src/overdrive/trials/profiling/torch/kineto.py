@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from overdrive.trials.profiling.exposed import Work, exposed
 from overdrive.trials.profiling.flame import flame_tree
 from overdrive.trials.profiling.timeline import PHASE, Timeline
-from overdrive.trials.profiling.torch.modules import ModuleTrack
+from overdrive.trials.profiling.torch.modules import ModuleNames, ModuleTrack
 from overdrive.trials.profiling.torch.spans import GAP, MODULE, Analysis, Span
 
 _USER_SCOPE, _BACKWARD_SCOPE = 7, 1  # torch.autograd's RecordScope
@@ -23,7 +23,7 @@ _STEPS = "overdrive steps"
 class Recording:
     """From a step's end to another's. `whole`: Python functions and allocations too, which costs several times more."""
 
-    def __init__(self, timeline: Timeline, whole: bool, modules: bool = True) -> None:
+    def __init__(self, timeline: Timeline, whole: bool, modules: ModuleNames | None) -> None:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -31,7 +31,7 @@ class Recording:
         self._profile = profile(
             activities=activities, record_shapes=True, with_stack=whole, profile_memory=whole, acc_events=True
         )
-        self._track = ModuleTrack(lambda name: _mark(MODULE + name), _unmark) if modules else None
+        self._track = ModuleTrack(modules, lambda name: _mark(MODULE + name), _unmark) if modules else None
         self._thread = 0
         self._steps: Any = None
 

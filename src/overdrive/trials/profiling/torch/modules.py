@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
-class ModuleTrack:
-    """Between `enter` and `leave`. Modules are named by their path in the outermost model: `SimpleCNN.conv1`."""
+class ModuleNames:
+    """Modules by their path in the outermost model, `SimpleCNN.conv1`; a second model of a class is `SimpleCNN (2)`.
 
-    def __init__(self, begin: Callable[[str], Any] | None = None, end: Callable[[Any], None] | None = None) -> None:
+    One for all recordings of a program, which are matched by these names.
+    """
+
+    def __init__(self) -> None:
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._models: Counter[str] = Counter()
+
+    def outermost(self, module: Any) -> None:
+        """It is called by no other module that has been called before."""
+        if module in self._names:
+            return
+        root = type(module).__name__
+        if next(module.parameters(), None) is not None:  # a loss function may be made anew in each step
+            self._models[root] += 1
+            if self._models[root] > 1:
+                root = f"{root} ({self._models[root]})"
+        for name, inner in module.named_modules():
+            self._names.setdefault(inner, f"{root}.{name}" if name else root)
+
+    def get(self, module: Any) -> str | None:
+        return self._names.get(module)
+
+
+class ModuleTrack:
+    """Between `enter` and `leave`: `current` is the name of the innermost module that is being called."""
+
+    def __init__(
+        self,
+        names: ModuleNames,
+        begin: Callable[[str], Any] | None = None,
+        end: Callable[[Any], None] | None = None,
+    ) -> None:
         self.path: list[str] = []
         self._begin, self._end = begin, end
         self._marks: list[Any] = []
-        self._names: dict[int, str] = {}
+        self._names = names
         self._handles: list[Any] = []
 
     @property
@@ -37,11 +70,9 @@ class ModuleTrack:
     def _entered(self, module: Any, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if not self.path and id(module) not in self._names:
-            root = type(module).__name__
-            for name, inner in module.named_modules():
-                self._names.setdefault(id(inner), f"{root}.{name}" if name else root)
-        name = self._names.get(id(module)) or (f"{self.current}.{type(module).__name__}".lstrip("."))
+        if not self.path:
+            self._names.outermost(module)
+        name = self._names.get(module) or (f"{self.current}.{type(module).__name__}".lstrip("."))
         self.path.append(name)
         self._marks.append(self._begin(name) if self._begin else None)
 

@@ -18,7 +18,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import functions
 from overdrive.trials.profiling.timeline import Timeline
-from overdrive.trials.profiling.torch.lines import fetched_by_library, user_line
+from overdrive.trials.profiling.torch.lines import called_by_user, fetched_by, user_line
 
 # What needs a tensor's numbers on the host before the program can go on.
 _READS = frozenset(
@@ -27,6 +27,7 @@ _READS = frozenset(
 )
 _BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm2d")
 _WIDTHS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding")
+_CHECKS = {"anomaly": torch.is_anomaly_enabled, "deterministic": torch.are_deterministic_algorithms_enabled}
 _MOST = 200  # lines kept of each kind
 
 Line = tuple[str, int, str]
@@ -47,6 +48,7 @@ class Observing:
         self.double_batches: dict[str, str] = {}  # data set's class -> shapes
         self.evaluations: dict[Line, list[float]] = {}  # models called to evaluate, with gradients: calls, seconds
         self.late_zeroing: dict[Line, list[float]] = {}  # calls, bytes of gradients kept through the forward pass
+        self.checks: dict[str, Line] = {}  # what the program asked PyTorch to check -> where it sent a loss backward
         self.freed: list[tuple[int, int, int]] = []  # gradients: time in ns, address, size below zero
         self.norms: dict[str, tuple[Line, str]] = {}  # a biased layer's name -> line, name of its batch norm
         self.widths: dict[str, tuple[Line, str, str]] = {}  # line, sizes, type of the numbers
@@ -106,6 +108,9 @@ class Observing:
 
     def _sent_backward(self, loss: Any) -> Any:
         self._pending = None  # it may have been for this
+        for check, is_on in _CHECKS.items():
+            if check not in self.checks and is_on():
+                self.checks[check] = user_line(sys._getframe(1))
         return loss
 
     def _stepped(self, optimizer: Any) -> None:
@@ -144,6 +149,8 @@ class Observing:
         return called
 
     def _read(self, name: str, on_gpu: bool, seconds: float) -> None:
+        if not on_gpu and not called_by_user(sys._getframe(1)):
+            return  # an optimizer's counter of steps, a sampler's order: it waits for nothing, and is not the user's
         kept = self.reads.setdefault((user_line(sys._getframe(1)), name), [0, 0.0, 0])
         kept[0] += 1
         kept[1] += seconds
@@ -151,7 +158,8 @@ class Observing:
 
     def _in_item(self, seconds: float) -> None:
         frame = sys._getframe(1)
-        _add(self.in_library_items if fetched_by_library(frame) else self.in_items, user_line(frame), 1, seconds)
+        if whose := fetched_by(frame):
+            _add(self.in_items if whose == "user" else self.in_library_items, user_line(frame), 1, seconds)
 
     def _look_at(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         if not isinstance(result, torch.Tensor) or result.dtype is not torch.float64 or result.dim() == 0:
@@ -198,6 +206,7 @@ class Observing:
             "double_batches": [{"data_set": name, "shapes": shapes} for name, shapes in self.double_batches.items()],
             "evaluations": _lines(self.evaluations),
             "late_zeroing": _lines(self.late_zeroing),
+            "checks": [{**_line(line), "check": check} for check, line in self.checks.items()],
             "norms": [{**_line(line), "layer": name, "norm": norm} for name, (line, norm) in self.norms.items()],
             "widths": [
                 {**_line(line), "layer": name, "sizes": sizes, "dtype": dtype}
@@ -240,7 +249,11 @@ def _doubles_in(batch: Any) -> list[str]:
 
 
 def _named(module: Any) -> str:
-    return f"{type(module).__name__}({', '.join(str(size) for size in reversed(module.weight.shape[:2]))})"
+    """As a program writes it, what goes in first: a transposed convolution's weight has them in this order."""
+    sizes = list(module.weight.shape[:2])
+    if not getattr(module, "transposed", False):
+        sizes.reverse()
+    return f"{type(module).__name__}({', '.join(map(str, sizes))})"
 
 
 def _add(table: dict[Line, list[float]], line: Line, calls: float, amount: float) -> None:
