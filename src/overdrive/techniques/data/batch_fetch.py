@@ -21,8 +21,8 @@ class BatchFetch(Technique):
 
     What it does: where a sample is a row of tensors, arrays or memory-mapped files that the data set holds
     (`TensorDataset`, a `Subset` or `random_split` of one, or a class whose samples are
-    `self.x[i], self.y[i]`), the rows of a batch are copied together into a batch. Labels may be plain
-    numbers from a list or array. The batch lies in the memory of one that the program has let go of, if there
+    `self.x[i], self.y[i]`), the rows of a batch are copied together into a batch. Images may be held with their
+    channels last, as such or as H×W×C that each sample turns. Labels may be plain numbers from a list or array. The batch lies in the memory of one that the program has let go of, if there
     is such a one and nobody has a part of it, and in pinned memory where the loader pins. It reads the live
     arrays: what the program writes to them is in the next batch, as without it.
 
