@@ -29,8 +29,8 @@ class ForkFailed(Unfit):
 class Leaf:
     """One tensor of a batch: the sizes of one sample, and how a batch's dimensions lie in memory.
 
-    A batch that a collate function has turned from N×H×W×C to N×C×H×W lies in order (0, 2, 3, 1). Other strides would mean
-    other kernels, so they are kept.
+    A batch that a collate function has turned from N×H×W×C to N×C×H×W lies in order (0, 2, 3, 1). Other strides would
+    mean other kernels, so they are kept.
     """
 
     dtype: str

@@ -180,10 +180,7 @@ class _Test:
 
 def _steps(thing: Any) -> tuple[int, ...]:
     """Its strides in elements; 0 for dimensions of size 1, whose strides say nothing."""
-    if hasattr(thing, "data_ptr"):
-        strides = thing.stride()
-    else:
-        strides = [step // thing.itemsize for step in thing.strides]
+    strides = thing.stride() if hasattr(thing, "data_ptr") else [step // thing.itemsize for step in thing.strides]
     return tuple([step if size > 1 else 0 for step, size in zip(strides, thing.shape, strict=True)])
 
 

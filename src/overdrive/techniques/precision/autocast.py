@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+from overdrive.techniques.precision.sixteen_bits import DTYPE, format_of, types_to_try, unsuited, without_units
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -40,26 +41,16 @@ class Autocast(Technique):
     relieves = ("forward", "backward")
     usual_saving = 0.3
     order = 50
-    knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
+    knobs = (DTYPE,)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.own_autocast:
-            return "the program has an autocast of its own"
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
-        if "torch.float32" not in facts.parameter_dtypes:
-            return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
-        if facts.device == "cpu" and not facts.bf16_fast:
-            return "this processor does not multiply bf16 in hardware"
-        return None
+        return unsuited(facts) or without_units(facts)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        if facts.device != "cuda":
-            return [{"dtype": "bfloat16"}]
-        return [*([{"dtype": "bfloat16"}] if facts.bf16_fast else []), {"dtype": "float16"}]
+        return types_to_try(facts)
 
     def computes_in(self, settings: Settings) -> str:
-        return "fp16" if settings["dtype"] == "float16" else "bf16"
+        return format_of(settings)
 
     def install(self, seams: Seams, settings: Settings) -> None:
         scaling = _Scaling() if settings["dtype"] == "float16" else None

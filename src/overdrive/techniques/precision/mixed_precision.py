@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+from overdrive.techniques.precision.sixteen_bits import DTYPE, format_of, types_to_try, without_units
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -41,22 +42,18 @@ class MixedPrecision(Technique):
     relieves = ("forward", "backward")
     usual_saving = 0.3
     order = 50
-    knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
+    knobs = (DTYPE,)
 
     def applies(self, facts: Facts) -> str | None:
         if facts.own_autocast:
             return "the program has a mixed policy of its own"
-        if facts.device == "cpu" and not facts.bf16_fast:
-            return "this processor does not multiply bf16 in hardware"
-        return None
+        return without_units(facts)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        if facts.device != "cuda":
-            return [{"dtype": "bfloat16"}]
-        return [*([{"dtype": "bfloat16"}] if facts.bf16_fast else []), {"dtype": "float16"}]
+        return types_to_try(facts)
 
     def computes_in(self, settings: Settings) -> str:
-        return "fp16" if settings["dtype"] == "float16" else "bf16"
+        return format_of(settings)
 
     def install(self, seams: Seams, settings: Settings) -> None:
         policies = _Policies(f"mixed_{settings['dtype']}")
