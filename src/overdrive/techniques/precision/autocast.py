@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
-from overdrive.facts import Facts
-from overdrive.techniques.precision.sixteen_bits import DTYPE, format_of, types_to_try, unsuited, without_units
-from overdrive.techniques.technique import CannotInstall, Settings, Technique
+from overdrive.facts import FORMATS, Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -41,16 +40,16 @@ class Autocast(Technique):
     relieves = ("forward", "backward")
     usual_saving = 0.3
     order = 50
-    knobs = (DTYPE,)
+    knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 
     def applies(self, facts: Facts) -> str | None:
-        return unsuited(facts) or without_units(facts)
+        return facts.unfit_for_16_bits() or facts.no_16_bit_units()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return types_to_try(facts)
+        return [{"dtype": each} for each in facts.types_of_16_bits()]
 
     def computes_in(self, settings: Settings) -> str:
-        return format_of(settings)
+        return FORMATS[str(settings["dtype"])]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         scaling = _Scaling() if settings["dtype"] == "float16" else None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
-from overdrive.techniques.precision.sixteen_bits import unsuited
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Bf16Weights(Technique):
 
     def applies(self, facts: Facts) -> str | None:
         slow = None if facts.bf16_fast else "this device does not compute bf16 in hardware"
-        return unsuited(facts) or slow
+        return facts.unfit_for_16_bits() or slow
 
     def computes_in(self, settings: Settings) -> str:
         return "bf16"
