@@ -267,6 +267,16 @@ def test_rare_draws_are_found_while_the_samples_are_first_fetched(filling: str) 
 HELD = [torch.arange(1 + k % 9) for k in range(COUNT)]
 
 
+LAST = 0
+
+
+def told_beside(data: Any, index: int) -> Any:
+    """What a collate function could read, and no attribute shows."""
+    global LAST
+    LAST = index
+    return data.tokens(index), index
+
+
 class Whole(Sentences):
     def __getitems__(self, indices: list[int]) -> list[Any]:
         return [self[index] for index in indices]
@@ -290,6 +300,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "views": (lambda: Sentences(lambda d, i: (torch.from_numpy(d.numbers[i, : d.lengths[i]]), 1)), "data set holds"),
     "remembered": (lambda: Remembering(), "data set holds|changes the data set"),
     "drawn": (lambda: Sentences(lambda d, i: (d.tokens(i) + int(torch.randint(9, (1,))), 1)), "change|draws"),
+    "a global that it sets": (lambda: Sentences(told_beside), "changes the data set"),
     "a draw": (lambda: Sentences(lambda d, i: (torch.rand(1), (d.tokens(i), 1))[1]), "draws"),
     "objects": (lambda: Sentences(lambda d, i: (d.tokens(i), Thing())), "holds a .*Thing"),
     "whole batches": (lambda: Whole(), "whole batches"),
