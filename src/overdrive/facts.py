@@ -8,6 +8,8 @@ from typing import Any
 
 # What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
 ITEM_PARTS = ("read", "decode", "transform", "collate", "copy")
+# The types that models compute in, and what people call them.
+FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LEAST_DATA = 0.02  # share of a step that the program must wait for data
 
 
@@ -91,6 +93,28 @@ class Facts:
         """Whether the items of the map-style loaders draw random numbers; None where some do, or one was not seen."""
         seen = {loader.draws for loader in self.loaders if loader.map_style}
         return seen.pop() if len(seen) == 1 else None
+
+    def unfit_for_16_bits(self) -> str | None:
+        """Why a PyTorch program is none for 16 bits, on any device; None where it is."""
+        if self.own_autocast:
+            return "the program has an autocast of its own"
+        if not self.modules:
+            return "the trained parameters belong to no nn.Module"
+        if "torch.float32" not in self.parameter_dtypes:
+            return f"the parameters are {', '.join(self.parameter_dtypes)}, not 32-bit"
+        return None
+
+    def no_16_bit_units(self) -> str | None:
+        """Why a processor gains nothing by 16 bits; None on a GPU, where fp16 is there to be tried."""
+        if self.device == "cpu" and not self.bf16_fast:
+            return "this processor does not multiply bf16 in hardware"
+        return None
+
+    def types_of_16_bits(self) -> list[str]:
+        """Those to be tried on this device."""
+        if self.device != "cuda":
+            return ["bfloat16"]
+        return [*(["bfloat16"] if self.bf16_fast else []), "float16"]
 
     def with_costs_of(self, other: Facts) -> Facts:
         """These facts, with the costs of an item from others of the same program, for loaders that lack them."""

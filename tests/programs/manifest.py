@@ -33,6 +33,7 @@ PROGRAMS: tuple[NaiveProgram, ...] = (
     NaiveProgram("chargpt_memmap", ("chargpt_memmap.py",), optimizer_steps=40),
     NaiveProgram("iterable_dataset", ("iterable_dataset.py",), optimizer_steps=50),
     NaiveProgram("dict_collate", ("dict_collate.py",), optimizer_steps=48),
+    NaiveProgram("padded_text", ("padded_text.py",), optimizer_steps=48),
     NaiveProgram("workers_fork", ("workers_fork.py",), optimizer_steps=40),
     NaiveProgram("workers_spawn", ("workers_spawn.py",), optimizer_steps=48),
     NaiveProgram("random_augment", ("random_augment.py",), optimizer_steps=40),

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
+from overdrive.samples.codec import Uneven, decode, encode  # noqa: E402
 from overdrive.samples.layout import Unfit  # noqa: E402
-from overdrive.samples.prefix.codec import Uneven, decode, encode  # noqa: E402
-from overdrive.samples.prefix.sameness import same  # noqa: E402
+from overdrive.samples.sameness import same  # noqa: E402
 
 NUMBERS = np.random.default_rng(0)
 PIXELS = NUMBERS.integers(0, 255, (7, 9, 3), dtype=np.uint8)
@@ -33,6 +33,14 @@ VALUES: dict[str, Any] = {
     "numbers": (1, -(2**62), 2.5, float("nan"), -0.0, True, None, np.float32(0.1), np.int64(7)),
     "bytes": (b"", b"\0raw"),
     "texts": ("", "häl\ud800", "x" * 254),
+    "long texts": ("x" * 255, "é\ud800" * 9000),
+    "nothing": (
+        torch.zeros(0),
+        torch.zeros(0, 4).double(),
+        torch.zeros(3, 0, 2),
+        np.zeros(0),
+        np.zeros((0, 4), "int16"),
+    ),
     "containers": ([1, (2, {"a": [3.0], 4: ()})], {}),
     "array": NUMBERS.random((3, 4, 5)),
     "permuted array": NUMBERS.random((3, 4, 5)).transpose(2, 0, 1),
@@ -91,14 +99,14 @@ BASE = torch.rand(4, 4)
 REFUSED: dict[str, tuple[Any, str]] = {
     "an object": (object(), "builtins.object"),
     "a large number": (2**70, "large number"),
-    "a long text": ("x" * 255, "long text"),
     "a subclass": (type("Own", (dict,), {})(), "Own"),
     "holes": (NUMBERS.random((4, 4))[:, ::2], "unusual"),
     "backwards": (NUMBERS.random((4, 4))[::-1], "unusual"),
     "shared memory": ([BASE, BASE[:2]], "share memory"),
     "a gradient": (torch.rand(3, requires_grad=True), "special"),
     "objects": (np.array([object()]), "kind object"),
-    "nothing": (torch.zeros(0), "unusual"),
+    "nothing in an odd order": (torch.zeros(0, 4).t(), "unusual"),
+    "part of nothing": (np.zeros((4, 8))[:0, ::2], "unusual"),
     "a palette": (Image.fromarray(PIXELS).convert("P"), "mode P"),
     "a function": (len, "builtin_function"),
 }

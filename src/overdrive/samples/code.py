@@ -87,11 +87,11 @@ def _began() -> float:
 
 
 def globals_read(code: CodeType) -> set[str]:
-    """The names that the code, and what is nested in it, looks up outside of itself."""
+    """The names that the code, and what is nested in it, looks up outside of itself, or sets there."""
     names = {
         str(instruction.argval)
         for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
     }
     for inner in nested(code):
         names |= globals_read(inner)

@@ -22,6 +22,7 @@ from overdrive.samples.layout import Unfit
 from overdrive.samples.proof import Proof, prove, same_here, still_true
 from overdrive.samples.serve import release
 from overdrive.samples.share import Shares
+from overdrive.samples.single import SingleSource, makes_batches_itself
 from overdrive.samples.source import Source
 from overdrive.samples.store import Store, StoreUnavailable, home
 from overdrive.samples.table import Table
@@ -184,11 +185,24 @@ class Keeper:
             if before is not None and before.source.same(source):
                 before.changed()
                 return before
-            return self._find(source) or self.keep(source)
+            return self._find(source) or self._keep_somehow(source)
         except Unfit as error:
             return self._refuse(str(error))
         except Exception as error:  # an odd data set must not take the others' samples with it
             return self._refuse(f"it could not be examined ({type(error).__name__}: {error})")
+
+    def _keep_somehow(self, source: Source) -> Kept:
+        """Stacked; or one by one, where a collate function of the program's own does more than to stack.
+
+        Raises:
+            Unfit: as `keep`.
+        """
+        try:
+            return self.keep(source)
+        except Unfit:
+            if type(source) is not Source or not makes_batches_itself(source):
+                raise
+        return self.keep(SingleSource.tried(source))
 
     def _find(self, source: Source) -> Kept | None:
         """Another loader's samples, where that has the same data set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from overdrive.samples.key import surroundings
 from overdrive.samples.layout import ForkFailed, Unfit
 from overdrive.samples.proof import still_true
 from overdrive.samples.randomness import States
+from overdrive.samples.single import SingleSource
 from overdrive.samples.source import Source
 from overdrive.samples.table import Rows, Table
 
@@ -292,6 +294,36 @@ class Kept:
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         return batch if whole else fetcher.fetch(indices)
+
+    def samples(self, source: SingleSource, rows: Rows, absent: Rows) -> list[Any] | None:
+        """The samples of a batch, one by one; those that are not there yet are fetched for real, and kept.
+
+        None where the program has to fetch them all for itself, with all random generators as they were.
+        """
+        missing = set(absent.tolist())
+        if not missing:
+            return [source.unpack(self.table.row(row)) for row in rows.tolist()]
+        before = States.now()
+        samples = []
+        try:
+            for row in rows.tolist():
+                if row not in missing:
+                    samples.append(source.unpack(self.table.row(row)))
+                    continue
+                with self._opened:
+                    samples.append(source.sample(row))
+                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
+                    self.table.put(row, source.pack(samples[-1]))
+        except Exception:  # its own error comes again when it fetches for itself
+            before.restore()
+            return None
+        if not before.same(States.now()):
+            before.restore()
+            self.drop("fetching a sample draws random numbers")
+            return None
+        self.table.count_present()
+        self.finish_if_complete()
+        return samples
 
 
 def _may_fork() -> bool:

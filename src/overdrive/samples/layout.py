@@ -29,8 +29,8 @@ class ForkFailed(Unfit):
 class Leaf:
     """One tensor of a batch: the sizes of one sample, and how a batch's dimensions lie in memory.
 
-    An image of shape C×H×W that was permuted from H×W×C makes, when stacked, a channels-last batch:
-    order (0, 2, 3, 1). Other strides would mean other kernels, so they are kept.
+    A batch that a collate function has turned from N×H×W×C to N×C×H×W lies in order (0, 2, 3, 1). Other strides would
+    mean other kernels, so they are kept.
     """
 
     dtype: str
@@ -141,14 +141,14 @@ def _leaf(tensor: torch.Tensor) -> Leaf:
     if tensor.dim() == 0 or tensor.numel() == 0:
         raise Unfit("its batches hold a tensor without samples")
     sizes = tuple(tensor.shape[1:])
-    for order in _orders(tensor.dim()):
+    for order in orders(tensor.dim()):
         if tensor.permute(order).is_contiguous() and tensor.stride() == _strides(tensor.shape, order):
             return Leaf(dtype, sizes, order)
     raise Unfit("its batches lie in memory in an unusual way")
 
 
-def _orders(dimensions: int) -> list[tuple[int, ...]]:
-    """Contiguous, and channels last."""
+def orders(dimensions: int) -> list[tuple[int, ...]]:
+    """In which a tensor's dimensions may lie in memory: contiguous, and channels last."""
     plain = tuple(range(dimensions))
     return [plain, (0, *range(2, dimensions), 1)] if dimensions in (4, 5) else [plain]
 

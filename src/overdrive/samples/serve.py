@@ -13,6 +13,8 @@ from overdrive.samples.buffers import Buffers
 from overdrive.samples.fill import Filling
 from overdrive.samples.kept import Kept
 from overdrive.samples.layout import Unfit
+from overdrive.samples.single import SingleSource
+from overdrive.samples.table import Rows
 
 
 def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
@@ -56,24 +58,35 @@ class _Fetcher:
         kept = self._kept
         rows = absent = None
         try:
-            if kept.filling:
-                kept.look_after_filling()
-            if kept.dropped is None and not (self._live and kept.touched() and kept.changed()):
-                rows = kept.rows(indices)
-                if rows is None:
-                    if kept.source.share is None:
-                        kept.drop("its sampler gives other things than lists of whole numbers")
-                else:
-                    absent = kept.table.absent(rows)
-                    if self._live and not kept.table.complete:
-                        self._let_others_fill(len(rows), bool(len(absent)))
-                    if not len(absent):
-                        return kept.table.gather(rows, buffers=self._buffers)
+            rows = self._rows(indices)
+            if rows is not None:
+                absent = self._absent(rows)
+                if not len(absent):
+                    return kept.table.gather(rows, buffers=self._buffers)
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
             return self._real.fetch(indices)
         return kept.fetch_rest(self._real, indices, rows, absent)
+
+    def _rows(self, indices: Any) -> Rows | None:
+        """The rows of a batch; None where the program has to fetch it for itself."""
+        kept = self._kept
+        if kept.filling:
+            kept.look_after_filling()
+        if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
+            return None
+        rows = kept.rows(indices)
+        if rows is None and kept.source.share is None:
+            kept.drop("its sampler gives other things than lists of whole numbers")
+        return rows
+
+    def _absent(self, rows: Rows) -> Rows:
+        """Those that are not there yet."""
+        absent = self._kept.table.absent(rows)
+        if self._live and not self._kept.table.complete:
+            self._let_others_fill(len(rows), bool(len(absent)))
+        return absent
 
     def _let_others_fill(self, samples: int, missed: bool) -> None:
         """In the first epoch: idle cores fetch what this iterator will want."""
@@ -83,15 +96,38 @@ class _Fetcher:
             self._filling = self._kept.fill_beside(self._coming)
 
 
+class _OneByOne(_Fetcher):
+    """Gives the program's own collate function its samples: read from what is kept, and fetched where they are not."""
+
+    def fetch(self, indices: Any) -> Any:
+        samples = self._samples(indices)
+        return self._real.fetch(indices) if samples is None else self._real.collate_fn(samples)
+
+    def _samples(self, indices: Any) -> list[Any] | None:
+        kept = self._kept
+        assert isinstance(kept.source, SingleSource)
+        try:
+            rows = self._rows(indices)
+            return None if rows is None else kept.samples(kept.source, rows, self._absent(rows))
+        except Exception as error:  # ours: the program must not meet it
+            kept.drop(f"{type(error).__name__}: {error}")
+            return None
+
+
 def buffers_for(iterator: Any) -> Buffers:
     """Memory for the batches of torch's iterator of one process: pinned, where it would pin them itself."""
     return Buffers(pinned=bool(getattr(iterator, "_pin_memory", False)))
 
 
 def kept_by(iterator: Any) -> Kept | None:
-    """What this iterator gathers from; None where it fetches each sample."""
+    """What this iterator gathers its batches from; None where it fetches each sample, or makes more of what is kept."""
     fetcher = getattr(iterator, "_dataset_fetcher", None)
-    return fetcher._kept if isinstance(fetcher, _Fetcher) else None
+    return fetcher._kept if type(fetcher) is _Fetcher else None
+
+
+def is_served(iterator: Any) -> bool:
+    """Whether its batches come from kept samples, as they are or with more done to them."""
+    return isinstance(getattr(iterator, "_dataset_fetcher", None), _Fetcher)
 
 
 def release(loader: Any) -> None:
@@ -108,7 +144,8 @@ def _without_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     iterator = call()
     real = getattr(iterator, "_dataset_fetcher", None)
     if real is not None and not isinstance(real, _Fetcher):
-        iterator._dataset_fetcher = _Fetcher(
+        kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher
+        iterator._dataset_fetcher = kind(
             kept, real, live=True, coming=_coming(loader, iterator), buffers=buffers_for(iterator)
         )
     return iterator

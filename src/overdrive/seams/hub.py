@@ -144,8 +144,8 @@ class Seams:
         self.backward_done = Event(self)  # (loss)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches
-        self.batch_awaited = Around(self)  # (loader) call() waits for the next batch and gives it, or ends the epoch
-        self.batch_fetched = Event(self)  # (loader, batch, seconds waited)
+        self.batch_awaited = Around(self)  # (iterator) call() waits for the next batch and gives it, or ends the epoch
+        self.batch_fetched = Event(self)  # (iterator, batch, seconds waited)
         self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
         self.relu_called = Answer(self)  # (tensor, in_place) a ReLU about to be computed

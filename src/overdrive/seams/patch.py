@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 _ABSENT = object()
@@ -25,3 +26,13 @@ class Patches:
                 delattr(holder, name)
             else:
                 setattr(holder, name, value)
+
+
+def last_first(removers: list[Callable[[], None]]) -> Callable[[], None]:
+    """What calls all of these, the last one first; a second call does nothing."""
+
+    def leave() -> None:
+        while removers:
+            removers.pop()()
+
+    return leave

@@ -51,7 +51,7 @@ def _told(kept: Kept) -> dict[str, Any]:
     return {
         "data_set": type(kept.source.dataset).__name__,
         "samples": kept.table.count,
-        "bytes": kept.table.layout.bytes * kept.table.count,
+        "bytes": kept.source.bytes_of_all(kept.table.layout),
         "key": kept.key,
         "reason": reason,
     }

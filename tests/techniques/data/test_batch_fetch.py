@@ -68,6 +68,16 @@ def numbers(*shape: int) -> Any:
     return torch.randn(COUNT, *(shape or (3, 4)), generator=torch.Generator().manual_seed(1))
 
 
+def images(*shape: int) -> Any:
+    """Held with the channels last, as a program makes them for faster convolutions."""
+    channels, height, width = (*shape, *(3, 6, 5)[len(shape) :])
+    return numbers(channels, height, width).to(memory_format=torch.channels_last)
+
+
+def volumes() -> Any:
+    return numbers(2, 3, 4, 5).to(memory_format=torch.channels_last_3d)
+
+
 def labels() -> Any:
     return torch.arange(COUNT) * 7 % 10
 
@@ -141,6 +151,24 @@ SERVED: dict[str, Callable[[], Any]] = {
     "with its index": lambda: Rows(make=lambda d, i: (i, d.x[i])),
     "alone": lambda: Rows(make=lambda d, i: d.x[i]),
     "nested": lambda: Nested(),
+    "channels last": lambda: TensorDataset(images(), labels()),
+    "channels last, one channel": lambda: TensorDataset(images(1), labels()),
+    "channels last, as many channels as pixels a side": lambda: TensorDataset(images(5, 5, 5), labels()),
+    "channels last in 3 dimensions": lambda: TensorDataset(volumes(), labels()),
+    "part of a channels-last tensor": lambda: TensorDataset(images()[3:], labels()[3:]),
+    "channels last as an array": lambda: Rows(images().numpy()),
+    "channels last, tensors of arrays": lambda: Rows(
+        images().numpy(), make=lambda d, i: (torch.from_numpy(d.x[i]), d.y[i])
+    ),
+    "turned": lambda: Rows(numbers(6, 5, 3), make=lambda d, i: (d.x[i].permute(2, 0, 1), d.y[i])),
+    "turned arrays": lambda: Rows(
+        (numbers(6, 5, 3) * 9).byte().numpy(),
+        make=lambda d, i: (torch.from_numpy(d.x[i]).permute(2, 0, 1), int(d.y[i])),
+    ),
+    "turned by numpy": lambda: Rows(numbers(6, 5, 3).numpy(), make=lambda d, i: d.x[i].transpose(2, 0, 1)),
+    "turned, as many channels as pixels a side": lambda: Rows(
+        numbers(4, 4, 4), make=lambda d, i: (d.x[i].permute(2, 0, 1), d.y[i])
+    ),
 }
 
 
@@ -222,6 +250,31 @@ def test_what_the_program_writes_is_in_the_next_batch(kind: str, tmp_path: Path)
     assert not run.left_out and fetched() == (24 if kind == "list" else 8)
 
 
+def test_the_memory_order_of_a_batch_is_that_of_torch() -> None:
+    """However the data set's lies: the next convolution takes the path that it takes without us."""
+    with Run() as run:
+        batches = [x for _ in range(2) for x, _ in DataLoader(TensorDataset(images(), labels()), 8)]
+    assert not run.left_out
+    assert len({each.stride() for each in batches}) == 1
+    assert batches[-1].stride() == torch.stack([images()[0], images()[1]]).stride()
+
+
+def test_an_array_that_is_turned_in_place_is_read_as_it_lies_then() -> None:
+    def run_once() -> list[Any]:
+        data = Rows(numbers(4, 4, 4), make=lambda d, i: (d.x[i].permute(2, 0, 1), d.y[i]))
+        loader, seen = DataLoader(data, 8), []
+        for epoch in range(3):
+            for number, batch in enumerate(loader):
+                seen.append(list(leaves(batch)))
+                if epoch == 1 and number == 2:
+                    data.x.transpose_(1, 3)
+        return seen
+
+    plain = run_once()
+    with Run():
+        assert run_once() == plain
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -231,6 +284,7 @@ def test_what_the_program_writes_is_in_the_next_batch(kind: str, tmp_path: Path)
         lambda data: setattr(data, "y", data.y.tolist()),
         lambda data: setattr(data, "make", lambda d, i: (d.x[i] * 2, d.y[i])),
         lambda data: setattr(data, "x", data.x.t().contiguous().t() if data.x.dim() == 2 else data.x[:, ::2]),
+        lambda data: setattr(data, "x", data.x.unsqueeze(1).to(memory_format=torch.channels_last).squeeze(1)),
         lambda data: setattr(data, "other", 3),
         lambda data: setattr(type(data), "__getitem__", lambda self, i: (self.x[i] - 1, self.y[i])),
     ],
@@ -387,6 +441,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "texts": (lambda: DataLoader(Rows(make=lambda d, i: (d.x[i], "a name")), 8), "copied or computed"),
     "a global array": (lambda: DataLoader(Rows(make=lambda d, i: GLOBAL[i]), 8), "copied or computed"),
     "half a row": (lambda: DataLoader(Rows(make=lambda d, i: d.x[i][:1]), 8), "copied or computed"),
+    "mirrored": (lambda: DataLoader(Rows(images(), make=lambda d, i: d.x[i].flip(-1)), 8), "copied or computed"),
+    "turned another way": (
+        lambda: DataLoader(Rows(numbers(6, 5, 3), make=lambda d, i: d.x[i].transpose(0, 2)), 8),
+        "copied or computed",
+    ),
     "columns": (lambda: DataLoader(Rows(numbers(4, 4).transpose(1, 2)), 8), "copied or computed"),
     "batches": (lambda: DataLoader(Batched(), 8), "whole batches"),
     "its own collate": (lambda: DataLoader(Rows(), 8, collate_fn=lambda samples: samples), "way of its own"),

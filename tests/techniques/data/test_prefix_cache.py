@@ -23,8 +23,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.samples.prefix import draws, proving  # noqa: E402
-from overdrive.samples.prefix.sameness import same  # noqa: E402
 from overdrive.samples.prefix.serving import Served  # noqa: E402
+from overdrive.samples.sameness import same  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.prefix_cache import PrefixCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402

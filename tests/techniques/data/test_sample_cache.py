@@ -299,9 +299,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a memory of its own": (lambda: DataLoader(Remembering(), 8), "changes the data set"),
     "shapes": (lambda: DataLoader(Growing(), 1), "Error|differ in shape"),
     "names": (lambda: DataLoader(Named(), 8), "other things than tensors"),
-    "padding": (lambda: DataLoader(Growing(), 8, collate_fn=padded), "differ in shape"),
-    "mixing": (lambda: DataLoader(Images(), 8, collate_fn=mixed), "more than samples stacked"),
-    "noise": (lambda: DataLoader(Images(), 8, collate_fn=noisy), "draws random numbers"),
+    "padding by workers": (lambda: DataLoader(Growing(), 8, collate_fn=padded, num_workers=1), "differ in shape"),
+    "mixing by workers": (lambda: DataLoader(Images(), 8, collate_fn=mixed, num_workers=1), "more than samples"),
+    "noise by workers": (lambda: DataLoader(Images(), 8, collate_fn=noisy, num_workers=1), "draws random numbers"),
     "a stream": (lambda: DataLoader(Stream(), 8), "stream"),
     "no batches": (lambda: DataLoader(Images(), batch_size=None), "no batches"),
     "spawned workers": (

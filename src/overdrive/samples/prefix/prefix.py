@@ -7,9 +7,9 @@ from types import FunctionType
 from typing import Any
 
 from overdrive.samples.code import is_library_module
+from overdrive.samples.codec import Bytes, Form, Uneven, decode, encode
 from overdrive.samples.fingerprint import STANDS_FOR
 from overdrive.samples.layout import Layout, Unfit
-from overdrive.samples.prefix.codec import Bytes, Form, Uneven, decode, encode
 from overdrive.samples.prefix.cut import HALVED, Halves
 from overdrive.samples.prefix.draws import Generators
 from overdrive.samples.prefix.finding import Method

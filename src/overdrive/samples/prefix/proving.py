@@ -18,19 +18,19 @@ import numpy as np
 
 from overdrive.samples import log, progress
 from overdrive.samples.child import Tick, in_child
+from overdrive.samples.codec import Bytes, Uneven, encode, literal
 from overdrive.samples.files import Opened
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.layout import Unfit
-from overdrive.samples.prefix.codec import Bytes, Uneven, encode, literal
 from overdrive.samples.prefix.cut import Cuttable, Place
 from overdrive.samples.prefix.draws import Draws, Generators
 from overdrive.samples.prefix.finding import SAMPLES, SEEDS, Method, entered
 from overdrive.samples.prefix.guard import Reached, guarded
 from overdrive.samples.prefix.prefix import Odd, Prefix
 from overdrive.samples.prefix.recall import Recall
-from overdrive.samples.prefix.sameness import same
 from overdrive.samples.prefix.sequence import Chain, Strayed, find_chain
 from overdrive.samples.prefix.sequence import Place as ListPlace
+from overdrive.samples.sameness import same
 from overdrive.samples.source import Source, spread
 
 # Samples that are fetched for the first time, which a data set with a memory would remember.

@@ -23,19 +23,24 @@ from overdrive.samples.table import Bytes, bytes_of, same_bits
 _MOST_FALSE_ALARMS = 5
 
 Step = tuple[str, Any]  # ("attribute", name) or ("item", key)
-ROWS, NUMBERS, LIST, INDEX = "rows", "numbers", "list", "index"
+ROWS, TURNED, NUMBERS, LIST, INDEX = "rows", "turned", "numbers", "list", "index"
 
 
 @dataclass(frozen=True)
 class Origin:
     """Where one part of a sample comes from.
 
-    `rows`: a row of the array or tensor at `path`, with which it shares its memory; `numbers`: an element
-    of a 1-d array or tensor there, as a number; `list`: an element of a list there; `index`: the index itself.
+    `rows`: a row of the array or tensor at `path`, with which it shares its memory; `turned`: such a row with its last
+    dimension put first, an image of H×W×C as C×H×W, say; `numbers`: an element of a 1-d array or tensor there, as a
+    number; `list`: an element of a list there; `index`: the index itself.
+
+    Attributes:
+        order: of a batch's dimensions, in which rows lie in memory.
     """
 
     kind: str
     path: tuple[Step, ...] = ()
+    order: tuple[int, ...] = ()
 
     def find(self, root: Any) -> Any:
         """What stands there now; None where nothing does."""
@@ -158,12 +163,23 @@ def _gathered(origin: Origin, leaf: Leaf, thing: Any, rows: list[int], buffers: 
     if origin.kind == NUMBERS:
         numbers = numbers_of(thing)
         return None if numbers is None else torch.from_numpy(np.take(numbers, rows).astype(leaf.dtype))
-    held = rows_of(thing)
-    if held is None or dtype_of(thing) != leaf.dtype or tuple(thing.shape[1:]) != leaf.sizes:
+    sizes = tuple(leaf.sizes[dimension - 1] for dimension in origin.order[1:])
+    turned = origin.kind == TURNED
+    held = rows_of(thing) if turned else rows_of(thing, origin.order)
+    if held is None or dtype_of(thing) != leaf.dtype or tuple(thing.shape[1:]) != (sizes if turned else leaf.sizes):
         return None
-    tensor = buffers.take((len(rows), *leaf.sizes), getattr(torch, leaf.dtype))
-    np.take(held, np.array(rows, dtype=np.intp), axis=0, out=bytes_of(tensor), mode="clip")
-    return tensor
+    taken = buffers.take((len(rows), *sizes), getattr(torch, leaf.dtype))
+    np.take(held, np.array(rows, dtype=np.intp), axis=0, out=bytes_of(taken), mode="clip")
+    if origin.order == leaf.order:
+        return _turned_back(taken, leaf.order)
+    tensor = _turned_back(buffers.take((len(rows), *leaf.sizes_in_memory), taken.dtype), leaf.order)
+    return tensor.copy_(_turned_back(taken, origin.order))
+
+
+def _turned_back(tensor: Any, order: tuple[int, ...]) -> Any:
+    """With its dimensions in their own order, where they lie in this one."""
+    plain = order == tuple(range(len(order)))
+    return tensor if plain else tensor.permute(np.argsort(order).tolist())
 
 
 def _listed(thing: list[Any], leaf: Leaf, rows: list[int]) -> Any:
@@ -184,17 +200,25 @@ def dtype_of(thing: Any) -> str:
     return str(thing.dtype).removeprefix("torch.")
 
 
-def rows_of(thing: Any) -> Bytes | None:
-    """A view of an array or tensor as rows of bytes; None where it does not lie in memory row by row."""
+def rows_of(thing: Any, order: tuple[int, ...] = ()) -> Bytes | None:
+    """A view of an array or tensor as rows of bytes; None where it does not lie in memory row by row.
+
+    Args:
+        order: of its dimensions in memory, where it is not their own.
+    """
     import torch
 
     if type(thing) is torch.Tensor:
         plain = thing.layout is torch.strided and thing.device.type == "cpu" and not thing.requires_grad
-        if not plain or not thing.dim() or not thing.numel() or not thing.is_contiguous():
+        if not plain or not thing.dim() or not thing.numel() or thing.is_conj() or thing.is_neg():
             return None
-        return None if thing.is_conj() or thing.is_neg() else bytes_of(thing)
-    if type(thing) in (np.ndarray, np.memmap) and thing.ndim and thing.size and thing.flags.c_contiguous:
-        if thing.dtype.hasobject or not thing.dtype.isnative:
+        if len(order) == thing.dim():
+            thing = thing.permute(order)
+        return bytes_of(thing) if thing.is_contiguous() else None
+    if type(thing) in (np.ndarray, np.memmap) and thing.ndim and thing.size:
+        if len(order) == thing.ndim:
+            thing = thing.transpose(order)
+        if thing.dtype.hasobject or not thing.dtype.isnative or not thing.flags.c_contiguous:
             return None
         flat: Bytes = np.asarray(thing).reshape(-1).view(np.uint8).reshape(len(thing), -1)
         return flat

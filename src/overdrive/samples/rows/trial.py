@@ -12,13 +12,14 @@ import numpy as np
 from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.fingerprint import fingerprint
-from overdrive.samples.layout import Layout, Unfit, layout_of
+from overdrive.samples.layout import Layout, Unfit, layout_of, orders
 from overdrive.samples.randomness import States, reseed
 from overdrive.samples.rows.slices import (
     INDEX,
     LIST,
     NUMBERS,
     ROWS,
+    TURNED,
     Origin,
     Slices,
     Step,
@@ -56,7 +57,10 @@ def slices_of(source: Source) -> Slices:
         raise Unfit("its data set fetches whole batches by itself")
     seen = fingerprint(*source.roots, content=False)
     told = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, len(source.dataset)))
-    origins = [Origin(each["kind"], tuple((kind, key) for kind, key in each["path"])) for each in told["origins"]]
+    origins = [
+        Origin(each["kind"], tuple((kind, key) for kind, key in each["path"]), tuple(each["order"]))
+        for each in told["origins"]
+    ]
     return Slices(source, seen, Layout.from_json(told["layout"]), origins)
 
 
@@ -74,7 +78,7 @@ def _examine(source: Source, tick: Tick) -> dict[str, Any]:
         raise Unfit("fetching a sample changes the data set")
     batch = source.fetch(tried)
     layout = layout_of(batch)
-    if len(layout.leaves) != len(candidates) or any(not leaf.plain for leaf in layout.leaves):
+    if len(layout.leaves) != len(candidates):
         raise Unfit("its batches are not built as its samples are")
     origins = [_chosen(source, root, place, each) for place, each in enumerate(candidates)]
     slices = Slices(source, fingerprint(*source.roots, content=False), layout, origins)
@@ -84,7 +88,7 @@ def _examine(source: Source, tick: Tick) -> dict[str, Any]:
             raise Unfit("its batches are more than rows put together")
     return {
         "layout": layout.to_json(),
-        "origins": [{"kind": each.kind, "path": list(each.path)} for each in origins],
+        "origins": [{"kind": each.kind, "path": list(each.path), "order": list(each.order)} for each in origins],
     }
 
 
@@ -142,54 +146,69 @@ def _why_not(part: Any) -> str:
 class _Test:
     """Whether a part of a sample is what a thing holds at its row. Things are looked at once: 50,000 samples."""
 
-    def __init__(self, kind: str, thing: Any) -> None:
-        self.kind = kind
+    def __init__(self, origin: Origin, thing: Any) -> None:
+        kind = self.kind = origin.kind
         self.thing = thing
-        if kind == ROWS:
-            held = rows_of(thing)
+        if kind in (ROWS, TURNED):
+            held = rows_of(thing, origin.order if kind == ROWS else ())
             assert held is not None
             self.address = held.__array_interface__["data"][0]
             self.size = held.shape[1]
-            self.shape = tuple(thing.shape[1:])
             self.dtype = dtype_of(thing)
+            row = thing[0]
+            if kind == TURNED:
+                row = row.permute(-1, *range(row.ndim - 1)) if hasattr(row, "permute") else np.moveaxis(row, -1, 0)
+            self.shape, self.steps = tuple(row.shape), _steps(row)
         elif kind == NUMBERS:
             self.thing = numbers_of(thing).tolist()
 
     def holds(self, part: Any, row: int) -> bool:
         if row < 0 or (self.kind != INDEX and row >= len(self.thing)):
             return False
-        if self.kind != ROWS:
+        if self.kind not in (ROWS, TURNED):
             value = part.item() if hasattr(part, "item") else part
             held = row if self.kind == INDEX else self.thing[row]
             return type(held) is type(value) and (held == value or (held != held and value != value))
-        if hasattr(part, "data_ptr"):
-            address, sound = part.data_ptr(), part.is_contiguous()
-        else:
-            address, sound = part.__array_interface__["data"][0], part.flags.c_contiguous
+        address = part.data_ptr() if hasattr(part, "data_ptr") else part.__array_interface__["data"][0]
         return bool(
             address == self.address + row * self.size
-            and sound
             and tuple(part.shape) == self.shape
+            and _steps(part) == self.steps
             and dtype_of(part) == self.dtype
         )
+
+
+def _steps(thing: Any) -> tuple[int, ...]:
+    """Its strides in elements; 0 for dimensions of size 1, whose strides say nothing."""
+    strides = thing.stride() if hasattr(thing, "data_ptr") else [step // thing.itemsize for step in thing.strides]
+    return tuple([step if size > 1 else 0 for step, size in zip(strides, thing.shape, strict=True)])
 
 
 def _possible(part: Any, reachable: list[tuple[tuple[Step, ...], Any]]) -> list[tuple[Origin, _Test]]:
     """All that could give parts of this kind."""
     import torch
 
-    found: list[tuple[Origin, _Test]] = []
     array = type(part) is torch.Tensor or type(part) in (np.ndarray, np.memmap)
     number = type(part) in (int, float, bool) or isinstance(part, np.generic) or (array and part.ndim == 0)
+    origins: list[tuple[Origin, Any]] = []
     for path, thing in reachable:
-        if array and type(thing) is not list and rows_of(thing) is not None:
-            found.append((Origin(ROWS, path), _Test(ROWS, thing)))
+        if array and type(thing) is not list:
+            origins += [(origin, thing) for origin in _rows(path, thing)]
         if number and type(thing) is list:
-            found.append((Origin(LIST, path), _Test(LIST, thing)))
+            origins.append((Origin(LIST, path), thing))
         elif number and numbers_of(thing) is not None:
-            found.append((Origin(NUMBERS, path), _Test(NUMBERS, thing)))
+            origins.append((Origin(NUMBERS, path), thing))
     if number:
-        found.append((Origin(INDEX), _Test(INDEX, None)))
+        origins.append((Origin(INDEX), None))
+    return [(origin, _Test(origin, thing)) for origin, thing in origins]
+
+
+def _rows(path: tuple[Step, ...], thing: Any) -> list[Origin]:
+    """As what a sample may be a row of this array or tensor."""
+    *others, last = orders(thing.ndim)
+    found = [Origin(ROWS, path, order) for order in (*others, last) if rows_of(thing, order) is not None][:1]
+    if others and rows_of(thing) is not None:
+        found.append(Origin(TURNED, path, last))
     return found
 
 
@@ -250,7 +269,7 @@ def _follows(source: Source, root: Any, place: int, origin: Origin, other: Any) 
     _put(root, origin.path, other)
     try:
         part = _flat(source.dataset[index])[place]
-        return index is not None and _Test(origin.kind, other).holds(part, _row(source, index))
+        return index is not None and _Test(origin, other).holds(part, _row(source, index))
     except Exception:
         return len(other) == len(before)  # labels that name something, say, cannot be any number
     finally:

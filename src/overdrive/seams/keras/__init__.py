@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import BACKENDS, backend, peak_memory, refuse_chance, seed, synchronize
-from overdrive.seams.patch import Patches
+from overdrive.seams.patch import Patches, last_first
 
 __all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
@@ -33,10 +33,4 @@ def enter(hub: Seams) -> Callable[[], None]:
         rooms.append(importlib.import_module(f"overdrive.seams.keras.on_{backend()}"))
     for seam in rooms:
         removers += seam.enter(hub, patches)
-
-    def leave() -> None:
-        for remove in reversed(removers):
-            remove()
-        removers.clear()
-
-    return leave
+    return last_first(removers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.patch import Patches
+from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
     autocasts,
     backward,
@@ -33,10 +33,4 @@ def enter(hub: Seams) -> Callable[[], None]:
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, relus, convolutions)
     for seam in (*rooms, scalars, functions):
         removers += seam.enter(hub, patches)
-
-    def leave() -> None:
-        for remove in reversed(removers):
-            remove()
-        removers.clear()
-
-    return leave
+    return last_first(removers)

@@ -91,9 +91,9 @@ class DeviceResident(Technique):
 def _served(seams: Seams, loader: Any, iterator: Any) -> Any:
     """The iterator, gathering from the session's kept samples, whether `sample_cache` is in force or not."""
     from overdrive.samples.keeper import shared
-    from overdrive.samples.serve import kept_by, serve
+    from overdrive.samples.serve import is_served, serve
 
-    if kept_by(iterator) is not None or loader.num_workers:
+    if is_served(iterator) or loader.num_workers:
         return iterator
     kept = shared(seams, _HOST_SHARE).kept_for(loader)
     return iterator if kept is None else serve(kept, loader, lambda: iterator)

@@ -29,6 +29,10 @@ class SampleCache(Technique):
     (`DistributedSampler` otherwise), each machine needs all of it. With `folder`, samples come from where
     `overdrive pack --samples decoded` wrote them.
 
+    Where the program has a collate function of its own that does more than to stack (it pads texts, sorts, mixes or
+    masks), and no workers, each sample is kept by itself, whatever its shape, and that function is called with
+    samples made anew from what is kept.
+
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
 
@@ -40,10 +44,11 @@ class SampleCache(Technique):
 
     Contract: exact. A data set is tried in a forked process before: its samples must come out the same in
     every bit under other random states, leave it and all random generators as they were, and be just
-    stacked into batches. Random augmentation is found out by that and refused. The stored samples are
-    known by a hash of the data set's attributes, code, files and library versions; a data set that changes
-    is fetched anew. All draws of samplers and loaders happen as before. A data file that is changed on disk
-    while the program runs is noticed by the next run only.
+    stacked into batches, or be things made for each fetch that can be written down: numbers, texts, arrays,
+    tensors and pictures in lists, tuples and dicts. Random augmentation is found out by that and refused. The
+    stored samples are known by a hash of the data set's attributes, code, files and library versions; a data set
+    that changes is fetched anew. All draws of samplers and loaders happen as before. A data file that is changed
+    on disk while the program runs is noticed by the next run only.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

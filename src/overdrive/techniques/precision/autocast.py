@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -43,23 +43,13 @@ class Autocast(Technique):
     knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.own_autocast:
-            return "the program has an autocast of its own"
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
-        if "torch.float32" not in facts.parameter_dtypes:
-            return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
-        if facts.device == "cpu" and not facts.bf16_fast:
-            return "this processor does not multiply bf16 in hardware"
-        return None
+        return facts.unfit_for_16_bits() or facts.no_16_bit_units()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        if facts.device != "cuda":
-            return [{"dtype": "bfloat16"}]
-        return [*([{"dtype": "bfloat16"}] if facts.bf16_fast else []), {"dtype": "float16"}]
+        return [{"dtype": each} for each in facts.types_of_16_bits()]
 
     def computes_in(self, settings: Settings) -> str:
-        return "fp16" if settings["dtype"] == "float16" else "bf16"
+        return FORMATS[str(settings["dtype"])]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         scaling = _Scaling() if settings["dtype"] == "float16" else None

@@ -46,15 +46,8 @@ class Bf16Weights(Technique):
     order = 48
 
     def applies(self, facts: Facts) -> str | None:
-        if facts.own_autocast:
-            return "the program has an autocast of its own"
-        if not facts.modules:
-            return "the trained parameters belong to no nn.Module"
-        if "torch.float32" not in facts.parameter_dtypes:
-            return f"the parameters are {', '.join(facts.parameter_dtypes)}, not 32-bit"
-        if not facts.bf16_fast:
-            return "this device does not compute bf16 in hardware"
-        return None
+        slow = None if facts.bf16_fast else "this device does not compute bf16 in hardware"
+        return facts.unfit_for_16_bits() or slow
 
     def computes_in(self, settings: Settings) -> str:
         return "bf16"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -46,17 +46,13 @@ class MixedPrecision(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.own_autocast:
             return "the program has a mixed policy of its own"
-        if facts.device == "cpu" and not facts.bf16_fast:
-            return "this processor does not multiply bf16 in hardware"
-        return None
+        return facts.no_16_bit_units()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        if facts.device != "cuda":
-            return [{"dtype": "bfloat16"}]
-        return [*([{"dtype": "bfloat16"}] if facts.bf16_fast else []), {"dtype": "float16"}]
+        return [{"dtype": each} for each in facts.types_of_16_bits()]
 
     def computes_in(self, settings: Settings) -> str:
-        return "fp16" if settings["dtype"] == "float16" else "bf16"
+        return FORMATS[str(settings["dtype"])]
 
     def install(self, seams: Seams, settings: Settings) -> None:
         policies = _Policies(f"mixed_{settings['dtype']}")

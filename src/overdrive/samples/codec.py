@@ -1,4 +1,4 @@
-"""Values of a method as bytes and back: pictures, arrays, tensors, numbers and texts; nothing is pickled.
+"""Samples, and values of a method, as bytes and back: pictures, arrays, tensors, numbers and texts; nothing is pickled.
 
 What all samples have in common (kinds, shapes, modes) is the *form*, plain data that can be compared; what
 differs is one row of bytes, of the same length for all samples of a form.
@@ -176,8 +176,9 @@ class _Writer:
 
     def text(self, thing: str) -> Form:
         data = thing.encode("utf-8", "surrogatepass")
-        if len(data) > _LONGEST_TEXT:
-            raise Unfit("it holds a long text")
+        if len(data) > _LONGEST_TEXT:  # its length is a matter of the form, then
+            self.parts.append(data)
+            return ("text", len(data))
         self.parts.append(_TEXT.pack(len(data), data))
         return ("str",)
 
@@ -188,9 +189,12 @@ class _Writer:
         self._places.append((begin, begin + size))
 
     def _array(self, array: Any) -> Form:
-        if array.dtype.hasobject or array.dtype.names is not None or not array.size:
-            raise Unfit(f"it holds an array of kind {array.dtype}, or an empty one")
-        order = _order_of(array.shape, [step // array.itemsize for step in array.strides])
+        if array.dtype.hasobject or array.dtype.names is not None or not array.itemsize:
+            raise Unfit(f"it holds an array of kind {array.dtype}")
+        if array.size:
+            order = _order_of(array.shape, [step // array.itemsize for step in array.strides])
+        else:
+            order = _order_of_none(array.shape, array.strides, np.empty(array.shape, dtype=array.dtype).strides)
         if order is None or any(step % array.itemsize for step in array.strides) or not array.flags.aligned:
             raise Unfit("it holds an array that lies in memory in an unusual way")
         self._apart(array.__array_interface__["data"][0], array.nbytes)
@@ -201,7 +205,10 @@ class _Writer:
         special = tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_inference()
         if special or tensor.device.type != "cpu" or tensor.requires_grad or tensor.is_quantized:
             raise Unfit("it holds a special tensor")
-        order = _order_of(tensor.shape, tensor.stride()) if tensor.numel() else None
+        if tensor.numel():
+            order = _order_of(tensor.shape, tensor.stride())
+        else:
+            order = _order_of_none(tensor.shape, tensor.stride(), torch.empty(tensor.shape).stride())
         if order is None:
             raise Unfit("it holds a tensor that lies in memory in an unusual way")
         self._apart(tensor.data_ptr(), tensor.numel() * tensor.element_size())
@@ -279,6 +286,9 @@ class _Reader:
         size, data = _TEXT.unpack(self._next(_TEXT.size).data)
         return str(data[:size].decode("utf-8", "surrogatepass"))
 
+    def long_text(self, form: Form) -> str:
+        return self._next(form[1]).tobytes().decode("utf-8", "surrogatepass")
+
     def sequence(self, form: Form) -> Any:
         slot = self._slot()
         items = [self.read(part) for part in form[1:]]
@@ -338,6 +348,7 @@ _READERS: dict[str, Callable[[_Reader, Form], Any]] = {
     "int": _Reader.integer,
     "float": _Reader.real,
     "str": _Reader.text,
+    "text": _Reader.long_text,
     "bytes": lambda reader, form: reader._next(form[1]).tobytes(),
     "tuple": _Reader.sequence,
     "list": _Reader.sequence,
@@ -359,6 +370,11 @@ def _order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
             return None
         step *= shape[dimension]
     return order if step == prod(shape) else None
+
+
+def _order_of_none(shape: Any, strides: Any, usual: Any) -> tuple[int, ...] | None:
+    """The same where there are no values: their own order, or none."""
+    return tuple(range(len(shape))) if tuple(strides) == tuple(usual) else None
 
 
 def _inverse(order: tuple[int, ...]) -> list[int]:
