@@ -12,6 +12,7 @@ import math
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,8 @@ class _Trial:
     def first_step(self, until: float = math.inf) -> Block:
         program = self._program
         program.alive.append(self)
+        if time.monotonic() > until:
+            raise TrialOver(Ending("late", "the budget was used up"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         ending = Ending("oom", "out of memory") if full else program.ending(self._names)
         if ending:

@@ -278,6 +278,28 @@ def test_a_proof_under_many_seeds_that_was_stopped_goes_on(
     assert any(order.seed and order.techniques for order in program.started)
 
 
+@pytest.mark.parametrize("level", [Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL])
+def test_a_proof_ends_with_the_budget_and_is_made_anew_with_more(
+    level: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Simulated(steps=400).enter(monkeypatch)
+    plain = Order(target(tmp_path))
+    new = Order(plain.program, (("allocator", {}),))
+    with House(isolate=False) as house:
+        prover = Prover(Bench(house), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+
+        def proved() -> Check:
+            if level is Contract.STATISTICAL:
+                return prover.statistical(plain, new, time.monotonic() + 1000)
+            return prover.exact(plain, new) if level is Contract.EXACT else prover.rounding(plain, new)
+
+        prover.end_by(time.monotonic() - 1)
+        late = proved()
+        assert late.level is None and "the budget was used up" in late.sentence
+        prover.end_by(time.monotonic() + 1000)
+        assert proved().level is level
+
+
 def test_a_metric_that_is_never_printed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Simulated(steps=200).enter(monkeypatch)
     order = Order(target(tmp_path))

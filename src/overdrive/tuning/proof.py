@@ -73,6 +73,10 @@ class Prover:
         self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
 
+    def end_by(self, moment: float) -> None:
+        """A proof that is not done then (time.monotonic()) has established nothing."""
+        self._bench.until = moment
+
     # -- exact ----------------------------------------------------------------------------------
 
     def repeats(self, plain: Order) -> Check:
@@ -284,7 +288,7 @@ class Prover:
         trace = self._bench.run(order, self._run_steps, output)
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, Ending):
-            return Run(seed, float("nan"), ())
+            return None if trace.kind == "late" else Run(seed, float("nan"), ())
         losses = tuple(step_losses(trace))
         run = Run(seed, self.metric.value(losses, output[0] if output else "", trace.returned), losses)
         self._memory.remember_run(self._run_name(order, seed), asdict(run))

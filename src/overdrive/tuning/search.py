@@ -115,6 +115,7 @@ class Search:
             self._facts = duel.old_facts
         self._prover = Prover(Bench(self._arena.house), self._memory, self._facts, self._progress.stage, self._metric)
         self._schedule = Schedule(found, self._deadline, self._prover)
+        self._prover.end_by(self._deadline)
         if duel.old_trace and duel.new_trace:
             bad = first_non_finite(duel.old_trace)
             if bad:
@@ -185,10 +186,8 @@ class Search:
             return None
         in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start)]
         if not in_time:
-            untried = [each[:2] for each in waiting if _label(each[0].name, each[1]) not in self._tried]
-            for technique, settings in {
-                technique.name: (technique, settings) for technique, settings in untried
-            }.values():
+            untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
+            for technique, settings, _ in untried.values():
                 self._reject(technique, settings, "not tried: the budget was used up")
             return None
         technique, settings, _ = max(in_time, key=lambda each: each[2])
@@ -323,6 +322,7 @@ class Search:
             return Check(None, wrong or f"its loss is not finite in step {bad}")
         if opened:
             return OPEN
+        self._prover.end_by(self._schedule.confirmation_begins())
         check = Check(None, "")
         if technique.contract is Contract.EXACT or same_bits(one, other):
             check = self._prover.exact(old, new)

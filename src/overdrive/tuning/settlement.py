@@ -92,6 +92,7 @@ class Settlement:
         """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
         found = self._found
         plain = found.reference()
+        self._prover.end_by(self._schedule.deadline)
         while any(not each.needed for each in found.adopted):
             level = found.loosest()
             best = Order(found.program, found.best())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,10 @@ class Teaching:
             reason = self._teach_as(role)
             if reason is None:
                 return None
+            if time.monotonic() > self._bench.until:
+                self._forget_lesson()
+                self._folder = None  # with more time it may be had
+                return reason
             self.careful = reason
             self._forget_lesson()
         self._taught = {}
