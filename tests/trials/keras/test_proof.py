@@ -59,9 +59,10 @@ for _ in range(2):
 model = keras.Model(inputs, keras.layers.Dense(2)(inner))
 model.compile("""
     text = PLAIN.replace("model.compile(", blocks, 1)
-    plain, again = diary_of(text), diary_of(text, techniques=[("gradient_checkpointing", {"least": 0.0})])
-    check = judged_exact(plain, again)
-    assert check.level is Contract.EXACT, check.sentence
+    nudged, plain = diary_of(text, "nudged"), diary_of(text, "inputs")
+    again = diary_of(text, "inputs", techniques=[("gradient_checkpointing", {"least": 0.0})])
+    assert [len(step) for step in again.losses] == [len(step) for step in plain.losses] == [1] * 12
+    assert first_broken(compared(plain, again, Contract.ROUNDING, nudged)) is None
 
 
 def test_a_run_that_went_further_within_its_last_call_is_compared_up_to_the_others_end() -> None:
