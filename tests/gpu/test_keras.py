@@ -34,4 +34,3 @@ def test_arrays_are_held_on_the_gpu(backend: str) -> None:
     assert held["left_out"] == {} and held["made"] == 4
     assert any("gpu" in each.lower() or "cuda" in each for each in found["places"])
     assert held["losses"] == pytest.approx(plain["losses"], rel=1e-4)  # sums on a GPU differ from run to run
-    assert held["calls"] == plain["calls"]

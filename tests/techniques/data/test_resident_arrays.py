@@ -47,7 +47,6 @@ def test_batches_are_the_same_to_the_last_bit(seen: dict[str, Any]) -> None:
     plain, held = seen["plain"], seen["held"]
     assert held["left_out"] == {} and held["made"] == 4  # three fits, and validation data
     assert held["losses"] == plain["losses"] and held["recorded"] == plain["recorded"]
-    assert held["calls"] == plain["calls"], "steps were traced another number of times"
 
 
 def test_several_steps_in_a_call_gather_theirs_too(seen: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ def bytes_in(adapter: Any) -> int | None:
     arrays = keras.tree.flatten(adapter._inputs)
     if not all(isinstance(each, np.ndarray) and each.dtype.kind in "biuf" for each in arrays):
         return None
-    return sum(each.nbytes for each in arrays)
+    return int(sum(each.nbytes for each in arrays))
 
 
 class HeldArrays(DataAdapter):  # type: ignore[misc]
@@ -42,9 +42,14 @@ class HeldArrays(DataAdapter):  # type: ignore[misc]
         self._arrays = [send(each.array, device) for each in keras.tree.flatten(wrapped)]
 
     def get_tf_dataset(self) -> Any:
-        from overdrive.samples.device.tensorflow_batches import Dataset
+        """Not one of TensorFlow's own, whose functions run on the CPU: Keras fetches each batch before its step."""
+        return _Gathering(self._numbers.get_tf_dataset(), self._gathered_by_tensorflow)
 
-        return Dataset(self._numbers.get_tf_dataset(), self._arrays, self._structure)
+    def _gathered_by_tensorflow(self, numbers: Any) -> Any:
+        import tensorflow as tf
+
+        packed = self._packed([tf.gather(array, numbers, axis=0) for array in self._arrays])
+        return keras.tree.lists_to_tuples(packed)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         import jax
@@ -94,9 +99,11 @@ class _Gathering:
 
 
 def _to_tensorflow(array: Any, device: Any) -> Any:
-    from overdrive.samples.device.tensorflow_batches import sent
+    """But whole numbers of 32 bits, which TensorFlow wants in main memory, stay there."""
+    import tensorflow as tf
 
-    return sent(array, device)
+    with tf.device("/CPU:0" if array.dtype == "int32" else device):
+        return tf.identity(tf.convert_to_tensor(array))
 
 
 def _to_jax(array: Any, device: Any) -> Any:

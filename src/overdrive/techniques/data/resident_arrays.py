@@ -18,16 +18,17 @@ class ResidentArrays(Technique):
 
     What it does: Keras takes each batch out of NumPy arrays in main memory and copies it to the GPU. Here the arrays
     (inputs, targets, weights, and those for validation) are sent there once, when a `fit` begins, and its own adapter
-    shuffles and batches the numbers of their samples instead. Only these are copied in each step; on TensorFlow the
-    batch is gathered by the graph of the step. All is let go of when `fit` ends.
+    shuffles and batches the numbers of their samples instead. Only these are copied in each step. All is let go of
+    when `fit` ends.
 
     When it helps: small models with large samples, where the copy, or gathering on the CPU, takes longer than the
     step. It has not been measured, and has not run on a GPU yet.
 
-    When it hurts: where the GPU's memory is needed for something else. A `fit` of one epoch gains nothing. Left alone:
-    data that are not plain arrays of numbers (data sets, generators, tables, sparse or backend tensors), models that
-    are spread over devices, arrays larger than the share of the GPU's memory that the knob allows. Arrays that a
-    callback writes to while `fit` runs would be seen as they were when it began.
+    When it hurts: where the GPU's memory is needed for something else. A `fit` of one epoch gains nothing. On
+    TensorFlow batches are fetched one by one, so that the loop of `steps_per_execution` would be in Python again: it is
+    one or the other. Left alone: data that are not plain arrays of numbers (data sets, generators, tables, sparse or
+    backend tensors), models that are spread over devices, arrays larger than the share of the GPU's memory that the
+    knob allows. Arrays that a callback writes to while `fit` runs would be seen as they were when it began.
 
     Contract: exact. The same values in the same batches, by the same random draws.
 
@@ -41,6 +42,7 @@ class ResidentArrays(Technique):
     contract = Contract.EXACT
     relieves = ("data", "other")  # the copy to the GPU is made between the parts
     usual_saving = 0.4
+    conflicts = ("steps_per_execution",)
     order = 22
     knobs = (Knob("memory_share", 0.3, "share of the GPU's memory that the arrays may take", low=0.01, high=0.9),)
 
