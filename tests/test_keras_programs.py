@@ -94,7 +94,7 @@ def test_runs_as_under_python_on_other_backends(
 _ON_JAX = 'overdrive = 1\nprogram = "any"\ncontract = "open"\n[[technique]]\nname = "keras_backend"\n'
 
 
-@pytest.mark.parametrize(("name", "moves"), [("train_on_batch", True), ("tape_loop", False)])
+@pytest.mark.parametrize(("name", "moves"), [("train_on_batch", True)])
 def test_a_program_runs_on_another_backend_where_it_can_and_else_as_it_is(
     name: str,
     moves: bool,
