@@ -91,6 +91,36 @@ def test_runs_as_under_python_on_other_backends(
         assert [float.fromhex(step[0]) for step in recorded["losses"][::10]] == pytest.approx(printed, abs=1e-5)
 
 
+_ON_JAX = 'overdrive = 1\nprogram = "any"\ncontract = "open"\n[[technique]]\nname = "keras_backend"\n'
+
+
+@pytest.mark.parametrize(("name", "moves"), [("train_on_batch", True)])
+def test_a_program_runs_on_another_backend_where_it_can_and_else_as_it_is(
+    name: str,
+    moves: bool,
+    programs: Path,
+    tmp_path: Path,
+    python: Run,
+    overdrive: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that calls TensorFlow by itself cannot."""
+    skip_without(("keras", "tensorflow", "jax"))
+    plan, record = tmp_path / "plan.toml", tmp_path / "record.json"
+    plan.write_text(_ON_JAX)
+    given = ("run", "--plan", str(plan), "--record", str(record), f"{name}.py")
+    run = overdrive(*given, cwd=programs / "keras")
+    monkeypatch.setenv("KERAS_BACKEND", "jax" if moves else "tensorflow")
+    expected = python(f"{name}.py", cwd=programs / "keras")
+    assert run.returncode == expected.returncode == 0, run.stderr
+    assert without_times(run.stdout) == without_times(expected.stdout)
+    recorded = json.loads(record.read_text())
+    assert recorded["steps"] > 0 and recorded["techniques"] == (["keras_backend"] if moves else [])
+    reason = recorded["left_out"].get("keras_backend", "")
+    assert ("the program failed under it before its first step" in reason) is not moves
+    assert ("left out keras_backend: the program failed" in run.stderr) is not moves
+
+
 def test_the_example_runs_on_the_files_it_is_given(tmp_path: Path, python: Run) -> None:
     skip_without(("keras", "tensorflow"))
     mnist = tmp_path / "mnist"

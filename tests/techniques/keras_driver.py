@@ -198,10 +198,12 @@ def pipeline(chance: bool = False) -> dict[str, Any]:
 
 
 def under(plan: list[Any], program: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    session = Session(plan, [Recorder(losses=True)])
+    recorder = Recorder(losses=True)
+    session = Session(plan, [recorder])
     with session:
         result = program()
-    return {**result, "left_out": session.seams.left_out}
+    sent = sorted({len(step) for step in recorder.losses()})
+    return {**result, "left_out": session.seams.left_out, "losses a step": sent}
 
 
 def main() -> None:

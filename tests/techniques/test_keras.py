@@ -86,6 +86,7 @@ def test_blocks_are_called_again_as_they_were_called_first(results: dict[str, An
     for plain, again, near in (("deep", "deep again", 1e-5), ("deep in 16 bits", "deep again in 16 bits", 2e-2)):
         assert results[again]["left_out"] == {}
         assert results[again]["products"] > results[plain]["products"]  # they are there twice
+        assert results[again]["losses a step"] == results[plain]["losses a step"] == [1]
         # Dropout's masks are the same in both calls and moving means move once: else losses would be far apart.
         assert results[again]["losses"] == pytest.approx(results[plain]["losses"], rel=near)
         assert results[again]["weights"] == pytest.approx(results[plain]["weights"], rel=10 * near, abs=1e-5)
@@ -175,8 +176,16 @@ def test_threads_of_pytorch_serve_keras_on_it(elsewhere: dict[str, Any]) -> None
     if elsewhere["backend"] == "torch":
         assert elsewhere["threads"]["threads"] == 2 and elsewhere["plain"]["threads"] == 1
         assert elsewhere["after all"]["threads"] == 1
+
+
+def test_the_step_is_compiled_on_pytorch_and_was_on_jax(elsewhere: dict[str, Any]) -> None:
+    jit, plain = elsewhere["jit"], elsewhere["plain"]
+    if elsewhere["backend"] == "torch":
+        assert jit["left_out"] == {} and jit["jit"] and not plain["jit"]
+        assert jit["recorded"] == plain["recorded"] == jit["iterations"]
+        assert jit["losses"] == pytest.approx(plain["losses"], rel=1e-5)
     else:
-        assert "compiled by itself" in elsewhere["jit"]["left_out"]["jit_compile"]
+        assert "compiled by itself" in jit["left_out"]["jit_compile"]
 
 
 def test_no_technique_leaves_a_trace_on_other_backends(elsewhere: dict[str, Any]) -> None:

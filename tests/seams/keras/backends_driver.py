@@ -18,9 +18,11 @@ import numpy as np
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.recording import Recorder
+from overdrive.seams.frameworks import MODULES
 from overdrive.seams.hub import Seams
 from overdrive.session import Session
 from overdrive.trials.keras import make_diary, make_lesson
+from overdrive.trials.observers import observers_of
 from overdrive.trials.order import Trace
 from tests.seams.keras import programs
 from tests.seams.keras.programs import run
@@ -202,6 +204,15 @@ def _slightly_off(seams: Seams) -> None:
     seams.on_undo(patches.restore)
 
 
+def as_in_a_trial() -> dict[str, Any]:
+    """A model that is built by shapes alone, and looked at by all frameworks' probes, as in every trial."""
+    recorder, probes = Recorder(losses=True), {name: observers_of(name).make_probe(8) for name in MODULES}
+    text = FIT.replace("Sequential([", "Sequential([keras.Input((6,)), ")
+    run(text, recorder, *probes.values())
+    facts = probes["keras"].facts(recorder, costs=True)
+    return {"steps": recorder.clock.steps, "facts": facts.to_dict()}
+
+
 def left_behind() -> bool:
     from keras.src.losses.loss import Loss
     from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -238,6 +249,7 @@ def main() -> None:
         "own step": watched(OWN_STEP),
         "standing still": standing_still(),
         "diaries": diaries(),
+        "as in a trial": as_in_a_trial(),
         "left behind": left_behind(),
         "made before": made_before(),
         "lessons": lessons(),

@@ -68,6 +68,13 @@ def test_its_state_can_be_read_wherever_it_stands_still(seen: dict[str, Any]) ->
     assert found["states"][-1] == found["last"]
 
 
+def test_a_model_that_is_built_by_shapes_alone_can_be_tried(seen: dict[str, Any]) -> None:
+    found = seen["as in a trial"]
+    assert found["steps"] == 12
+    assert found["facts"]["backend"] == seen["backend"] and found["facts"]["parameters"] == 74
+    assert found["facts"]["fits"] and found["facts"]["loaders"][0]["batch_size"] == 32
+
+
 def test_a_diary_tells_what_differs(seen: dict[str, Any]) -> None:
     found = seen["diaries"]
     assert found["itself"] and found["entries"] == 12 and found["nudged"]

@@ -23,7 +23,7 @@ from tests.seams.keras.programs import FIT, TAPE, run
 PLAIN = FIT.replace("STEPS", "1")
 
 
-def diary_of(text: str, kind: str = "bits") -> Trace:
+def diary_of(text: str, kind: str = "bits", techniques: Any = ()) -> Trace:
     recorder, diary = Recorder(losses=True), make_diary(kind)
 
     def observe(seams: Seams) -> None:
@@ -31,7 +31,7 @@ def diary_of(text: str, kind: str = "bits") -> Trace:
         diary(seams)
         seams.between_steps.subscribe(diary.stepped)
 
-    run(text, observe)
+    run(text, observe, techniques=techniques)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
         recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), diary=tuple(diary.entries)
@@ -48,6 +48,21 @@ def test_many_steps_in_a_call_are_the_same_bit_for_bit(plain: Trace) -> None:
     check = judged_exact(plain, many)
     assert check.level is Contract.EXACT, check.sentence
     assert check.evidence["exact"]["steps"] == 12
+
+
+def test_blocks_called_again_in_the_backward_pass_are_no_calls_of_the_program() -> None:
+    """Here blocks are models, with gradients of their own that are taken there."""
+    blocks = """
+inputs = inner = keras.Input((6,))
+for _ in range(2):
+    inner += keras.Sequential([keras.layers.Dense(64, activation="gelu"), keras.layers.Dense(6)])(inner)
+model = keras.Model(inputs, keras.layers.Dense(2)(inner))
+model.compile("""
+    text = PLAIN.replace("model.compile(", blocks, 1)
+    nudged, plain = diary_of(text, "nudged"), diary_of(text, "inputs")
+    again = diary_of(text, "inputs", techniques=[("gradient_checkpointing", {"least": 0.0})])
+    assert [len(step) for step in again.losses] == [len(step) for step in plain.losses] == [1] * 12
+    assert first_broken(compared(plain, again, Contract.ROUNDING, nudged)) is None
 
 
 def test_a_run_that_went_further_within_its_last_call_is_compared_up_to_the_others_end() -> None:

@@ -134,6 +134,10 @@ class _GraphWatch(Watch):
     def flat(self, thing: Any) -> list[Any]:
         return list(tf.nest.flatten(thing))
 
+    def looks_away(self) -> bool:
+        """A layer that is called again in the backward pass (`keras.remat`) has gradients of its own taken there."""
+        return getattr(self.here, "differentiating", False)
+
     def write(self, application: Application) -> None:
         with tf.name_scope(SCOPE):
             self.journal.write(application)
@@ -146,7 +150,13 @@ class _GraphWatch(Watch):
     def _differentiating(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(differentiate)
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            found = differentiate(tape, target, sources, *args, **kwargs)
+            if self.looks_away():
+                return differentiate(tape, target, sources, *args, **kwargs)
+            self.here.differentiating = True
+            try:
+                found = differentiate(tape, target, sources, *args, **kwargs)
+            finally:
+                self.here.differentiating = False
             self.heard(lambda: self._note_loss(target, sources))
             return found
 

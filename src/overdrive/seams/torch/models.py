@@ -10,6 +10,7 @@ What is called inside a backward pass is no call of the program's: there, activa
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -76,10 +77,13 @@ def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], arg
 
 
 def _shapes_only(given: Any) -> bool:
-    """Whether the first tensor has no data: the model is called to learn its shapes (Keras does, on PyTorch)."""
+    """Whether the first thing given has no data: the model is called to learn its shapes (Keras does, on PyTorch)."""
     while isinstance(given, (list, tuple, dict)) and given:
         given = next(iter(given.values() if isinstance(given, dict) else given))
-    return isinstance(given, torch.Tensor) and given.is_meta
+    keras = sys.modules.get("keras")
+    if isinstance(given, torch.Tensor):
+        return given.is_meta
+    return hasattr(keras, "KerasTensor") and isinstance(given, keras.KerasTensor)  # type: ignore[union-attr]
 
 
 def _kind(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
