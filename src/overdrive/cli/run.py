@@ -26,10 +26,9 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     from overdrive.commands import run as work
-    from overdrive.commands.beginning import Beginning
     from overdrive.plan import PlanError
 
-    techniques, beginning = [], Beginning()
+    techniques = []
     if plan_path is not None:
         try:
             plan = work.read_plan(plan_path, program)
@@ -38,5 +37,5 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
         except OSError as error:
             fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
         techniques = [(each.name, each.settings) for each in plan.techniques]
-        beginning.again_with_environment([each for each in techniques if each[0] not in beginning.left_out])
-    sys.exit(work.run(program, techniques, plan_path.name if plan_path else None, record, beginning))
+        work.prepare_environment(techniques)
+    sys.exit(work.run(program, techniques, plan_path.name if plan_path else None, record))

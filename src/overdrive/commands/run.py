@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -10,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.atomic_file import write_atomically
-from overdrive.commands.beginning import Beginning
+from overdrive.contract import Contract
 from overdrive.launch import end_as_python_would, execute
 from overdrive.plan import Plan
 from overdrive.program import Program, ProgramError
 from overdrive.recording import Recorder
-from overdrive.seams.hub import reason_of
-from overdrive.session import Chosen, Session
+from overdrive.session import Chosen, Session, environment_for
 from overdrive.techniques.catalogue import catalogue
+
+_READY = "OVERDRIVE_ENVIRONMENT_READY"
 
 
 def say(text: str) -> None:
@@ -40,19 +40,29 @@ def read_plan(path: Path, program: Program) -> Plan:
     return plan
 
 
-def run(
-    program: Program, techniques: list[Chosen], plan_name: str | None, record: Path | None, beginning: Beginning
-) -> int:
-    """Run it, and return the exit code that Python would have given.
+def prepare_environment(techniques: list[Chosen]) -> None:
+    """Start this very command again with the variables that must be there before the process starts."""
+    needed = environment_for(techniques)
+    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
+    if os.environ.pop(_READY, None) or not missing:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
 
-    A technique that says so (`Technique.replaces_framework`) may make a program fail that would not have: where the
-    program fails under it before its first step is done, it is run again from its beginning, without that technique.
-    """
+
+def _interpreter_flags() -> list[str]:
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def run(program: Program, techniques: list[Chosen], plan_name: str | None, record: Path | None) -> int:
+    """Run it, and return the exit code that Python would have given."""
     recorder = Recorder(losses=record is not None)
     process = os.getpid()
-    session = Session([each for each in techniques if each[0] not in beginning.left_out], [recorder], announce)
-    for name, reason in beginning.left_out.items():
-        session.seams.leave_out(name, reason)
+    session = Session(techniques, [recorder], announce)
     failure: BaseException | None = None
     try:
         with session:
@@ -63,26 +73,13 @@ def run(
     except BaseException as error:
         failure = error
     if os.getpid() == process:  # else a fork of the program that came back up here
-        if isinstance(failure, Exception):
-            _begin_again_if_due(session, failure, recorder.clock.steps, beginning)
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         say(summary(recorder, session, plan_name))
+        risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
+        if isinstance(failure, Exception) and risks:
+            say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
     return end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
-
-
-def _begin_again_if_due(session: Session, failure: Exception, steps: int, beginning: Beginning) -> None:
-    """The program failed, maybe for a technique that has another framework compute: then this does not return."""
-    arrived = set(session.seams.frameworks)
-    techniques = [catalogue()[name] for name in session.active]
-    suspects = [each.name for each in techniques if each.replaces_framework and arrived & set(each.frameworks)]
-    if not suspects:
-        return
-    if not steps:
-        reason = f"the program failed under it before its first step ({reason_of(failure)}), and was begun again"
-        with contextlib.suppress(OSError):  # the folder that it was begun in is gone
-            beginning.again_without(dict.fromkeys(suspects, reason))
-    say(f"the program failed under {' and '.join(suspects)}; `overdrive run --no-plan` runs it as it is")
 
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:

@@ -70,8 +70,6 @@ class Technique:
     # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
     weighed: ClassVar[bool] = False
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
-    # Another framework computes than the program was written for: it may fail, and is then run again without this.
-    replaces_framework: ClassVar[bool] = False
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()
 

@@ -28,10 +28,9 @@ class KerasBackend(Technique):
     6.3 times less time a step on JAX than on TensorFlow (5.2 to 7.6; two cores of an AMD EPYC, busy with other work),
     and more on PyTorch.
 
-    When it hurts: a program that computes with TensorFlow (or another framework) by itself fails on other backends.
-    The tuner leaves them out with that error as the reason. Under `overdrive run`, a program that fails so before its
-    first step is done is run again from its beginning without this: what it printed until then is printed twice. A
-    backend that the program chooses itself stands, and so does the program's where the other is not installed.
+    When it hurts: a program that calls TensorFlow (or another framework) by itself fails on other backends, and the
+    tuner leaves them out with that error as the reason; so does one that chooses its backend itself, or one that is
+    not installed. A plan with it is for the program as it was tuned: calls of `tf` added later will fail.
 
     Contract: open. Initial weights, dropout and the order of shuffled samples are drawn by another generator, so that a
     run begins elsewhere and ends elsewhere, even under one seed; nothing here proves that it ends as well.
@@ -44,7 +43,6 @@ class KerasBackend(Technique):
     frameworks = ("keras",)
     contract = Contract.OPEN
     relieves = ("data", "forward", "backward", "optimizer", "other")
-    replaces_framework = True
     weighed = True
     usual_saving = 0.5
     order = 2  # what is tried after it runs on the new backend
