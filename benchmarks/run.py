@@ -1,6 +1,6 @@
 """`make bench`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
 
-python benchmarks/run.py [--only cifar,cifar_default,cifar_statistical,mnist,whole,agreement,overhead,programs] [--rounds 5]
+python benchmarks/run.py [--only PART,...] [--rounds 5]
 """
 
 from __future__ import annotations
