@@ -47,6 +47,7 @@ def test_a_table_that_took_its_place_since_is_checked_for_itself(folder: Path) -
     manifest = folder / "key" / "manifest.json"
     assert EarlyCheck(folder).take(folder / "key", manifest.read_text())
     early = EarlyCheck(folder)
+    early._thread.join()  # it has read the manifest as it was
     manifest.write_text(manifest.read_text() + " ")
     assert early.take(folder / "key", manifest.read_text()) == {}
 
@@ -68,3 +69,20 @@ def test_a_note_holds_the_latest_programs_once() -> None:
     assert with_program(None, "a") == ["a"] and with_program(["a", "b"], "a") is None
     names = with_program([str(number) for number in range(40)], "new")
     assert names is not None and names[-1] == "new" and len(names) == 16 and names[0] == "25"
+
+
+def test_what_was_not_opened_is_not_checked_again(folder: Path) -> None:
+    store = Store(folder, early=EarlyCheck(folder))
+    store.forget_unused()
+    manifest = (folder / "key" / "manifest.json").read_text()
+    assert EarlyCheck(folder).take(folder / "key", manifest) == {}
+    assert Store(folder).open("key") is not None
+    store.remember_user("key", this_program())
+    assert EarlyCheck(folder).take(folder / "key", manifest)
+
+
+def test_what_was_opened_stays_noted(folder: Path) -> None:
+    store = Store(folder, early=EarlyCheck(folder))
+    assert store.open("key") is not None
+    store.forget_unused()
+    assert EarlyCheck(folder).take(folder / "key", (folder / "key" / "manifest.json").read_text())

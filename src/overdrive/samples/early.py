@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overdrive.samples.disk import mapped, read_note, sums
+from overdrive.samples.disk import mapped, read_note, sums, used_at
 from overdrive.samples.table import Bytes
 
 NOTE = "programs"  # beside a table: which programs have used it
 _MOST_PROGRAMS = 16
+_WAIT = 0.005  # seconds between two looks whether a table is summed up; others may come after it
 
 
 def this_program() -> str:
@@ -29,6 +30,10 @@ def with_program(note: Any, program: str) -> list[str] | None:
     """The note with this program in it; None where that is so already."""
     known = [each for each in note if isinstance(each, str)] if isinstance(note, list) else []
     return None if program in known else [*known[1 - _MOST_PROGRAMS :], program]
+
+
+def without_program(note: Any, program: str) -> list[str]:
+    return [each for each in note if isinstance(each, str) and each != program] if isinstance(note, list) else []
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,10 @@ class EarlyCheck:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._program = this_program()
+        self.program = this_program()
         self._process = os.getpid()
+        self._given_up = False
+        self._noted: list[Path] = []  # what the program used last time, and nobody has taken yet
         self._found: dict[Path, tuple[str, dict[str, Summed]]] = {}
         self._thread = threading.Thread(target=self._check, name="overdrive-early-check", daemon=True)
         self._thread.start()
@@ -54,15 +61,29 @@ class EarlyCheck:
         """Of the table's files, by name, those that were summed up; none where another table stands there now."""
         if os.getpid() != self._process:
             return {}  # a fork has no such thread
-        self._thread.join()
+        while place not in self._found and self._thread.is_alive():
+            self._thread.join(_WAIT)
+        if place in self._noted:
+            self._noted.remove(place)
         of, found = self._found.pop(place, ("", {}))
         return found if of == manifest else {}
 
+    def give_up_rest(self) -> list[Path]:
+        """Let go of what nobody has taken, and name it: the program's data set, or its code, may be another by now."""
+        if os.getpid() != self._process:
+            return []
+        self._given_up = True
+        self._thread.join()
+        rest, self._noted, self._found = self._noted, [], {}
+        return rest
+
     def _check(self) -> None:
         with contextlib.suppress(Exception):  # then they are checked when they are opened, which says what is wrong
-            for path in self._folder.glob(f"*/{NOTE}.json"):
-                if self._program in (read_note(path) or []):
-                    self._sum_up(path.parent)
+            notes = [path for path in self._folder.glob(f"*/{NOTE}.json") if self.program in (read_note(path) or [])]
+            self._noted = sorted((path.parent for path in notes), key=used_at, reverse=True)
+            for place in list(self._noted):
+                if not self._given_up:
+                    self._sum_up(place)
 
     def _sum_up(self, place: Path) -> None:
         manifest = (place / "manifest.json").read_text()

@@ -166,6 +166,8 @@ class Keeper:
         for kept in self._kept:
             kept.close()
         self._kept.clear()
+        if self.store is not None:
+            self.store.forget_unused()
         self._verdicts.clear()
         for loader in self._frozen:
             release(loader)
@@ -236,6 +238,8 @@ class Keeper:
         if self.store is not None and self.store.packed:
             raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
 
+        if self.store is not None:
+            self.store.forget_unused()  # this data set's table is not the one of last time
         proof = prove(source, seen.digest)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")

@@ -29,7 +29,7 @@ from overdrive.samples.disk import (
     used_at,
 )
 from overdrive.samples.draft import FORMAT, Draft, takes_part
-from overdrive.samples.early import NOTE, EarlyCheck, with_program
+from overdrive.samples.early import NOTE, EarlyCheck, with_program, without_program
 from overdrive.samples.files import stats_of
 from overdrive.samples.layout import Layout
 from overdrive.samples.table import Bytes, Table
@@ -123,6 +123,13 @@ class Store:
         names = with_program(read_note(self.folder / key / f"{NOTE}.json"), program)
         if names and not self.packed:
             self.note(key, NOTE, names)
+
+    def forget_unused(self) -> None:
+        """Tables that were checked early for this program and that it did not open: it is another program by now."""
+        if self._early is None:
+            return
+        for place in self._early.give_up_rest():
+            self.note(place.name, NOTE, without_program(read_note(place / f"{NOTE}.json"), self._early.program))
 
     def draft(self, key: str, layout: Layout, count: int, size: int = 0, filled: Filled | None = None) -> Draft | None:
         """A new table to be filled; None where the disk has no room for it, or another process fills it.
