@@ -31,8 +31,9 @@ PROFILE_STEPS = 8
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
 FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
 FEWEST_PAIRS = 10
-# After this many pairs that all lose by more than a tenth, nobody needs to see the rest.
-_HOPELESS_PAIRS = 5
+# After this many pairs that all lose by more than a tenth, nobody needs to see the rest. With 5, one second of a
+# neighbour's noise has called a program slower than itself.
+_HOPELESS_PAIRS = 10
 _HOPELESS = -0.1
 
 
