@@ -190,8 +190,7 @@ class Search:
             for technique, settings, _ in untried.values():
                 self._reject(technique, settings, "not tried: the budget was used up")
             return None
-        technique, settings, _ = max(in_time, key=lambda each: each[2])
-        return technique, settings
+        return max(in_time, key=lambda each: each[2])[:2]
 
     def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
         chosen = {name for name, _ in self.found.best()}
@@ -200,9 +199,7 @@ class Search:
             if self._facts.framework not in technique.frameworks:
                 continue
             by_name_only = self.found.only or technique.contract is Contract.OPEN
-            if technique.name in chosen or (by_name_only and not asked_for):
-                continue
-            if self._wanted() not in technique.aims:
+            if technique.name in chosen or (by_name_only and not asked_for) or self._wanted() not in technique.aims:
                 continue
             if technique.contract is not Contract.OPEN and not self.found.contract.allows(technique.contract):
                 self._leave_aside(
