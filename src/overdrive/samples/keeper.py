@@ -238,8 +238,6 @@ class Keeper:
         if self.store is not None and self.store.packed:
             raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
 
-        if self.store is not None:
-            self.store.forget_unused()  # this data set's table is not the one of last time
         proof = prove(source, seen.digest)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
@@ -292,6 +290,7 @@ class Keeper:
             assert self.store is not None and key is not None
             draft = self.store.draft(key, proof.layout, count, size, source.filled)
             if draft is not None:
+                self.store.forget_unused()  # a table is begun: last time's are of another data set, or other code
                 return draft.table, draft
             if not self._at_once or not fits:
                 draft = self.store.join(key, source.filled)
