@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -135,6 +136,56 @@ def test_what_lowers_precision_must_learn_as_well_under_many_seeds(
     assert names(found) == (["low"] if kept else [])
     if kept:
         assert found.proof is not None and found.proof.level is Contract.STATISTICAL
+
+
+def test_what_joins_a_statistical_plan_is_compared_as_the_whole_plan_will_be(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
+    program = Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == ["low", "layout"]
+    assert {each.check.level for each in found.adopted} == {Contract.STATISTICAL}
+    assert not any(order.part for order in program.started if "layout" in dict(order.techniques))
+
+
+def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_others_promise(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
+    Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
+    monkeypatch.setattr(Prover, "statistical", lambda *anything: Check(None, "9 of 10 seeds: not established"))
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == ["layout"] and [each.name for each in found.dropped] == ["low"]
+    assert found.proof is not None and found.proof.level is Contract.ROUNDING
+
+
+def test_what_could_not_be_proved_in_time_is_not_begun(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
+    program = Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
+    needed = Prover.seconds_needed
+
+    def dear(prover: Prover, level: Contract) -> float:
+        return 1e6 if level is Contract.STATISTICAL else needed(prover, level)
+
+    monkeypatch.setattr(Prover, "seconds_needed", dear)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == ["layout"] and "budget" in reasons(found)["low"]
+    assert not any("low" in dict(order.techniques) for order in program.started)
+
+
+@pytest.mark.parametrize(("within", "steps"), [(math.inf, 300), (240.0, 220), (30.0, 100)])
+def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
+    within: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.tuning.proof.granted_cores", lambda: 2)
+    plain = Order(target(tmp_path))
+    with House(isolate=False) as house:
+        memory = Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        prover = Prover(Bench(house), memory, Facts(step_seconds=0.05), within=within, start=2.0)
+        assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + steps * 0.05 * 2))
 
 
 def test_a_looser_contract_than_was_asked_for_is_not_even_tried(

@@ -66,6 +66,7 @@ def tune(
         markup=False,
     )
     with House() as house, Live(console, budget) as live:
+        house.on_fill = live.filling
         found = Search(program, contract, budget, house, memory, live, metric, objective, only).run()
         last_output = house.last_output
     result = result_of(found, str(output))

@@ -13,12 +13,16 @@ from overdrive.trials.duel import Duel
 from overdrive.tuning.arena import Progress
 
 
+_EVERY_SECONDS = 10.0
+
+
 class Live(Progress):
     def __init__(self, console: Console, budget: float) -> None:
         self._console = console
         self._budget = budget
         self._began = time.monotonic()
         self._stage = "starting"
+        self._told_at = 0.0  # seconds after the beginning, in plain lines
         self._status: Status | None = None
 
     def __enter__(self) -> Live:
@@ -46,6 +50,15 @@ class Live(Progress):
         last = duel.pairs[-1]
         so_far = f"{duel.interval.estimate:.2f}x" if duel.interval else f"{last.seconds_a / last.seconds_b:.2f}x"
         self._show(f"{len(duel.pairs)} pairs of {last.steps} steps, last {so_far}")
+
+    def filling(self, done: int, total: int) -> None:
+        """A trial is reading its samples before it begins: `done` of `total` so far."""
+        told = f"{done:,} of {total:,} samples read"
+        if self._status:
+            self._show(told)
+        elif self._spent() - self._told_at > _EVERY_SECONDS:
+            self._told_at = self._spent()
+            self._console.print(f"        {told}", markup=False, highlight=False, soft_wrap=True)
 
     def outcome(self, text: str) -> None:
         if self._status:

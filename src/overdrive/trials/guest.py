@@ -108,10 +108,13 @@ class Guest:
             self.report("failed", kind="unwatched", detail=f"Overdrive could not watch this program: {reason}")
             os._exit(1)
 
-    def beat(self, *_: object) -> None:
+    def beat(self, *_: object, **progress: int) -> None:
         """Tell the watchdog that there is progress, at most twice a second."""
         if time.monotonic() - self._last_beat > _BEAT_SECONDS:
-            self.report("beat")
+            self.report("beat", **progress)
+
+    def filling(self, done: int, total: int) -> None:
+        self.beat(done=done, total=total)
 
     def _between_steps(self) -> None:
         steps = self.recorder.clock.steps
@@ -243,7 +246,7 @@ def main() -> None:
         guest.report("isolated", kind=isolation.kind, detail=isolation.detail)
     from overdrive import samples
 
-    samples.on_progress = guest.beat
+    samples.on_progress = guest.filling
     techniques = [(each["name"], each["settings"]) for each in job["techniques"]]
     guest.session = Session(techniques, [seeds, guest.observe], guest.left_out)
     code = 0

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +49,7 @@ class House:
         self.isolation = ""
         self.prepared_files = 0  # the most that a trial wrote before its first step
         self.last_output = ""  # the end of what the last failed trial printed
+        self.on_fill: Callable[[int, int], None] = lambda done, total: None  # samples that a trial keeps, for people
         self.first_patience = first_patience  # start-up, imports, filling caches, compiling
         self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
 
@@ -258,7 +259,9 @@ class Trial:
                 if kind == event:
                     return report
                 deadline = max(deadline, time.monotonic() + patience)  # it lives
-                if kind == "isolated":
+                if kind == "beat" and report.get("done"):
+                    self.house.on_fill(report["done"], report["total"])
+                elif kind == "isolated":
                     self.house.isolation = f"{report['kind']}: {report['detail']}"
                 elif kind == "failed":
                     self._failure = Ending(report["kind"], report["detail"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 from overdrive.evidence.speed import Pair, decided, futile
@@ -48,54 +49,67 @@ def process_pair(
         short_block: steps in a block, where the program's length dictates them.
     """
     chance = random.Random(1000 * process + len(duel.new.techniques))
-    old, new = Trial(house, duel.old), Trial(house, duel.new)
     pace: Pace | None = None
     until = max(deadline, time.monotonic() + FEWEST_SECONDS)
-    try:
-        with blame(duel, new=False):
-            duel.old_side = with_setup(duel.old_side, old.first_step(until))
-        with blame(duel, new=True):
-            duel.new_side = with_setup(duel.new_side, new.first_step(until))
-        if not rules.patient and nothing_new(duel, new):
-            duel.new_trace = new.trace()
-            return None
-        pace = _warm_up(duel, old, new, process, costs=rules.patient)
-        call = max(old.call_steps, new.call_steps)
-        size = -(-(short_block or pace.block_steps) // call) * call
-        lead = lead_steps(size, call)
-        looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
-        mine: list[Pair] = []
-        while True:
-            first = chance.random() < 0.5
-            blocks: dict[bool, Block] = {}
-            for is_old in (first, not first):
-                with blame(duel, new=not is_old):
-                    blocks[is_old] = (old if is_old else new).run(size, lead)
-            duel.old_side = duel.old_side.add(blocks[True])
-            duel.new_side = duel.new_side.add(blocks[False])
-            pair = Pair(process, blocks[True].steps, blocks[True].seconds, comparable(duel, blocks), first)
-            mine.append(pair)
-            duel.pairs.append(pair)
-            on_pair(duel)
-            if time.monotonic() > deadline or len(mine) >= looks[-1]:
-                break
-            if rules.patient:
-                continue
-            if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
-                break
-        _align(duel, old, new)
-        with blame(duel, new=True):
-            duel.new_trace = new.trace()
-            duel.new_facts = new.facts(rules.patient and bool(duel.new.techniques)) if process == 0 else duel.new_facts
-        with blame(duel, new=False):
-            duel.old_trace = old.trace()
-    except TrialOver as over:
-        if over.ending.kind == "ended" and over.report.get("steps"):
-            pace = _both_to_the_end(duel, old, new, over, pace)
-    finally:
-        old.stop()
-        new.stop()
+    with ExitStack() as stack:
+        old = Trial(house, duel.old)
+        stack.callback(old.stop)
+        # Two that start at once delay each other: what is published tells how long one takes by itself.
+        begun = _begun(old, until) if rules.patient else None
+        new = Trial(house, duel.new)
+        stack.callback(new.stop)
+        try:
+            with blame(duel, new=False):
+                if isinstance(begun, TrialOver):
+                    raise begun
+                duel.old_side = with_setup(duel.old_side, begun or old.first_step(until))
+            with blame(duel, new=True):
+                duel.new_side = with_setup(duel.new_side, new.first_step(until))
+            if not rules.patient and nothing_new(duel, new):
+                duel.new_trace = new.trace()
+                return None
+            pace = _warm_up(duel, old, new, process, costs=rules.patient)
+            call = max(old.call_steps, new.call_steps)
+            size = -(-(short_block or pace.block_steps) // call) * call
+            lead = lead_steps(size, call)
+            looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
+            mine: list[Pair] = []
+            while True:
+                first = chance.random() < 0.5
+                blocks: dict[bool, Block] = {}
+                for is_old in (first, not first):
+                    with blame(duel, new=not is_old):
+                        blocks[is_old] = (old if is_old else new).run(size, lead)
+                duel.old_side = duel.old_side.add(blocks[True])
+                duel.new_side = duel.new_side.add(blocks[False])
+                pair = Pair(process, blocks[True].steps, blocks[True].seconds, comparable(duel, blocks), first)
+                mine.append(pair)
+                duel.pairs.append(pair)
+                on_pair(duel)
+                if time.monotonic() > deadline or len(mine) >= looks[-1]:
+                    break
+                if rules.patient:
+                    continue
+                if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
+                    break
+            _align(duel, old, new)
+            with blame(duel, new=True):
+                duel.new_trace = new.trace()
+                if process == 0:
+                    duel.new_facts = new.facts(rules.patient and bool(duel.new.techniques))
+            with blame(duel, new=False):
+                duel.old_trace = old.trace()
+        except TrialOver as over:
+            if over.ending.kind == "ended" and over.report.get("steps"):
+                pace = _both_to_the_end(duel, old, new, over, pace)
     return pace
+
+
+def _begun(trial: Trial, until: float) -> Block | TrialOver:
+    try:
+        return trial.first_step(until)
+    except TrialOver as over:
+        return over
 
 
 def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> Pace:

@@ -39,6 +39,12 @@ class Adopted:
     check: Check
     for_memory: bool = False  # adopted for the memory it saves
     needed: bool = False  # the program does not run without it: its duel is only the attempt
+    joined: bool = False  # a statistical plan, and was only looked at as that will be proved, whatever it keeps
+
+    @property
+    def level(self) -> Contract:
+        """What the whole plan has to be proved at because of it."""
+        return catalogue()[self.name].contract if self.joined else self.check.level or Contract.OPEN
 
 
 @dataclass
@@ -146,8 +152,7 @@ class Findings:
 
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""
-        levels = [each.check.level or Contract.OPEN for each in self.adopted]
-        return max(levels, key=lambda level: level.rank, default=Contract.EXACT)
+        return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
 
     def noise(self) -> float | None:
         return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None

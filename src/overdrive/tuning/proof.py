@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from overdrive.contract import Contract
 from overdrive.evidence import rounding
@@ -47,6 +47,9 @@ _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 _AT_ONCE = 4
 _SMALL = 20_000_000
 
+_One = TypeVar("_One")
+_Result = TypeVar("_Result")
+
 
 class Prover:
     """All proofs of one tune or verification. What the original did is run once and kept."""
@@ -59,14 +62,23 @@ class Prover:
         stage: Callable[[str], None] = lambda text: None,
         metric: Metric | None = None,
         whole: bool = False,
+        within: float = math.inf,
+        start: float = 0.0,
     ) -> None:
+        """
+        Args:
+            whole: runs go to the program's end.
+            within: seconds that a statistical proof should take; its runs are shortened for it, as far as they may be.
+            start: seconds from a process's start to its first step.
+        """
         self.metric = metric or Metric()
         self.steps = _ALL if whole else horizon(facts)  # of diaries and teacher-forced steps
         self._whole = whole or not self.metric.is_loss  # a metric is printed at the end, as a rule
-        self._run_steps = _ALL if self._whole else max(self.steps, _RUN_STEPS)  # of runs under seeds
         self._bench = bench
         self._memory = memory
         self._facts = facts
+        self._start = start
+        self._run_steps = _ALL if self._whole else self._steps_within(within)  # of runs under seeds
         self._stage = stage
         self._teaching: Teaching | None = None
         self._nudged_order: Order | None = None
@@ -107,12 +119,11 @@ class Prover:
 
     # -- rounding -------------------------------------------------------------------------------
 
-    def rounding(self, plain: Order, new: Order, old: Order | None = None) -> Check:
-        """`new` against `old`, in steps from states that a teacher saved along its run.
+    def rounding(self, plain: Order, new: Order) -> Check:
+        """`new` against `plain`, in steps from states that a teacher saved along its run.
 
         Args:
             plain: the untouched program, or what is the same bit for bit; the first that was given is the teacher.
-            old: what the errors are compared with; the teacher's own program where none is given.
         """
         self._stage("proof: teacher-forced steps against fp64")
         teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
@@ -120,8 +131,7 @@ class Prover:
         if refusal:
             return Check(None, refusal)
         plain = teaching.plain
-        old = old or plain
-        one, other = teaching.pupil(old), teaching.pupil(new)
+        one, other = teaching.pupil(plain), teaching.pupil(new)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
         within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
@@ -132,7 +142,7 @@ class Prover:
             refusal = teaching.begin()
             if refusal:
                 return Check(None, refusal)
-            one, other = teaching.pupil(old), teaching.pupil(new)
+            one, other = teaching.pupil(plain), teaching.pupil(new)
             self._bench.forget("pupil")
             if isinstance(one, Ending) or isinstance(other, Ending):
                 return _broke_off(one, other)
@@ -213,7 +223,17 @@ class Prover:
         if level is not Contract.STATISTICAL:
             return 3.0 * self._bench.seconds
         rounds = -(-2 * _LOOKS[0] // self._at_once())
-        return rounds * (self.run_seconds or 3.0 * self._bench.seconds)
+        expected = 3.0 * self._bench.seconds
+        if not self._whole:
+            expected = self._start + self._run_steps * self._facts.step_seconds * self._at_once()
+        return rounds * (self.run_seconds or expected)
+
+    def _steps_within(self, seconds: float) -> int:
+        """Of a run, where all runs of a proof together are to take so long. Those at once share the cores."""
+        most = max(self.steps, _RUN_STEPS)
+        step = self._facts.step_seconds * self._at_once()
+        each = seconds * self._at_once() / (2 * _LOOKS[0]) - self._start
+        return max(FEWEST_STEPS, min(most, int(each / step))) if step and each < math.inf else most
 
     def trial_seconds(self) -> float:
         """Of the longest trial under the program's own seed so far."""
@@ -225,7 +245,9 @@ class Prover:
 
     def _same_inputs(self, old: Order, new: Order) -> tuple[Any, ...] | Check:
         self._stage("proof: same samples, steps and learning rates")
-        one, other = self._diary(old, "inputs"), self._diary(new, "inputs")
+        self._nudged_order = self._nudged_order or old
+        wanted = ((old, "inputs"), (new, "inputs"), (self._nudged_order, "nudged"))
+        one, other, _ = self._side_by_side(lambda each, threads: self._diary(*each, threads=threads), wanted)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
         told = compared(one, other, Contract.STATISTICAL, self._nudged(old))
@@ -260,13 +282,11 @@ class Prover:
 
     def _arm(self, order: Order, seeds: Sequence[int], deadline: float) -> list[Run]:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
-        at_once = self._at_once()
-        threads = granted_cores() // at_once if at_once > 1 else 0
         new = [seed for seed in seeds if self._memory.run(self._run_name(order, seed)) is None]
         if new:
             self._stage(f"proof: {order.name()} under {len(new)} seeds")
 
-        def one(seed: int) -> Run | None:
+        def one(seed: int, threads: int) -> Run | None:
             known = self._memory.run(self._run_name(order, seed))
             if known is not None:
                 return Run(**{**known, "losses": tuple(known["losses"])})
@@ -274,9 +294,14 @@ class Prover:
                 return None
             return self._seeded(replace(order, seed=seed, threads=threads, returned=self.metric.function), seed)
 
+        return [run for run in self._side_by_side(one, seeds) if run is not None]
+
+    def _side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
+        """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
+        at_once = self._at_once()
+        threads = granted_cores() // at_once if at_once > 1 else 0
         with ThreadPoolExecutor(at_once) as pool:
-            runs = [run for run in pool.map(one, seeds) if run is not None]
-        return runs
+            return list(pool.map(run, each, [threads] * len(each)))
 
     def _at_once(self) -> int:
         small = self._facts.device == "cpu" and self._facts.parameters < _SMALL
@@ -299,9 +324,10 @@ class Prover:
 
     # -- trials ---------------------------------------------------------------------------------
 
-    def _diary(self, order: Order, kind: str, again: bool = False) -> Trace | Ending:
+    def _diary(self, order: Order, kind: str, again: bool = False, threads: int = 0) -> Trace | Ending:
         name = f"{kind} {order.name()}{' again' if again else ''}"
-        return self._bench.known(name, lambda: self._bench.run(replace(order, diary=kind), self.steps))
+        diary = replace(order, diary=kind, threads=threads)
+        return self._bench.known(name, lambda: self._bench.run(diary, self.steps))
 
     def _nudged(self, order: Order) -> Trace | None:
         """Shows what the model is given that it has not made itself; of the first order that was asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from overdrive.contract import Contract
 from overdrive.trials.duel import pair_seconds
 from overdrive.tuning.arena import CONFIRMATION
 from overdrive.tuning.findings import Findings
@@ -31,18 +32,20 @@ class Schedule:
         blocks = CONFIRMATION.looks_at(pair)[-1] * pair
         return self.deadline - CONFIRMATION.processes * (self._start_seconds() + _PROCESS_SECONDS + blocks)
 
-    def proof_begins(self) -> float:
-        return self.confirmation_begins() - self._prover.seconds_needed(self._found.loosest())
+    def proof_begins(self, joining: Contract = Contract.EXACT) -> float:
+        """`joining`: the level of what may yet be adopted."""
+        level = max(self._found.loosest(), joining, key=lambda each: each.rank)
+        return self.confirmation_begins() - self._prover.seconds_needed(level)
 
-    def selection_ends(self) -> float:
+    def selection_ends(self, joining: Contract = Contract.EXACT) -> float:
         adopted = len(self._found.adopted)
         most = adopted + 1  # the duel that ends then may add one
-        return self.proof_begins() - (self.field_seconds(2 * most + 2) if adopted else 0.0)
+        return self.proof_begins(joining) - (self.field_seconds(2 * most + 2) if adopted else 0.0)
 
-    def time_for_another(self, start: float = 0.0) -> bool:
-        """Whether another candidate may be tried that adds so many seconds to the program's start."""
+    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT) -> bool:
+        """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
-        return time.monotonic() + needed < self.selection_ends()
+        return time.monotonic() + needed < self.selection_ends(level)
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from overdrive.contract import Contract
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import LEAST_GAIN, Verdict
+from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.facts import Facts
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
 from overdrive.metric import Metric
-from overdrive.objective import TIME, Objective, saves, size
+from overdrive.objective import TIME, Objective, size
 from overdrive.program import Program
 from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue, conflict
@@ -27,6 +27,7 @@ from overdrive.tuning.arena import CANDIDATE, CONTROL, WEIGHED, Arena, Progress
 from overdrive.tuning.findings import Adopted, Findings, Rejected
 from overdrive.tuning.formats import formats_tried
 from overdrive.tuning.proof import Prover
+from overdrive.tuning.reasons import lost_narrowly, no_faster, no_smaller, peaks
 from overdrive.tuning.rescue import Rescue
 from overdrive.tuning.resume import Memory
 from overdrive.tuning.schedule import Schedule
@@ -35,9 +36,10 @@ from overdrive.tuning.settlement import Settlement
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
 _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
-# A candidate whose interval reaches this is tried once more, when the plan has become so many times as fast since:
-# what was a small share of a step may then be a large one.
-_NARROW_LOSS, _OTHER_PROGRAM = 0.95, 1.1
+# A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
+# small share of a step may then be a large one.
+_OTHER_PROGRAM = 1.1
+_PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
@@ -113,7 +115,15 @@ class Search:
             )
         if duel.old_facts is not None:
             self._facts = duel.old_facts
-        self._prover = Prover(Bench(self._arena.house), self._memory, self._facts, self._progress.stage, self._metric)
+        self._prover = Prover(
+            Bench(self._arena.house),
+            self._memory,
+            self._facts,
+            self._progress.stage,
+            self._metric,
+            within=_PROOF_SHARE * (self._deadline - found.started),
+            start=duel.old_side.setup_seconds,
+        )
         self._schedule = Schedule(found, self._deadline, self._prover)
         self._prover.end_by(self._deadline)
         if duel.old_trace and duel.new_trace:
@@ -184,7 +194,7 @@ class Search:
             return self._next()
         if not waiting:
             return None
-        in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start)]
+        in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start, each[0].contract)]
         if not in_time:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
@@ -246,9 +256,9 @@ class Search:
         rules = CANDIDATE if wanted == "time" else WEIGHED
         duel = self._arena.fight(old, new, rules, self._schedule.selection_ends())
         if wanted == "time":
-            reason = _why_not(duel, technique.name) or self._too_large(duel)
+            reason = no_faster(duel, technique.name) or self._too_large(duel)
         else:
-            reason = _why_no_smaller(duel, technique.name, self.found.memory_spread())
+            reason = no_smaller(duel, technique.name, self.found.memory_spread())
         if reason is None:
             judged = self._check(technique, duel, old, new)
             if judged.level is None:
@@ -256,14 +266,15 @@ class Search:
             elif judged is not OPEN and not self.found.contract.allows(judged.level):
                 reason = f"only {judged.level} on this program: {judged.sentence}"
             else:
-                winner = Adopted(technique.name, settings, duel, judged, wanted == "memory")
+                joined = self.found.loosest() is Contract.STATISTICAL
+                winner = Adopted(technique.name, settings, duel, judged, wanted == "memory", joined=joined)
                 if technique.weighed and duel.interval:
                     self._contenders.append(winner)
                     self._progress.outcome(f"{duel.told()}; its other settings are next")
                 else:
                     self._adopt(winner)
                 return
-        if not again and _lost_narrowly(duel) and duel.interval:
+        if not again and lost_narrowly(duel) and duel.interval:
             self._second_chances[label] = self.found.gain(), 1 - 1 / duel.interval.estimate
         self._reject(technique, settings, reason, duel, judged)
 
@@ -282,7 +293,7 @@ class Search:
         duel = adopted.duel
         if duel.new_facts is not None:
             self._facts = duel.new_facts.with_costs_of(self._facts)
-        told = _peaks(duel) if adopted.for_memory else duel.told()
+        told = peaks(duel) if adopted.for_memory else duel.told()
         self._progress.outcome(f"adopted: {told}; {adopted.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
@@ -321,6 +332,9 @@ class Search:
         if opened:
             return OPEN
         self._prover.end_by(self._schedule.confirmation_begins())
+        if self.found.loosest() is Contract.STATISTICAL:
+            # So will the whole plan be proved, and no stricter: in the minute that takes, four others can be tried.
+            return self._prover.screened(self.found.quick_plain(), new, one, other)
         check = Check(None, "")
         if technique.contract is Contract.EXACT or same_bits(one, other):
             check = self._prover.exact(old, new)
@@ -330,56 +344,14 @@ class Search:
         if not self.found.deterministic and technique.contract is Contract.EXACT:
             levels.append(Contract.ROUNDING)  # where the program does not equal itself, this is what can be seen
         if Contract.ROUNDING in levels:
-            loose = self.found.loosest() is Contract.STATISTICAL
-            check = self._prover.rounding(self.found.stepwise_plain(), new, old if loose else None)
+            check = self._prover.rounding(self.found.stepwise_plain(), new)
             if check.level is not None:
                 return check
-        if Contract.STATISTICAL in levels and self.found.contract.allows(Contract.STATISTICAL):
+        if Contract.STATISTICAL not in levels:
+            return check
+        if self.found.contract.allows(Contract.STATISTICAL):
             return self._prover.screened(self.found.quick_plain(), new, one, other)
-        if Contract.STATISTICAL in levels:
-            return Check(Contract.STATISTICAL, check.sentence)
-        return check
-
-
-def _why_not(duel: Duel, name: str) -> str | None:
-    """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
-    if duel.ending and not (duel.ending.kind == "ended" and duel.verdict is Verdict.FASTER):
-        return str(duel.ending)
-    if duel.old_ending and duel.verdict is not Verdict.FASTER:
-        return f"the duel broke off ({duel.old_ending})"
-    if duel.new_trace and name in duel.new_trace.left_out:
-        return duel.new_trace.left_out[name]
-    if duel.verdict is Verdict.FASTER:
-        return None
-    told = {
-        Verdict.SAME: "no measurable effect",
-        Verdict.SLOWER: "slower",
-        Verdict.INCONCLUSIVE: "inconclusive",
-    }[duel.verdict]
-    return f"{told}: {duel.told()}" if duel.interval else f"{told}: too few blocks"
-
-
-def _why_no_smaller(duel: Duel, name: str, spread: int) -> str | None:
-    """Why a candidate is not adopted for the memory it saves, or None where it is."""
-    for ending, told in ((duel.ending, ""), (duel.old_ending, "the duel broke off: ")):
-        if ending and ending.kind != "ended":
-            return f"{told}{ending}"
-    if duel.new_trace and name in duel.new_trace.left_out:
-        return duel.new_trace.left_out[name]
-    if not saves(duel.old_side.peak_memory, duel.new_side.peak_memory, spread):
-        return f"needs no less memory: {_peaks(duel)}"
-    return None
-
-
-def _peaks(duel: Duel) -> str:
-    speed = f", {duel.told()}" if duel.interval else ""
-    return f"{size(duel.new_side.peak_memory)} instead of {size(duel.old_side.peak_memory)} at the peak{speed}"
-
-
-def _lost_narrowly(duel: Duel) -> bool:
-    if duel.interval is None or duel.ending or duel.verdict is Verdict.FASTER:
-        return False
-    return duel.interval.high > _NARROW_LOSS
+        return Check(Contract.STATISTICAL, check.sentence)
 
 
 def _refusal(failure: Any, duel: Duel) -> tuple[str, bool]:

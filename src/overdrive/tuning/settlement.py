@@ -109,7 +109,7 @@ class Settlement:
                 self._arena.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
                 return
             free = [each for each in found.adopted if not each.needed]
-            last = ([each for each in free if each.check.level is level] or free)[-1]
+            last = ([each for each in free if each.level is level] or free)[-1]
             self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
         found.proof = None  # nothing is left to prove
 

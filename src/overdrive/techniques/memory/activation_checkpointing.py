@@ -28,9 +28,8 @@ class ActivationCheckpointing(Technique):
 
     When it hurts: always in time: what is made again is computed twice, up to a third more work. Nothing is gained
     where a model has no blocks that keep much inside. Left alone: blocks that write to their arguments or keep
-    something on themselves, and models with the program's hooks. On a CPU the process may need no less, since glibc
-    keeps freed pieces between those in use: a deep MLP's peak went from 496 MB to 515 MB, and with
-    `MALLOC_MMAP_THRESHOLD_=131072` set before the start, which gives them back, from 470 MB to 389 MB.
+    something on themselves, and models with the program's hooks. On a CPU the process may need no less without
+    `malloc_trim`, since glibc keeps freed pieces between those in use.
 
     Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where a
     library's kernels do not repeat themselves, and in compiled models.
