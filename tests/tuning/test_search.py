@@ -24,6 +24,7 @@ from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
 from overdrive.tuning.result import plan_of, result_of
 from overdrive.tuning.resume import Memory
+from overdrive.tuning.schedule import Schedule
 from tests.simulated import Names, Offer, Simulated, offer, searched, target
 
 __all__ = ["offer"]  # a fixture
@@ -217,6 +218,20 @@ def test_a_narrow_loser_is_tried_again_when_the_program_has_become_another(
     found = searched(tmp_path)
     assert sorted(names(found)) == ["great", "helped"]
     assert found.attribution is not None and {each.name for each in found.attribution.shares} == {"great", "helped"}
+
+
+def test_what_came_out_idle_by_chance_is_fought_for_again(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={"order": 1}, other={"order": 2})
+    program = Simulated(paces(fast=1.5, other=1.3)).enter(monkeypatch)
+    monkeypatch.setattr("overdrive.tuning.settlement.without_effect", lambda attribution: ["other"])
+    assert names(searched(tmp_path)) == ["fast", "other"]
+    started = [tuple(dict(order.techniques)) for order in program.started]
+    assert started.count(("fast",)) > 3  # in its duel, in the field, and in two processes more
+
+    monkeypatch.setattr(Schedule, "time_to_fight_again", lambda schedule: False)
+    assert names(searched(tmp_path)) == ["fast", "other"]  # its own duel was clear
 
 
 def test_what_another_makes_useless_is_dropped(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

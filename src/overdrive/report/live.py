@@ -12,7 +12,6 @@ from rich.status import Status
 from overdrive.trials.duel import Duel
 from overdrive.tuning.arena import Progress
 
-
 _EVERY_SECONDS = 10.0
 
 

@@ -6,7 +6,7 @@ import time
 
 from overdrive.contract import Contract
 from overdrive.trials.duel import pair_seconds
-from overdrive.tuning.arena import CONFIRMATION
+from overdrive.tuning.arena import AGAIN, CONFIRMATION
 from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
 
@@ -46,6 +46,11 @@ class Schedule:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
         return time.monotonic() + needed < self.selection_ends(level)
+
+    def time_to_fight_again(self) -> bool:
+        """Whether what gained nothing in the whole plan may be fought for once more."""
+        needed = AGAIN.processes * (self._start_seconds() + _PROCESS_SECONDS)
+        return time.monotonic() + needed < self.proof_begins()
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""
