@@ -66,8 +66,8 @@ class Settlement:
     def _wins_again(self, name: str) -> bool:
         """Whether the whole plan is faster with this technique, by fresh processes.
 
-        Among all combinations it gained nothing, in its duel it did, and one process of each says too little: on a noisy
-        machine `channels_last`, with 1.52 [1.36, 1.70] in its duel, came out idle.
+        Among all combinations it gained nothing, in its duel it did, and one process of each says too little: on a
+        noisy machine `channels_last`, with 1.52 [1.36, 1.70] in its duel, came out idle.
         """
         found = self._found
         best = Order(found.program, found.best())
