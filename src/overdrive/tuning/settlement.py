@@ -58,10 +58,11 @@ class Settlement:
                 return self._leave_to_duels("measuring all combinations together broke off")
             found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
             kept = {each.name for each in found.adopted if each.for_memory or each.needed}
-            idle = [name for name in without_effect(found.attribution) if name not in kept]
-            if not (idle := [name for name in idle if not self._wins_again(name)]):
+            idle = (name for name in without_effect(found.attribution) if name not in kept)
+            useless = next((name for name in idle if not self._wins_again(name)), None)
+            if useless is None:
                 return
-            self._drop(idle[0], "no measurable effect in the whole plan, and a simpler plan wins the tie")
+            self._drop(useless, "no measurable effect in the whole plan, and a simpler plan wins the tie")
 
     def _wins_again(self, name: str) -> bool:
         """Whether the whole plan is faster with this technique, by fresh processes.
