@@ -1,4 +1,4 @@
-"""Prints benchmarks/results/cpu.json as the tables that the README shows."""
+"""Prints parts of benchmarks/results/cpu.json as tables, for README.md and docs/measured.md."""
 
 from __future__ import annotations
 
