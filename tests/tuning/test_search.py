@@ -21,7 +21,7 @@ from overdrive.trials.host import House
 from overdrive.trials.order import Ending, Order
 from overdrive.tuning.arena import Progress
 from overdrive.tuning.findings import Findings
-from overdrive.tuning.proof import Prover
+from overdrive.tuning.proof import Allowance, Prover
 from overdrive.tuning.result import plan_of, result_of
 from overdrive.tuning.resume import Memory
 from overdrive.tuning.schedule import Schedule
@@ -159,6 +159,19 @@ def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["layout"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
+    assert plan_of(found, result_of(found, "plan.toml")).techniques[0].contract is Contract.ROUNDING
+
+
+def test_what_joined_may_keep_a_looser_level_than_it_promises(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffers = {"contract": Contract.EXACT, "falls_to": Contract.ROUNDING, "order": 2}
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, buffers=buffers)
+    Simulated(paces(low=2, buffers=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
+    monkeypatch.setattr(Prover, "statistical", lambda *anything: Check(None, "9 of 10 seeds: not established"))
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == ["buffers"] and [each.name for each in found.dropped] == ["low"]
+    assert found.proof is not None and found.proof.level is Contract.ROUNDING
 
 
 def test_what_could_not_be_proved_in_time_is_not_begun(
@@ -177,6 +190,35 @@ def test_what_could_not_be_proved_in_time_is_not_begun(
     assert not any("low" in dict(order.techniques) for order in program.started)
 
 
+def test_diaries_under_other_threads_are_not_taken_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.tuning.proof.granted_cores", lambda: 2)
+    program = Simulated(steps=400, result=lambda active: "other" if active else "").enter(monkeypatch)
+    plain = Order(target(tmp_path))
+    new = Order(plain.program, (("allocator", {}),))
+    with House(isolate=False) as house:
+        prover = Prover(Bench(house), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        prover.rounding(plain, new)
+        prover.statistical(plain, new, time.monotonic() + 1000)
+    nudged = {order.threads for order in program.started if order.diary == "nudged"}
+    inputs = {order.threads for order in program.started if order.diary == "inputs" and not order.part}
+    assert nudged == {0, 1} and inputs == {1}
+
+
+def test_a_run_that_makes_many_steps_in_a_call_is_judged_by_as_many_as_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Simulated(steps=1000).enter(monkeypatch)
+    plain = Order(target(tmp_path), seed=1)
+    run = Bench.run
+    monkeypatch.setattr(Bench, "run", lambda self, order, steps, output=None: run(self, order, steps + 20, output))
+    with House(isolate=False) as house:
+        prover = Prover(Bench(house), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        seeded = prover._seeded(plain, 1)
+    assert seeded is not None and len(seeded.losses) == 300
+
+
 @pytest.mark.parametrize(("within", "steps"), [(math.inf, 300), (240.0, 220), (30.0, 100)])
 def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
     within: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,8 +227,14 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
     plain = Order(target(tmp_path))
     with House(isolate=False) as house:
         memory = Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
-        prover = Prover(Bench(house), memory, Facts(step_seconds=0.05), within=within, start=2.0)
+        facts = Facts(step_seconds=0.05)
+        prover = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0))
         assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + steps * 0.05 * 2))
+        if within < math.inf:  # broken off, and gone on with another budget
+            again = Prover(Bench(house), memory, facts, allowance=Allowance(2 * within, start=1.0))
+            assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (1 + steps * 0.05 * 2))
+        short = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, length=50))
+        assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + 50 * 0.05 * 2))
 
 
 def test_a_looser_contract_than_was_asked_for_is_not_even_tried(

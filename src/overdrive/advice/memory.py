@@ -68,7 +68,7 @@ def hugepages(survey: Survey) -> Iterator[Finding]:
             "transparent_hugepages",
             Severity.ADVICE,
             "Transparent huge pages are switched off.",
-            "`hugepages` gained 1.05× on examples/cifar_cnn.py with two cores (docs/measured.md); it cannot be tried here.",
+            "`hugepages` gained 1.05× on examples/cifar_cnn.py (docs/measured.md); it cannot be tried here.",
             Basis.CITED,
             "Allow them to programs that ask.",
             Sure.POSSIBLE,

@@ -64,6 +64,7 @@ def process_pair(
                     raise begun
                 duel.old_side = with_setup(duel.old_side, begun or old.first_step(until))
             with blame(duel, new=True):
+                until = max(until, time.monotonic() + FEWEST_SECONDS) if begun else until
                 duel.new_side = with_setup(duel.new_side, new.first_step(until))
             if not rules.patient and nothing_new(duel, new):
                 duel.new_trace = new.trace()

@@ -39,12 +39,18 @@ class Adopted:
     check: Check
     for_memory: bool = False  # adopted for the memory it saves
     needed: bool = False  # the program does not run without it: its duel is only the attempt
-    joined: bool = False  # a statistical plan, and was only looked at as that will be proved, whatever it keeps
+    # It joined a statistical plan, and was only looked at as that will be proved: its level where it has to do without.
+    joined: Contract | None = None
 
     @property
     def level(self) -> Contract:
         """What the whole plan has to be proved at because of it."""
-        return catalogue()[self.name].contract if self.joined else self.check.level or Contract.OPEN
+        return self.joined or self.check.level or Contract.OPEN
+
+    def looser(self) -> Contract | None:
+        """The next level to try to prove one at that joined; None: there is none."""
+        technique = catalogue()[self.name]
+        return technique.falls_to if self.joined is technique.contract else None
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Findings:
     confirmed: bool = False  # it came to as many process pairs as a claim takes
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from overdrive.contract import Contract
@@ -51,6 +51,16 @@ _One = TypeVar("_One")
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """What a tune can spare for its proofs, and what it knows of the program's processes."""
+
+    seconds: float = math.inf  # that a statistical proof should take: its runs are made as short as they may be
+    start: float = 0.0  # seconds from a process's start to its first step
+    length: int | None = None  # of the whole program in steps, where that is known
+    alone: bool = False  # two processes at once do not fit into the memory
+
+
 class Prover:
     """All proofs of one tune or verification. What the original did is run once and kept."""
 
@@ -62,23 +72,17 @@ class Prover:
         stage: Callable[[str], None] = lambda text: None,
         metric: Metric | None = None,
         whole: bool = False,
-        within: float = math.inf,
-        start: float = 0.0,
+        allowance: Allowance | None = None,
     ) -> None:
-        """
-        Args:
-            whole: runs go to the program's end.
-            within: seconds that a statistical proof should take; its runs are shortened for it, as far as they may be.
-            start: seconds from a process's start to its first step.
-        """
+        """`whole`: runs go to the program's end."""
         self.metric = metric or Metric()
         self.steps = _ALL if whole else horizon(facts)  # of diaries and teacher-forced steps
         self._whole = whole or not self.metric.is_loss  # a metric is printed at the end, as a rule
         self._bench = bench
         self._memory = memory
         self._facts = facts
-        self._start = start
-        self._run_steps = _ALL if self._whole else self._steps_within(within)  # of runs under seeds
+        self._allowance = allowance or Allowance()
+        self._run_steps = _ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._stage = stage
         self._teaching: Teaching | None = None
         self._nudged_order: Order | None = None
@@ -222,18 +226,29 @@ class Prover:
         """An estimate for the proof of a whole plan at this level."""
         if level is not Contract.STATISTICAL:
             return 3.0 * self._bench.seconds
-        rounds = -(-2 * _LOOKS[0] // self._at_once())
-        expected = 3.0 * self._bench.seconds
+        allowance, expected = self._allowance, 3.0 * self._bench.seconds
         if not self._whole:
-            expected = self._start + self._run_steps * self._facts.step_seconds * self._at_once()
-        return rounds * (self.run_seconds or expected)
+            steps = min(self._run_steps, allowance.length or self._run_steps)
+            expected = allowance.start + steps * self._facts.step_seconds * self._at_once()
+        return self._rounds() * (self.run_seconds or expected)
 
-    def _steps_within(self, seconds: float) -> int:
-        """Of a run, where all runs of a proof together are to take so long. Those at once share the cores."""
+    def _rounds(self) -> int:
+        """Of runs at once, until both arms have their first look."""
+        return 2 * -(-_LOOKS[0] // self._at_once())
+
+    def _steps_of_a_run(self) -> int:
+        """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
         most = max(self.steps, _RUN_STEPS)
         step = self._facts.step_seconds * self._at_once()
-        each = seconds * self._at_once() / (2 * _LOOKS[0]) - self._start
-        return max(FEWEST_STEPS, min(most, int(each / step))) if step and each < math.inf else most
+        if not step or self._allowance.seconds == math.inf:
+            return most
+        name = f"steps of a run | {self.metric.name}"
+        known = self._memory.registration(name)
+        if known is None:
+            each = self._allowance.seconds / self._rounds() - self._allowance.start
+            known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
+            self._memory.register(name, known)
+        return int(known["steps"])
 
     def trial_seconds(self) -> float:
         """Of the longest trial under the program's own seed so far."""
@@ -247,10 +262,10 @@ class Prover:
         self._stage("proof: same samples, steps and learning rates")
         self._nudged_order = self._nudged_order or old
         wanted = ((old, "inputs"), (new, "inputs"), (self._nudged_order, "nudged"))
-        one, other, _ = self._side_by_side(lambda each, threads: self._diary(*each, threads=threads), wanted)
+        one, other, nudged = self._side_by_side(lambda each, threads: self._diary(*each, threads=threads), wanted)
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
-        told = compared(one, other, Contract.STATISTICAL, self._nudged(old))
+        told = compared(one, other, Contract.STATISTICAL, None if isinstance(nudged, Ending) else nudged)
         wrong = first_broken(told)
         return Check(None, wrong.told, invariants=told) if wrong else told
 
@@ -304,7 +319,7 @@ class Prover:
             return list(pool.map(run, each, [threads] * len(each)))
 
     def _at_once(self) -> int:
-        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL
+        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL and not self._allowance.alone
         return min(granted_cores(), _AT_ONCE) if small else 1
 
     def _seeded(self, order: Order, seed: int) -> Run | None:
@@ -314,7 +329,7 @@ class Prover:
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, Ending):
             return None if trace.kind == "late" else Run(seed, float("nan"), ())
-        losses = tuple(step_losses(trace))
+        losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         run = Run(seed, self.metric.value(losses, output[0] if output else "", trace.returned), losses)
         self._memory.remember_run(self._run_name(order, seed), asdict(run))
         return run
@@ -325,7 +340,8 @@ class Prover:
     # -- trials ---------------------------------------------------------------------------------
 
     def _diary(self, order: Order, kind: str, again: bool = False, threads: int = 0) -> Trace | Ending:
-        name = f"{kind} {order.name()}{' again' if again else ''}"
+        # Under other threads a program may feed its model other bits, which must not look like what the model made.
+        name = f"{kind} {order.name()} {threads}{' again' if again else ''}"
         diary = replace(order, diary=kind, threads=threads)
         return self._bench.known(name, lambda: self._bench.run(diary, self.steps))
 

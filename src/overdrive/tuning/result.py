@@ -22,6 +22,7 @@ from overdrive.tuning.devices import devices_of
 from overdrive.tuning.findings import Adopted, Findings, Rejected, leftovers
 from overdrive.tuning.formats import precision_table
 
+_AGAIN = ", again"  # of a duel that decided whether a technique is dropped
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
 _CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
 
@@ -48,7 +49,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
             {
                 "name": each.name,
                 "settings": dict(each.settings),
-                "contract": str(_kept(each)),
+                "contract": str(_kept(found, each)),
                 "verdict": each.duel.verdict.value,
                 "speedup": _interval(each.duel.interval),
                 "check": each.check.sentence,
@@ -102,7 +103,9 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
         program=found.program.name,
         contract=_contract(found),
         techniques=tuple(
-            PlannedTechnique(each.name, dict(each.settings), _kept(each), each.duel.verdict.value, each.duel.interval)
+            PlannedTechnique(
+                each.name, dict(each.settings), _kept(found, each), each.duel.verdict.value, each.duel.interval
+            )
             for each in found.chosen
         ),
         verdict=found.verdict.value,
@@ -124,10 +127,11 @@ def _contract(found: Findings) -> Contract:
     return max((found.contract, *(each.check.level or found.contract for each in found.chosen)), key=lambda c: c.rank)
 
 
-def _kept(adopted: Adopted) -> Contract:
+def _kept(found: Findings, adopted: Adopted) -> Contract:
     """The level a plan may promise: what was seen here, but no stricter than the technique promises anywhere."""
     declared = catalogue()[adopted.name].contract
-    seen = adopted.check.level or declared
+    proof = found.proof if adopted.joined else None  # it was never proved but with the whole plan
+    seen = (proof.level if proof else adopted.check.level) or declared
     return seen if declared.allows(seen) is False else declared
 
 
@@ -299,13 +303,14 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
     if found.control:
         fought.append(("control (A/A)", found.control))
     fought += [(each.name, each.duel) for each in found.adopted]
+    fought += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
     fought += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
         fought.append(("confirmation", found.confirmation))
     return [
         {
             "name": name,
-            "settings": dict(duel.new.techniques[-1][1]) if duel.new.techniques and name != "confirmation" else {},
+            "settings": dict(dict(duel.new.techniques).get(name.removesuffix(_AGAIN), {})),
             "against": duel.old.name(),
             "verdict": duel.verdict.value,
             "speedup": _interval(duel.interval),

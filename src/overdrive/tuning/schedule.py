@@ -61,6 +61,8 @@ class Schedule:
         return configurations * (self._start_seconds() / 2 + _FIELD_SECONDS)
 
     def _start_seconds(self) -> float:
-        """Of the two processes of a duel, which start at once on shared cores."""
-        control = self._found.control
-        return control.old_side.setup_seconds + control.new_side.setup_seconds if control else 0.0
+        """Of two processes, the program's own and one with all that is adopted, one after the other."""
+        if self._found.control is None:
+            return 0.0
+        control = self._found.control.old_side.setup_seconds
+        return control + max([control, *(each.duel.new_side.setup_seconds for each in self._found.adopted)])

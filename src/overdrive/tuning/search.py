@@ -26,7 +26,7 @@ from overdrive.trials.order import Ending, Order
 from overdrive.tuning.arena import CANDIDATE, CONTROL, WEIGHED, Arena, Progress
 from overdrive.tuning.findings import Adopted, Findings, Rejected
 from overdrive.tuning.formats import formats_tried
-from overdrive.tuning.proof import Prover
+from overdrive.tuning.proof import Allowance, Prover
 from overdrive.tuning.reasons import lost_narrowly, no_faster, no_smaller, peaks
 from overdrive.tuning.rescue import Rescue
 from overdrive.tuning.resume import Memory
@@ -121,8 +121,12 @@ class Search:
             self._facts,
             self._progress.stage,
             self._metric,
-            within=_PROOF_SHARE * (self._deadline - found.started),
-            start=duel.old_side.setup_seconds,
+            allowance=Allowance(
+                _PROOF_SHARE * (self._deadline - found.started),
+                duel.old_side.setup_seconds,
+                duel.total_steps,
+                duel.apart,
+            ),
         )
         self._schedule = Schedule(found, self._deadline, self._prover)
         self._prover.end_by(self._deadline)
@@ -188,7 +192,7 @@ class Search:
         if self._contenders:
             name = self._contenders[0].name
             others = [each for each in waiting if each[0].name == name]
-            if others and self._schedule.time_for_another():
+            if others and self._schedule.time_for_another(level=others[0][0].contract):
                 return others[0][:2]
             self._adopt_the_mildest()
             return self._next()
@@ -254,7 +258,7 @@ class Search:
         self._progress.stage(f"{label} against {_short(self.found.best())}")
         wanted = self._wanted()
         rules = CANDIDATE if wanted == "time" else WEIGHED
-        duel = self._arena.fight(old, new, rules, self._schedule.selection_ends())
+        duel = self._arena.fight(old, new, rules, self._schedule.selection_ends(technique.contract))
         if wanted == "time":
             reason = no_faster(duel, technique.name) or self._too_large(duel)
         else:
@@ -266,7 +270,7 @@ class Search:
             elif judged is not OPEN and not self.found.contract.allows(judged.level):
                 reason = f"only {judged.level} on this program: {judged.sentence}"
             else:
-                joined = self.found.loosest() is Contract.STATISTICAL
+                joined = self._seen_at_best(technique) if self.found.loosest() is Contract.STATISTICAL else None
                 winner = Adopted(technique.name, settings, duel, judged, wanted == "memory", joined=joined)
                 if technique.weighed and duel.interval:
                     self._contenders.append(winner)
@@ -277,6 +281,11 @@ class Search:
         if not again and lost_narrowly(duel) and duel.interval:
             self._second_chances[label] = self.found.gain(), 1 - 1 / duel.interval.estimate
         self._reject(technique, settings, reason, duel, judged)
+
+    def _seen_at_best(self, technique: Technique) -> Contract:
+        """The strictest level that it can be shown to keep: where the program does not equal itself, not exact."""
+        exact = technique.contract is Contract.EXACT
+        return Contract.ROUNDING if exact and not self.found.deterministic else technique.contract
 
     def _wanted(self) -> str:
         """What a candidate has to save now: "time" or "memory"."""
@@ -340,9 +349,7 @@ class Search:
             check = self._prover.exact(old, new)
             if check.level is not None:
                 return check
-        levels = [level for level in (technique.contract, technique.falls_to) if level]
-        if not self.found.deterministic and technique.contract is Contract.EXACT:
-            levels.append(Contract.ROUNDING)  # where the program does not equal itself, this is what can be seen
+        levels = {technique.contract, technique.falls_to, self._seen_at_best(technique)}
         if Contract.ROUNDING in levels:
             check = self._prover.rounding(self.found.stepwise_plain(), new)
             if check.level is not None:
@@ -350,6 +357,8 @@ class Search:
         if Contract.STATISTICAL not in levels:
             return check
         if self.found.contract.allows(Contract.STATISTICAL):
+            if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL):
+                return Check(None, "the budget has no time for the proof that it would need")
             return self._prover.screened(self.found.quick_plain(), new, one, other)
         return Check(Contract.STATISTICAL, check.sentence)
 

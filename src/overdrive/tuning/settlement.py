@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from overdrive.contract import Contract
 from overdrive.evidence.attribution import attribute, configurations, without_effect
@@ -73,13 +74,15 @@ class Settlement:
         found = self._found
         best = Order(found.program, found.best())
         without = Order(found.program, tuple(each for each in found.best() if each[0] != name))
-        if not self._schedule.time_to_fight_again():
-            its = next(each.duel.interval for each in found.adopted if each.name == name)
-            return its is not None and its.low > CLEAR_GAIN
-        self._arena.progress.stage(f"{name} again: the whole plan against the plan without it")
-        duel = self._arena.fight(without, best, AGAIN, self._schedule.proof_begins())
-        self._arena.progress.outcome(duel.told() if duel.interval else "nothing established")
-        return duel.verdict is Verdict.FASTER
+        if self._schedule.time_to_fight_again():
+            self._arena.progress.stage(f"{name} again: the whole plan against the plan without it")
+            duel = self._arena.fight(without, best, AGAIN, self._schedule.proof_begins())
+            self._arena.progress.outcome(duel.told() if duel.interval else "nothing established")
+            if full_processes(duel) >= AGAIN.processes:
+                found.again.append((name, duel))
+                return duel.verdict is Verdict.FASTER
+        its = next(each.duel.interval for each in found.adopted if each.name == name)
+        return its is not None and its.low > CLEAR_GAIN  # nothing more could be established: its own duel stands
 
     def _leave_to_duels(self, reason: str) -> None:
         self._found.notes.append(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
@@ -122,15 +125,30 @@ class Settlement:
             elif level is Contract.OPEN:
                 proof = OPEN
             else:
-                proof = self._prover.statistical(found.quick_plain(), best, self._schedule.confirmation_begins())
+                ends = self._schedule.confirmation_begins()
+                if any(each.joined not in (None, level) for each in found.adopted):
+                    ends -= self._prover.seconds_needed(Contract.ROUNDING)  # for theirs, if this one comes to nothing
+                proof = self._prover.statistical(found.quick_plain(), best, ends)
             found.proof = proof
             if proof.level is not None:
                 self._arena.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
                 return
+            if self._loosened(level):
+                continue
             free = [each for each in found.adopted if not each.needed]
             last = ([each for each in free if each.level is level] or free)[-1]
             self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
         found.proof = None  # nothing is left to prove
+
+    def _loosened(self, level: Contract) -> bool:
+        """Whether what joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""
+        changed = False
+        for place, each in enumerate(self._found.adopted):
+            looser = each.looser() if each.joined is level else None
+            if looser and looser.rank > level.rank and self._found.contract.allows(looser):
+                self._found.adopted[place] = replace(each, joined=looser)
+                changed = True
+        return changed
 
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
