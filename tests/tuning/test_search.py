@@ -233,6 +233,8 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
         if within < math.inf:  # broken off, and gone on with another budget
             again = Prover(Bench(house), memory, facts, allowance=Allowance(2 * within, start=1.0))
             assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (1 + steps * 0.05 * 2))
+        large = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, peak=1 << 50))
+        assert large._at_once == 1
         short = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, length=50))
         assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + 50 * 0.05 * 2))
 

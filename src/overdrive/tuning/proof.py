@@ -28,6 +28,7 @@ from overdrive.evidence.equivalence import (
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
+from overdrive.machine.memory import available_memory
 from overdrive.metric import Metric
 from overdrive.trials.bench import Bench
 from overdrive.trials.order import Ending, Order, Trace
@@ -46,6 +47,7 @@ _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
 _AT_ONCE = 4
 _SMALL = 20_000_000
+_MEMORY_SHARE = 0.6  # of what is left
 
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
@@ -59,6 +61,7 @@ class Allowance:
     start: float = 0.0  # seconds from a process's start to its first step
     length: int | None = None  # of the whole program in steps, where that is known
     alone: bool = False  # two processes at once do not fit into the memory
+    peak: int = 0  # bytes of one process; 0: not known
 
 
 class Prover:
@@ -82,6 +85,7 @@ class Prover:
         self._memory = memory
         self._facts = facts
         self._allowance = allowance or Allowance()
+        self._at_once = _at_once(facts, self._allowance)
         self._run_steps = _ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._stage = stage
         self._teaching: Teaching | None = None
@@ -229,17 +233,17 @@ class Prover:
         allowance, expected = self._allowance, 3.0 * self._bench.seconds
         if not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)
-            expected = allowance.start + steps * self._facts.step_seconds * self._at_once()
+            expected = allowance.start + steps * self._facts.step_seconds * self._at_once
         return self._rounds() * (self.run_seconds or expected)
 
     def _rounds(self) -> int:
         """Of runs at once, until both arms have their first look."""
-        return 2 * -(-_LOOKS[0] // self._at_once())
+        return 2 * -(-_LOOKS[0] // self._at_once)
 
     def _steps_of_a_run(self) -> int:
         """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
         most = max(self.steps, _RUN_STEPS)
-        step = self._facts.step_seconds * self._at_once()
+        step = self._facts.step_seconds * self._at_once
         if not step or self._allowance.seconds == math.inf:
             return most
         name = f"steps of a run | {self.metric.name}"
@@ -313,14 +317,10 @@ class Prover:
 
     def _side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
-        at_once = self._at_once()
+        at_once = self._at_once
         threads = granted_cores() // at_once if at_once > 1 else 0
         with ThreadPoolExecutor(at_once) as pool:
             return list(pool.map(run, each, [threads] * len(each)))
-
-    def _at_once(self) -> int:
-        small = self._facts.device == "cpu" and self._facts.parameters < _SMALL and not self._allowance.alone
-        return min(granted_cores(), _AT_ONCE) if small else 1
 
     def _seeded(self, order: Order, seed: int) -> Run | None:
         began = time.monotonic()
@@ -363,6 +363,15 @@ def _broke_off(one: Trace | Ending, other: Trace | Ending) -> Check:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _at_once(facts: Facts, allowance: Allowance) -> int:
+    """How many runs may share the cores and the memory."""
+    if facts.device != "cpu" or facts.parameters >= _SMALL or allowance.alone:
+        return 1
+    room = available_memory()
+    fitting = int(_MEMORY_SHARE * room / allowance.peak) if room and allowance.peak else _AT_ONCE
+    return max(1, min(granted_cores(), _AT_ONCE, fitting))
 
 
 def horizon(facts: Facts) -> int:

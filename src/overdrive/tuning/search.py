@@ -126,6 +126,7 @@ class Search:
                 duel.old_side.setup_seconds,
                 duel.total_steps,
                 duel.apart,
+                duel.old_side.peak_memory,
             ),
         )
         self._schedule = Schedule(found, self._deadline, self._prover)
