@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,7 +11,7 @@ from overdrive.facts import Facts
 from overdrive.seams import frameworks
 from overdrive.session import Session, environment_for
 from overdrive.techniques.catalogue import catalogue
-from tests.conftest import ROOT
+from tests.keras_driver import told_by
 
 KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, threads=2, fits=True)
 
@@ -24,20 +19,8 @@ KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, th
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     """What the driver's one process came to: importing TensorFlow takes seconds."""
-    missing = [name for name in ("keras", "tensorflow") if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)} (an optional extra)")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.techniques.keras_driver"],
-        cwd=ROOT,
-        env={**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return found
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    return told_by("tests.techniques.keras_driver", "tensorflow", **one_thread)
 
 
 def test_several_steps_in_a_call_are_the_same_steps(results: dict[str, Any]) -> None:
@@ -126,27 +109,8 @@ def test_no_technique_leaves_a_trace(results: dict[str, Any]) -> None:
 @pytest.fixture(scope="module", params=["jax", "torch"])
 def elsewhere(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What techniques did on another backend than TensorFlow."""
-    missing = [name for name in ("keras", "jax", "torch") if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}")
     other = {"jax": "torch", "torch": "jax"}[request.param]
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.techniques.keras_backends_driver"],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": request.param,
-            "OTHER": other,
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return {**found, "backend": request.param}
+    return told_by("tests.techniques.keras_backends_driver", request.param, needs=(other,), OTHER=other)
 
 
 def test_several_steps_in_a_call_on_jax_are_the_same_steps(elsewhere: dict[str, Any]) -> None:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.keras_driver import told_by
 
 
 @pytest.fixture(scope="module", params=["jax", "torch"])
 def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What one process on that backend came to."""
-    missing = [name for name in ("keras", request.param) if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.seams.keras.backends_driver"],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": request.param, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return {**found, "backend": request.param}
+    return told_by("tests.seams.keras.backends_driver", request.param)
 
 
 def test_fit_is_followed_step_by_step(seen: dict[str, Any]) -> None:

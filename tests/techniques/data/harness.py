@@ -91,6 +91,22 @@ class Run:
         return self.left_out[0][1]
 
 
+def epochs_with_errors(loader: Any, told: Callable[[Exception], str] = repr, count: int = 3) -> list[Any]:
+    """All batches and what was raised in their places, and the random state after each epoch."""
+    seen: list[Any] = []
+    for _ in range(count):
+        iterator = iter(loader)
+        while True:
+            try:
+                seen.append(list(leaves(next(iterator))))
+            except StopIteration:
+                break
+            except (OSError, ValueError) as error:
+                seen.append(told(error))
+        seen.append(torch.get_rng_state().tolist())
+    return seen
+
+
 def both(make: Callable[[], Any], go: Callable[[Any], Any], run: Run) -> tuple[Any, Any, Any]:
     """What `go` sees of the loader without the run, and in it; and the run."""
     seed()

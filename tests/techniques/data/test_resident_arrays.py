@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from overdrive.facts import Facts
 from overdrive.techniques.catalogue import catalogue
-from tests.conftest import ROOT
+from tests.keras_driver import told_by
 
 
 @pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
 def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What one process on that backend came to."""
-    missing = [name for name in ("keras", request.param) if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.techniques.resident_arrays_driver", "cpu"],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": request.param,
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            "TF_NUM_INTRAOP_THREADS": "1",
-            "TF_NUM_INTEROP_THREADS": "1",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return {**found, "backend": request.param}
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return told_by("tests.techniques.resident_arrays_driver", request.param, "cpu", **one_thread)
 
 
 def test_batches_are_the_same_to_the_last_bit(seen: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from overdrive.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
-from tests.techniques.data.harness import epochs, leaves, seed  # noqa: E402
+from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
 
 COUNT = 53
 
@@ -525,18 +525,7 @@ def test_a_corrupt_image_raises_the_same_error_at_the_same_batch(workers: int, f
     def run_once() -> list[Any]:
         seed()
         loader = DataLoader(Corrupt(), 4, shuffle=True, num_workers=workers)
-        seen: list[Any] = []
-        for _ in range(3):
-            iterator = iter(loader)
-            while True:
-                try:
-                    seen.append(list(leaves(next(iterator))))
-                except OSError as error:
-                    seen.append(str(error).splitlines()[-1])
-                except StopIteration:
-                    break
-            seen.append(torch.get_rng_state().tolist())
-        return seen
+        return epochs_with_errors(loader, told=lambda error: str(error).splitlines()[-1])
 
     plain = run_once()
     with Run() as run:

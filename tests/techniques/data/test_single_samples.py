@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, de
 from overdrive.samples import kept as kept_module  # noqa: E402
 from overdrive.samples.single import SingleSource  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
-from tests.techniques.data.harness import epochs, leaves, seed  # noqa: E402
+from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import Run, tables  # noqa: E402
 
 COUNT = 47
@@ -220,19 +220,7 @@ def failing_together(samples: list[Any]) -> Any:
 def test_errors_come_at_the_same_batch_as_without_us(make: Any, collate: Any, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
-        loader = DataLoader(Sentences(make), 4, shuffle=True, collate_fn=collate)
-        seen: list[Any] = []
-        for _ in range(3):
-            iterator = iter(loader)
-            while True:
-                try:
-                    seen.append(list(leaves(next(iterator))))
-                except (OSError, ValueError) as error:
-                    seen.append(repr(error))
-                except StopIteration:
-                    break
-            seen.append(torch.get_rng_state().tolist())
-        return seen
+        return epochs_with_errors(DataLoader(Sentences(make), 4, shuffle=True, collate_fn=collate))
 
     plain = run_once()
     with Run() as run:
