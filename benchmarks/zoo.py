@@ -141,16 +141,19 @@ def main() -> None:
     with get_context("spawn").Pool(options.processes, maxtasksperchild=4) as pool:
         for done, found in enumerate(pool.imap_unordered(repetition, jobs), start=1):
             rows += found
+            write(rows, time.perf_counter() - began)
             print(f"{done} of {len(jobs)}: {time.perf_counter() - began:.0f} s", flush=True)
-    told = summary(rows)
-    print(json.dumps(told, indent=2))
-    rows.sort(key=lambda each: (each["level"], not each["defect"], each["name"], each["repetition"]))
+    print(json.dumps(summary(rows), indent=2))
+
+
+def write(rows: list[dict[str, Any]], seconds: float) -> None:
+    """After every job: a benchmark that is stopped loses nothing."""
     result = {
-        "summary": told,
-        "wall_seconds": round(time.perf_counter() - began),
+        "summary": summary(rows),
+        "wall_seconds": round(seconds),
         "machine": machine(),
         "versions": versions(),
-        "rows": rows,
+        "rows": sorted(rows, key=lambda each: (each["level"], not each["defect"], each["name"], each["repetition"])),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "zoo.json").write_text(json.dumps(result, indent=1) + "\n")
