@@ -125,10 +125,36 @@ class RandomErasing:
         return image
 
 
+class RandomGrayscale:
+    def __init__(self, p: float = 0.1) -> None:
+        self.p = p
+
+    def __call__(self, image: Any) -> Any:
+        return image.convert("L").convert(image.mode) if torch.rand(1) < self.p else image
+
+
+class RandomResizedCrop:
+    def __init__(self, size: int) -> None:
+        self.size = (size, size)
+
+    def __call__(self, image: Any) -> Any:
+        side = torch.randint(6, min(image.size), size=(1,)).item()
+        left, top = (torch.randint(0, edge - side + 1, size=(1,)).item() for edge in image.size)
+        return image.crop((left, top, left + side, top + side)).resize(self.size, Image.Resampling.BILINEAR)
+
+
+class RandomRotation:
+    def __init__(self, degrees: float) -> None:
+        self.degrees = degrees
+
+    def __call__(self, image: Any) -> Any:
+        return image.rotate(float(torch.empty(1).uniform_(-self.degrees, self.degrees).item()))
+
+
 class ColorJitter:
-    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0) -> None:
+    def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> None:
         self.brightness, self.contrast, self.saturation = map(self.bounds, (brightness, contrast, saturation))
-        self.hue = None
+        self.hue = (-hue, hue) if hue else None
 
     @staticmethod
     def bounds(value: float) -> tuple[float, float] | None:
@@ -136,13 +162,23 @@ class ColorJitter:
 
     def __call__(self, image: Any) -> Any:
         order = torch.randperm(4)
-        bounds = (self.brightness, self.contrast, self.saturation)
+        bounds = (self.brightness, self.contrast, self.saturation, self.hue)
         factors = [None if each is None else float(torch.empty(1).uniform_(*each)) for each in bounds]
         kinds = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
         for number in order:
-            if number < 3 and factors[number] is not None:
-                image = kinds[number](image).enhance(factors[number])
+            if factors[number] is None:
+                continue
+            image = kinds[number](image).enhance(factors[number]) if number < 3 else self.turn(image, factors[number])
         return image
+
+    @staticmethod
+    def turn(image: Any, factor: float) -> Any:
+        if image.mode == "L":
+            return image
+        hue, saturation, value = image.convert("HSV").split()
+        turned = np.array(hue, dtype=np.uint8)
+        turned += np.int32(factor * 255).astype(np.uint8)
+        return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert(image.mode)
 
 
 def install(modules: dict[str, ModuleType]) -> ModuleType:

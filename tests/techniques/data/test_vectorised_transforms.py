@@ -98,6 +98,15 @@ CHAINS: dict[str, Callable[[Any], list[Any]]] = {
     "mirrored edges": lambda t: [t.RandomCrop(10, padding=3, padding_mode="reflect"), t.ToTensor()],
     "on tensors": lambda t: [t.ToTensor(), t.RandomCrop(9, padding=(1, 2, 3, 4), fill=0.25), t.RandomHorizontalFlip()],
     "jitter": lambda t: [t.ColorJitter(0.4, 0.9, 1.5), t.RandomHorizontalFlip(), t.RandomCrop(12, 1), t.ToTensor()],
+    "hue and gray": lambda t: [t.ColorJitter(0.4, 0.4, 0.4, 0.5), t.RandomGrayscale(0.3), t.ToTensor()],
+    "image by image": lambda t: [t.RandomResizedCrop(8), t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize(*NORM)],
+    "image by image, then erased": lambda t: [
+        t.RandomHorizontalFlip(),
+        t.RandomRotation(20),
+        t.ColorJitter(0.3),
+        t.ToTensor(),
+        t.RandomErasing(0.7),
+    ],
     "brightness alone": lambda t: [t.RandomVerticalFlip(), t.ColorJitter(0.7), t.ToTensor(), t.Normalize(*NORM)],
     "erasing": lambda t: [t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize(*NORM), t.RandomErasing(0.7)],
     "erasing with noise": lambda t: [t.ToTensor(), t.RandomErasing(0.7, value="random")],
@@ -174,10 +183,44 @@ def test_version_2_of_torchvision(workers: str, first: bool) -> None:
     from torchvision.transforms import v2
 
     crop, flip = v2.RandomCrop(12, padding=(1, 2, 3, 2), fill=7), v2.RandomHorizontalFlip(0.3)
-    jitter = v2.ColorJitter(0.4, 0.9, (0.2, 2.5))
+    colours = [v2.ColorJitter(0.4, 0.9, (0.2, 2.5), 0.3), v2.RandomGrayscale(0.4)]
     rest = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORM)]
-    chain = v2.Compose([v2.ToImage(), crop, flip, *rest] if first else [jitter, crop, flip, v2.ToImage(), *rest])
+    chain = v2.Compose([v2.ToImage(), crop, flip, *rest] if first else [*colours, crop, flip, v2.ToImage(), *rest])
     assert both(lambda: loader(chain, **WORKERS[workers])) is None
+
+
+@pytest.mark.parametrize("picture", [True, False])
+def test_version_2_image_by_image(picture: bool) -> None:
+    if real() is None:
+        pytest.skip("torchvision cannot be imported")
+    from torchvision.transforms import v2
+
+    own = [v2.RandomResizedCrop(9), v2.TrivialAugmentWide(), v2.RandomHorizontalFlip()]
+    rest = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(*NORM)]
+    chain = v2.Compose([*own, v2.ToImage(), *rest] if picture else [v2.ToImage(), *own, *rest])
+    assert both(lambda: loader(chain)) is None
+
+
+class Sheared:
+    """A random transform of the user's own, from Python's generator, which fails on some images."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    def __call__(self, image: Any) -> Any:
+        turned = image.rotate(90 * random.randrange(4))
+        return 1 / 0 if self.fails and random.random() < 0.05 else turned
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_transforms_of_the_users_own_are_done_image_by_image(mode: str, S: Any) -> None:
+    chain = S.Compose([S.RandomCrop(11, 1), Sheared(), S.RandomHorizontalFlip(), S.ToTensor()])
+    assert both(lambda: DataLoader(Pictures(chain, mode=mode), 7, shuffle=True)) is None
+
+
+def test_a_transform_of_the_users_own_fails_at_the_same_batch(S: Any) -> None:
+    chain = S.Compose([S.RandomCrop(11, 1), Sheared(fails=True), S.ToTensor()])
+    both(lambda: DataLoader(Pictures(chain), 7, shuffle=True), count=5, stop=None)
 
 
 def test_all_is_kept_before_the_first_batch_of_a_trial(T: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,10 +320,6 @@ def _refused(S: Any) -> dict[str, tuple[Any, str]]:
     class OwnFlip(S.RandomHorizontalFlip):  # type: ignore[misc]
         pass
 
-    class Sheared:
-        def __call__(self, image: Any) -> Any:
-            return image.rotate(float(torch.rand(1)))
-
     def of(transform: Any, **how: Any) -> Any:
         return DataLoader(Pictures(S.Compose(transform), **how), 7, shuffle=True)
 
@@ -292,6 +331,10 @@ def _refused(S: Any) -> dict[str, tuple[Any, str]]:
         "a subclass among them": (of([*usual, OwnFlip()]), "its transform OwnFlip is not known"),
         "an unknown random one before": (of([Sheared(), *usual]), "draws random numbers too"),
         "two lists": (DataLoader(ConcatDataset([other, of(usual).dataset]), 7), "more than one list"),
+        "image by image in workers": (
+            DataLoader(Pictures(S.Compose([usual[0], Sheared(), S.ToTensor()])), 7, num_workers=2),
+            "its transform Sheared is done image by image, which its workers do side by side",
+        ),
         "changed afterwards": (of(usual, after=lambda image: image.clamp(-9, 9)), "once and unchanged"),
         "changed in place": (of(usual, after=torch.relu_), "come out different"),
         "random labels": (of(usual, label=lambda _: random.random()), "draws random numbers too"),

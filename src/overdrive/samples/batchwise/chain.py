@@ -10,23 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from overdrive.samples.batchwise.known import step_of
-from overdrive.samples.batchwise.steps import Step, Tail
+from overdrive.samples.batchwise.known import draws, step_of
+from overdrive.samples.batchwise.pictures import mode_of, to_tensor
+from overdrive.samples.batchwise.tail import Tail
 from overdrive.samples.layout import Unfit
 from overdrive.samples.source import Source
 from overdrive.samples.table import bytes_of
 
-if TYPE_CHECKING:
-    import torch
-
 # A data set's transforms lie near the surface; lists of samples and labels are longer.
 _DEEPEST = 8
 _LONGEST = 64
-_PICTURES = {"L": 1, "RGB": 3}  # modes whose pixels are bytes, and how many of them
 
 
 @dataclass(frozen=True)
@@ -42,14 +39,17 @@ class HeadSource(Source):
     def of(cls, loader: Any) -> HeadSource:
         """
         Raises:
-            Unfit: as `Source.of`; or no list of transforms is found that draw random numbers and are all known.
+            Unfit: as `Source.of`; or no list of transforms is found that draw random numbers and can be cut.
         """
         whole = Source.of(loader)
         chain = find(whole.dataset)
-        head, steps = cut(chain)
+        head, tail = cut(chain)
+        if tail.own and whole.workers:
+            slow = type(tail.own[-1]).__name__
+            raise Unfit(f"its transform {slow} is done image by image, which its workers do side by side")
         derived = with_other(whole.dataset, chain, type(chain)([head]))
         how = (whole.workers, whole.prepare_worker, whole.batch_size)
-        return cls(derived, whole.collate, *how, whole=whole, chain=chain, head=head, tail=Tail(steps))
+        return cls(derived, whole.collate, *how, whole=whole, chain=chain, head=head, tail=tail)
 
     @property
     def roots(self) -> Any:
@@ -75,13 +75,14 @@ class HeadSource(Source):
             if self.tail.leaf not in (None, leaf):
                 raise Unfit("its images do not always lie in the same place of a batch")
             self.tail.leaf = leaf
+            (self.tail.mode,) = self.head.modes  # a batch of several does not stack
             return batch
 
-        self.head.given.clear()
+        self.head.forget()
         try:
             return _MapDatasetFetcher(self.dataset, True, collate, False).fetch(indices)  # type: ignore[no-untyped-call]
         finally:
-            self.head.given.clear()
+            self.head.forget()
 
 
 class Head:
@@ -89,33 +90,32 @@ class Head:
 
     A picture is turned into a tensor of bytes here, for flips and crops, which only move pixels, come to the same
     before and after that.
+
+    Attributes:
+        given: what came out for the batch that is being fetched.
+        modes: of the pictures that it was made of; None for a tensor.
     """
 
     def __init__(self, transforms: Sequence[Any]) -> None:
         self.transforms = list(transforms)
         self.given: list[Any] = []
+        self.modes: set[str | None] = set()
 
     def __call__(self, image: Any) -> Any:
         for transform in self.transforms:
             image = transform(image)
-        tensor = _tensor(image)
+        tensor = to_tensor(image)
         self.given.append(tensor)
+        self.modes.add(mode_of(image))
         return tensor
 
-
-def _tensor(image: Any) -> torch.Tensor:
-    import torch
-
-    if isinstance(image, torch.Tensor):
-        return image.as_subclass(torch.Tensor)
-    if getattr(image, "mode", None) not in _PICTURES:
-        raise Unfit(f"its transforms are given other things than pictures or tensors ({type(image).__name__})")
-    pixels = np.array(image, dtype=np.uint8).reshape(image.size[1], image.size[0], _PICTURES[image.mode])
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+    def forget(self) -> None:
+        self.given.clear()
+        self.modes.clear()
 
 
 def find(dataset: Any) -> Any:
-    """The one list of transforms in this data set of which some are known and draw random numbers.
+    """The one list of transforms in this data set of which some are known to draw random numbers.
 
     Raises:
         Unfit: there is none, or more than one.
@@ -129,7 +129,7 @@ def find(dataset: Any) -> Any:
             if id(thing) in seen:
                 continue
             seen[id(thing)] = thing
-            if type(thing) in (list, tuple) and any(step is not None and step.random for step in map(step_of, thing)):
+            if type(thing) in (list, tuple) and any(map(draws, thing)):
                 found.append(thing)
             else:
                 below += _parts(thing).values()
@@ -141,19 +141,18 @@ def find(dataset: Any) -> Any:
     return found[0]
 
 
-def cut(chain: Sequence[Any]) -> tuple[Head, list[Step]]:
-    """
+def cut(chain: Sequence[Any]) -> tuple[Head, Tail]:
+    """Before the first that is known to draw, and after the last that is not known on whole batches.
+
     Raises:
-        Unfit: a transform after the first random one is unknown.
+        Unfit: nothing is left after that one.
     """
     steps = [step_of(transform) for transform in chain]
-    first = next(number for number, step in enumerate(steps) if step is not None and step.random)
-    tail: list[Step] = []
-    for transform, step in zip(chain[first:], steps[first:], strict=True):
-        if step is None:
-            raise Unfit(f"its transform {type(transform).__name__} is not known on whole batches")
-        tail.append(step)
-    return Head(chain[:first]), tail
+    first = next(number for number, transform in enumerate(chain) if draws(transform))
+    rest = max((number + 1 for number, step in enumerate(steps) if step is None and number >= first), default=first)
+    if rest == len(chain):
+        raise Unfit(f"its transform {type(chain[-1]).__name__} is not known on whole batches")
+    return Head(chain[:first]), Tail([step for step in steps[rest:] if step is not None], chain[first:rest])
 
 
 def with_other(thing: Any, old: Any, new: Any, depth: int = 0) -> Any:

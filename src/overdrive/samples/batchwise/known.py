@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from overdrive.samples.batchwise.steps import Crop, Erase, Flip, Jitter, Plain, Sizes, Step
+from overdrive.samples.batchwise.steps import Crop, Erase, Jitter, Plain, Sizes, Sometimes, Step, without_colours
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,11 @@ def _as_it_is(batch: torch.Tensor) -> torch.Tensor:
 
 
 def _flip(dimension: int) -> Any:
-    return lambda transform: Flip(dimension, float(transform.p))
+    return lambda transform: Sometimes(lambda batch: batch.flip(dimension), float(transform.p))
+
+
+def _grayscale(transform: Any) -> Step:
+    return Sometimes(without_colours, float(transform.p))
 
 
 def _crop(padding: Any) -> Any:
@@ -69,9 +73,8 @@ def _erase(transform: Any) -> Step | None:
     return Erase(transform, None) if value == "random" else None
 
 
-def _jitter(transform: Any) -> Step | None:
-    ranges = (transform.brightness, transform.contrast, transform.saturation)
-    return Jitter(ranges) if transform.hue is None else None
+def _jitter(transform: Any) -> Step:
+    return Jitter((transform.brightness, transform.contrast, transform.saturation, transform.hue))
 
 
 def _plain(transform: Any) -> Step:
@@ -90,6 +93,7 @@ _MAKERS: dict[str, Any] = {
     "torchvision.transforms.transforms.RandomCrop": _crop(_around),
     "torchvision.transforms.transforms.RandomErasing": _erase,
     "torchvision.transforms.transforms.ColorJitter": _jitter,
+    "torchvision.transforms.transforms.RandomGrayscale": _grayscale,
     "torchvision.transforms.transforms.Normalize": _normalize,
     "torchvision.transforms.transforms.ConvertImageDtype": _plain,
     "torchvision.transforms.transforms.ToTensor": lambda _: Plain(_fractions),
@@ -98,6 +102,7 @@ _MAKERS: dict[str, Any] = {
     "torchvision.transforms.v2._geometry.RandomVerticalFlip": _flip(-2),
     "torchvision.transforms.v2._geometry.RandomCrop": _crop(_around_v2),
     "torchvision.transforms.v2._color.ColorJitter": _jitter,
+    "torchvision.transforms.v2._color.RandomGrayscale": _grayscale,
     "torchvision.transforms.v2._misc.Normalize": _normalize,
     "torchvision.transforms.v2._misc.ToDtype": _plain,
     "torchvision.transforms.v2._deprecated.ToTensor": lambda _: Plain(_fractions),
@@ -105,6 +110,22 @@ _MAKERS: dict[str, Any] = {
     "torchvision.transforms.v2._type_conversion.PILToTensor": lambda _: Plain(_as_it_is),
     "torchvision.transforms.v2._type_conversion.ToPureTensor": lambda _: Plain(_as_it_is),
 }
+
+# Those of torchvision that draw although their names do not begin with "Random".
+_RANDOM = {
+    *("AugMix", "AutoAugment", "ColorJitter", "ElasticTransform", "GaussianBlur", "GaussianNoise"),
+    *("RandAugment", "ScaleJitter", "TrivialAugmentWide"),
+}
+
+
+def draws(transform: Any) -> bool:
+    """Whether it is known to draw random numbers."""
+    step = step_of(transform)
+    if step is not None:
+        return step.random
+    kind = type(transform)
+    ours = kind.__module__.split(".")[:2] == ["torchvision", "transforms"]
+    return ours and (kind.__name__.startswith("Random") or kind.__name__ in _RANDOM)
 
 
 def step_of(transform: Any) -> Step | None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from overdrive.samples.batchwise.chain import HeadSource
-from overdrive.samples.batchwise.steps import Tail
+from overdrive.samples.batchwise.tail import Tail
 from overdrive.samples.buffers import Buffers
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.keeper import Keeper
@@ -41,6 +41,7 @@ class AugmentKeeper(Keeper):
         kept = super().keep(source)
         source.tail.leaf = int(told["leaf"])
         source.tail.in_bulk = bool(told["in_bulk"])
+        source.tail.mode = told["mode"]
         source.tail.fit(kept.table.layout.leaves[source.tail.leaf].sizes)
         return kept
 
@@ -83,11 +84,15 @@ class _Augmenting(_Fetcher):
 
         heads = self._heads(indices)
         if heads is not None:
+            tail = _tail_of(self._kept)
+            before = States.now() if tail.own else None
             state = torch.get_rng_state()
             try:
-                return _tailed(_tail_of(self._kept), self._kept.table.layout, heads)
-            except Exception as error:  # ours: the program must not meet it
+                return _tailed(tail, self._kept.table.layout, heads)
+            except Exception as error:  # ours: the program must not meet it. Or its own, which comes again
                 torch.set_rng_state(state)
+                if before is not None:
+                    before.restore()
                 self._kept.drop(f"{type(error).__name__}: {error}")
         return self._real.fetch(indices)
 
@@ -160,8 +165,7 @@ def _tailed(tail: Tail, layout: Layout, heads: Any) -> Any:
     """The program's batch, from a batch of heads, which is ours to change."""
     tensors = tensors_of(heads, layout.structure) or []
     assert tail.leaf is not None
-    drawn = tail.draw(len(tensors[tail.leaf]))
-    tensors[tail.leaf] = tail.apply(tensors[tail.leaf], drawn)
+    tensors[tail.leaf] = tail(tensors[tail.leaf])
     return layout.build(tensors)
 
 
@@ -179,10 +183,11 @@ def _examine(source: HeadSource, tick: Tick) -> dict[str, Any]:
     layout = layout_of(source.fetch(indices[:1]))  # which finds the images among its leaves
     leaf = source.tail.leaf or 0
     source.tail.fit(layout.leaves[leaf].sizes)
-    for source.tail.in_bulk in (True, False):
+    for in_bulk in (True, False) if source.tail.in_bulk else (False,):
+        source.tail.in_bulk = in_bulk
         wrong = _difference(source, indices, tick)
         if wrong is None:
-            return {"leaf": leaf, "in_bulk": source.tail.in_bulk}
+            return {"leaf": leaf, "in_bulk": in_bulk, "mode": source.tail.mode}
     raise Unfit(wrong or "")
 
 

@@ -6,13 +6,13 @@ and what it does to a batch of images once these are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from overdrive.samples.batchwise.pictures import turn_hues
 from overdrive.samples.layout import Unfit
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ Words = NDArray[np.uint32]  # samples × numbers, as torch's generator gives the
 # What images need: a list for numbers drawn one by one, an array for those drawn at once.
 Drawn = Sequence[Any] | NDArray[Any]
 Sizes = tuple[int, ...]  # of one image: channels, height, width
-_EVERY_BIT = -(2**63)  # from here without an end: `random_` then takes 64 bits of the generator as they are
 
 
 class Step:
@@ -52,13 +51,13 @@ class Step:
         raise NotImplementedError
 
 
-class Flip(Step):
-    """Left to right (dimension -1) or upside down (-2)."""
+class Sometimes(Step):
+    """What is done to some of the images, drawn by chance. `act` is given these alone, as a batch."""
 
     words = 1
 
-    def __init__(self, dimension: int, chance: float) -> None:
-        self._dimension = dimension
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], chance: float) -> None:
+        self._act = act
         self._chance = chance
 
     def draw(self) -> bool:
@@ -69,15 +68,15 @@ class Flip(Step):
     def read(self, words: Words) -> Drawn:
         # As `torch.rand` makes a float of 32 bits, which is then compared with a float.
         fractions: NDArray[np.float32] = (words[:, 0] & np.uint32(0xFFFFFF)).astype(np.float32) * np.float32(2.0**-24)
-        flipped: NDArray[np.bool_] = fractions < np.float32(self._chance)
-        return flipped
+        chosen: NDArray[np.bool_] = fractions < np.float32(self._chance)
+        return chosen
 
     def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
         import torch
 
-        flipped = torch.from_numpy(np.flatnonzero(drawn))
-        if len(flipped):
-            batch[flipped] = batch[flipped].flip(self._dimension)
+        chosen = torch.from_numpy(np.flatnonzero(drawn))
+        if len(chosen):
+            batch[chosen] = self._act(batch[chosen])
         return batch
 
 
@@ -177,9 +176,9 @@ class Erase(Step):
 
 
 class Jitter(Step):
-    """Brightness, contrast and saturation of pictures in a random order, in Pillow's own arithmetic.
+    """Brightness, contrast, saturation and hue of pictures in a random order, in Pillow's own arithmetic.
 
-    Each is a mixture of the picture with another: black, its mean gray, or itself in gray.
+    The first three are mixtures of the picture with another: black, its mean gray, or itself in gray.
     """
 
     def __init__(self, ranges: Sequence[tuple[float, float] | None]) -> None:
@@ -200,21 +199,32 @@ class Jitter(Step):
 
     def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
         images = batch.numpy()
-        others = (_black, _mean_gray, _gray)
         for turn in range(4):
-            for which, other in enumerate(others):
-                chosen = [number for number, (order, factors) in enumerate(drawn) if order[turn] == which]
-                if chosen and self._ranges[which] is not None:
-                    factors = np.array([drawn[number][1][which] for number in chosen], dtype=np.float32)
-                    images[chosen] = _mixed(other(images[chosen]), images[chosen], factors.reshape(-1, 1, 1, 1))
+            for which, bounds in enumerate(self._ranges):
+                chosen = [number for number, (order, _) in enumerate(drawn) if order[turn] == which]
+                if chosen and bounds is not None:
+                    factors = [drawn[number][1][which] for number in chosen]
+                    images[chosen] = _OTHERWISE[which](images[chosen], factors)
         return batch
 
 
-def _mixed(others: NDArray[Any], images: NDArray[np.uint8], factors: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _mixed_with(other: Callable[[NDArray[np.uint8]], NDArray[Any]]) -> Any:
     """Pillow's `blend`: in floats of 32 bits, what is behind the point cut off."""
-    start = others.astype(np.float32)
-    mixed = (images.astype(np.float32) - start) * factors + start
-    return mixed.clip(0, 255).astype(np.uint8)
+
+    def mixed(images: NDArray[np.uint8], factors: Sequence[float]) -> NDArray[np.uint8]:
+        start = other(images).astype(np.float32)
+        weights = np.array(factors, dtype=np.float32).reshape(-1, 1, 1, 1)
+        return ((images.astype(np.float32) - start) * weights + start).clip(0, 255).astype(np.uint8)
+
+    return mixed
+
+
+def _other_hue(images: NDArray[np.uint8], factors: Sequence[float]) -> NDArray[np.uint8]:
+    if images.shape[1] == 1:
+        return images
+    shifts = (np.array(factors) * 255).astype(np.int32).astype(np.uint8)
+    turned: NDArray[np.uint8] = turn_hues(images, shifts)
+    return turned
 
 
 def _black(images: NDArray[np.uint8]) -> NDArray[Any]:
@@ -234,6 +244,16 @@ def _gray(images: NDArray[np.uint8]) -> NDArray[Any]:
     return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
 
 
+_OTHERWISE = (_mixed_with(_black), _mixed_with(_mean_gray), _mixed_with(_gray), _other_hue)
+
+
+def without_colours(batch: torch.Tensor) -> torch.Tensor:
+    """Pictures in gray, with as many channels as before."""
+    import torch
+
+    return torch.from_numpy(_gray(batch.numpy()).astype(np.uint8)) if batch.dtype is torch.uint8 else batch
+
+
 class Plain(Step):
     """Draws nothing: the transform, or a function, that does the same to a batch as to each of its images."""
 
@@ -245,70 +265,3 @@ class Plain(Step):
 
     def apply(self, batch: torch.Tensor, drawn: Drawn) -> torch.Tensor:
         return self._act(batch)  # type: ignore[no-any-return]
-
-
-class Tail:
-    """The steps that are done on whole batches.
-
-    Attributes:
-        leaf: which tensor of a batch it is for.
-        in_bulk: the numbers for all images of a batch are taken from the generator at once (they then cost nothing;
-            drawn one by one 15 µs an image); `serving` finds out whether they are the same.
-    """
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = tuple(steps)
-        self.leaf: int | None = None
-        self.in_bulk = True
-        self._random = [step for step in self.steps if step.random]
-
-    def fit(self, sizes: Sizes) -> None:
-        """Get ready for images of these sizes.
-
-        Raises:
-            Unfit: see `Step.fit`.
-        """
-        if len(sizes) != 3 or prod(sizes) == 0:
-            raise Unfit("its transforms are not given images")
-        for step in self.steps:
-            sizes = step.fit(sizes)
-
-    def draw(self, count: int) -> list[Drawn]:
-        """What so many images need, image by image, step by step, from torch's own generator."""
-        words = [step.words for step in self._random]
-        drawn: list[list[Any]] = [[] for _ in self._random]
-        each = sum(number or 0 for number in words)
-        at_once = 0
-        if self.in_bulk and None not in words:
-            at_once = count - (count * each) % 2  # two numbers are taken at a time; an odd last image comes by hand
-        bulk = self._bulk(at_once, each) if at_once else None
-        for _ in range(count - at_once):
-            for step, its in zip(self._random, drawn, strict=True):
-                its.append(step.draw())
-        if bulk is None:
-            return list(drawn)
-        return [
-            np.concatenate([np.asarray(first), np.asarray(rest)]) if len(rest) else first
-            for first, rest in zip(bulk, drawn, strict=True)
-        ]
-
-    def _bulk(self, count: int, each: int) -> list[Drawn]:
-        import torch
-
-        pairs = torch.empty(count * each // 2, dtype=torch.int64).random_(_EVERY_BIT, None).numpy().view(np.uint64)
-        # The first of two numbers is the upper half.
-        halves = np.stack([pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)], axis=1)
-        words = halves.astype(np.uint32).reshape(count, each)
-        found: list[Drawn] = []
-        first = 0
-        for step in self._random:
-            found.append(step.read(words[:, first : first + (step.words or 0)]))
-            first += step.words or 0
-        return found
-
-    def apply(self, batch: torch.Tensor, drawn: Sequence[Drawn]) -> torch.Tensor:
-        """All steps, in their order, on a batch that is ours to change."""
-        left = iter(drawn)
-        for step in self.steps:
-            batch = step.apply(batch, next(left) if step.random else ())
-        return batch

@@ -19,17 +19,19 @@ class VectorisedTransforms(Technique):
 
     What it does: finds the data set's list of torchvision transforms (versions 1 and 2) and cuts it before the first
     random one. What comes out of the head is always the same, so it is kept as `sample_cache` keeps samples, on disk
-    and from run to run; pictures as bytes. The tail (RandomCrop, RandomHorizontalFlip, RandomVerticalFlip,
-    ColorJitter on pictures, RandomErasing, ToTensor, Normalize, changes of dtype) is done on each batch at once. The
-    numbers that the transforms would draw, image by image, are drawn from the same generator; those for crops and
-    flips all at once.
+    and from run to run; pictures as bytes. The tail (RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, ColorJitter
+    and RandomGrayscale on pictures, RandomErasing, ToTensor, Normalize, changes of dtype) is done on each batch at
+    once. The numbers that the transforms would draw, image by image, are drawn from the same generator; those for
+    crops and flips all at once. Where others come between (RandomResizedCrop, rotations, TrivialAugmentWide, one of
+    the user's own), the program's own are called up to the last of these, image by image; what follows is done on
+    the batch.
 
     When it helps: where images are augmented, which `sample_cache` refuses, and decoding and transforming them one by
     one takes a good part of a step.
 
     When it hurts: where the images are too large or too many for the memory (then it refuses), or are used once.
-    With workers, all of them are decoded before the first batch. A random transform that is not among those above
-    (RandomResizedCrop, rotations, a change of hue), or one of the user's own after the first random one, is refused.
+    With workers, all of them are decoded before the first batch; transforms that are done image by image are then
+    refused, for the workers do them side by side, and so they are where nothing follows them.
 
     Contract: exact. In a forked process the program's own batches and ours are made from the same random states and
     must be equal in every bit and stride and leave all generators in the same states; a data set that does anything
