@@ -38,9 +38,12 @@ class Schedule:
         return self.confirmation_begins() - self._prover.seconds_needed(level)
 
     def selection_ends(self, joining: Contract = Contract.EXACT) -> float:
-        adopted = len(self._found.adopted)
-        most = adopted + 1  # the duel that ends then may add one
-        return self.proof_begins(joining) - (self.field_seconds(2 * most + 2) if adopted else 0.0)
+        proof, adopted = self.proof_begins(joining), len(self._found.adopted)
+        if not adopted:
+            return proof
+        if adopted > 1 and time.monotonic() + self.field_seconds(2 * adopted + 2) > proof:
+            return proof  # the contributions come too late already: their time is for candidates
+        return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""

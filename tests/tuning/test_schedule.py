@@ -1,0 +1,52 @@
+"""How a tune's budget is shared out."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from overdrive.contract import Contract
+from overdrive.program import Program
+from overdrive.trials.duel import Duel, Side
+from overdrive.trials.order import Order
+from overdrive.tuning.findings import Adopted, Findings
+from overdrive.tuning.schedule import Schedule
+
+NOW = 1000.0
+
+
+@pytest.fixture(autouse=True)
+def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: NOW)
+
+
+def schedule(left: float, adopted: int) -> Schedule:
+    """So many seconds before the proof begins; every duel's process started in one second."""
+    found = Findings(Program("script.py", ()), Contract.EXACT)
+    order = Order(found.program, ())
+    duel = Duel(order, order, old_side=Side(setup_seconds=1.0), new_side=Side(setup_seconds=1.0))
+    found.control = duel
+    check: Any = SimpleNamespace(level=Contract.EXACT)
+    found.adopted = [Adopted("threads", {}, duel, check) for _ in range(adopted)]
+    prover: Any = SimpleNamespace(seconds_needed=lambda level: 10.0)
+    return Schedule(found, NOW + left + 10.0, prover)
+
+
+def test_contributions_are_reserved_for_what_may_be_adopted_next() -> None:
+    made = schedule(100.0, adopted=2)
+    assert made.proof_begins() == NOW + 100.0
+    assert made.selection_ends() == NOW + 100.0 - made.field_seconds(8)
+
+
+def test_nothing_is_reserved_where_nothing_is_adopted() -> None:
+    assert schedule(100.0, adopted=0).selection_ends() == NOW + 100.0
+
+
+def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> None:
+    enough = schedule(0.0, adopted=2).field_seconds(6) + 1.0
+    assert not schedule(enough, adopted=2).time_for_another()  # the contributions come next
+    late = schedule(enough - 2.0, adopted=2)
+    assert late.selection_ends() == late.proof_begins() and late.time_for_another()
