@@ -1,7 +1,8 @@
-"""A model's call in parts of its batch, of which only one at a time keeps anything for the backward pass.
+"""A model's call in parts of its batch, one after the other. It needs to know nothing of the loss.
 
-The forward pass makes each part without a graph and puts the results together. The backward pass makes each part
-again, with one, and sends its share of the gradient through. So it needs to know nothing of the loss.
+The forward pass makes each part and puts the results together. The backward pass sends each part's share of the
+gradient through it: through the graph that was kept, or through one of the part made again, so that only one part at
+a time has anything in memory.
 """
 
 from __future__ import annotations
@@ -41,10 +42,16 @@ def part_of(leaves: Sequence[Any], split: Sequence[bool], start: int, stop: int)
 
 
 def call_in_parts(
-    way: Way, call: Call, leaves: Sequence[Any], spec: TreeSpec, parts: int, trained: Sequence[torch.Tensor]
+    way: Way,
+    call: Call,
+    leaves: Sequence[Any],
+    spec: TreeSpec,
+    parts: int,
+    trained: Sequence[torch.Tensor],
+    keep: bool = False,
 ) -> Any:
-    """As `call` on the whole batch."""
-    job = _Job(way, call, list(leaves), spec, parts)
+    """As `call` on the whole batch. `keep`: the graph of each part, until the backward pass."""
+    job = _Job(way, call, list(leaves), spec, parts, keep)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     results = _InParts.apply(job, *tensors, *trained)  # type: ignore[no-untyped-call]
     return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], way.spec)
@@ -53,7 +60,7 @@ def call_in_parts(
 class _Job:
     """One such call: all that its backward pass needs but the tensors."""
 
-    def __init__(self, way: Way, call: Call, leaves: list[Any], spec: TreeSpec, parts: int) -> None:
+    def __init__(self, way: Way, call: Call, leaves: list[Any], spec: TreeSpec, parts: int, keep: bool) -> None:
         self._way = way
         self._call = call
         self._spec = spec
@@ -63,6 +70,9 @@ class _Job:
         self._bounds = bounds(split[0], parts)
         self._circumstances = Circumstances()
         self._chance: list[States] = []
+        # By part: what it was made from and what came out, with its graph. Empty where parts are to be made again.
+        self._kept: list[tuple[list[torch.Tensor], list[Any]]] = []
+        self._keep = keep
         self.others: dict[int, Any] = {}  # leaves of the result that are no tensors
 
     def places(self) -> list[tuple[int, int | None]]:
@@ -74,14 +84,18 @@ class _Job:
             tensors += dim is not None
         return found
 
-    def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def forward(self, tensors: Sequence[torch.Tensor], needed: Sequence[bool]) -> list[torch.Tensor]:
+        """`needed`: which of them need a gradient."""
         whole: list[torch.Tensor] = []
         filled = [0] * len(self._way.dims)
         total = self._bounds[-1][1]
         for start, stop in self._bounds:
             self._chance.append(States.now())
-            with self._circumstances.again():
-                leaves, spec = self._make(tensors, start, stop)
+            with torch.set_grad_enabled(self._keep), self._circumstances.again():
+                given = self._cut_off(tensors, needed) if self._keep else list(tensors)
+                leaves, spec = self._make(given, start, stop)
+            if self._keep:
+                self._kept.append((given, leaves))
             if spec != self._way.spec:
                 raise TypeError("the model's result for a part of the batch has another structure")
             for place, number in self.places():
@@ -89,6 +103,7 @@ class _Job:
                 if number is None:
                     self.others[place] = leaf
                     continue
+                leaf = leaf.detach()
                 dim = self._dim(place)
                 if not start:
                     shape = list(leaf.shape)
@@ -111,24 +126,25 @@ class _Job:
     ) -> list[torch.Tensor | None]:
         """The gradients of those tensors, arguments first and then parameters, where they are needed."""
         again = torch.is_grad_enabled()  # the program will differentiate the gradients themselves
-        arguments = sum(self._is_tensor)
+        kept, self._kept = self._kept, []  # a second time they are made again: their memory is not held for that
+        wanted = [place for place, need in enumerate(needed) if need]
         found: list[torch.Tensor | None] = [None] * len(tensors)
-        for (start, stop), chance in zip(self._bounds, self._chance, strict=True):
-            with torch.enable_grad(), chance_as(chance), self._circumstances.again():
-                given = list(tensors)
-                if not again:
-                    for place in range(arguments):
-                        given[place] = tensors[place].detach().requires_grad_(needed[place])
-                leaves, _ = self._make(given, start, stop)
-                ends, sent = self._ends(leaves, gradients, start, stop)
-                del leaves
-                wanted = [place for place, need in enumerate(needed) if need]
-                if not ends or not wanted:
-                    continue
-                got = torch.autograd.grad(
-                    ends, [given[place] for place in wanted], sent, create_graph=again, allow_unused=True
-                )
-                del ends, sent
+        for number, (start, stop) in enumerate(self._bounds):
+            if kept and not again:
+                given, leaves = kept[number]
+                kept[number] = [], []
+            else:
+                with torch.enable_grad(), chance_as(self._chance[number]), self._circumstances.again():
+                    given = list(tensors) if again else self._cut_off(tensors, needed)
+                    leaves, _ = self._make(given, start, stop)
+            ends, sent = self._ends(leaves, gradients, start, stop)
+            del leaves
+            if not ends or not wanted:
+                continue
+            sources = [given[place] for place in wanted]
+            del given
+            got = torch.autograd.grad(ends, sources, sent, create_graph=again, allow_unused=True)
+            del ends, sent, sources
             with nullcontext() if again else torch.no_grad():
                 for place, gradient in zip(wanted, got, strict=True):
                     if gradient is not None:
@@ -136,6 +152,12 @@ class _Job:
                         known = found[place]
                         found[place] = gradient if known is None else known + gradient
         return found
+
+    def _cut_off(self, tensors: Sequence[torch.Tensor], needed: Sequence[bool]) -> list[torch.Tensor]:
+        """The arguments without what made them; parameters as they are."""
+        arguments = sum(self._is_tensor)
+        cut = [each.detach().requires_grad_(need) for each, need in zip(tensors[:arguments], needed, strict=False)]
+        return [*cut, *tensors[arguments:]]
 
     def _make(self, tensors: Sequence[torch.Tensor], start: int, stop: int) -> tuple[list[Any], TreeSpec]:
         following = iter(tensors)
@@ -172,7 +194,7 @@ class _InParts(torch.autograd.Function):
         ctx.job = job
         ctx.save_for_backward(*tensors)  # torch refuses where one of them was written to before the backward pass
         ctx.set_materialize_grads(False)
-        results = job.forward(tensors[: sum(job._is_tensor)])
+        results = job.forward(tensors, ctx.needs_input_grad[1:])
         ctx.mark_non_differentiable(
             *(result for result, yes in zip(results, job.differentiable(), strict=True) if not yes)
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
@@ -44,6 +43,7 @@ class MicroBatch(Technique):
     falls_to = Contract.STATISTICAL
     relieves = ("forward", "backward")
     aims = ("memory",)
+    conflicts = ("cache_blocking",)
     order = 46  # outside of activation_checkpointing (45), which then works on the parts
     knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
 
@@ -59,77 +59,14 @@ class MicroBatch(Technique):
         return [{"parts": parts} for parts in (2, 4, 8, 16) if size == 0 or parts <= size]
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        splitting = _Splitting(seams, self.name, int(settings["parts"]))
+        from overdrive.activations.splitting import Splitting
+
+        splitting = Splitting(int(settings["parts"]), False, lambda reason: seams.leave_out(self.name, reason))
+
+        def first_step(optimizer: Any) -> None:
+            seams.step_ends.unsubscribe(first_step)
+            if not splitting.done:
+                raise CannotInstall(splitting.reason)
+
         seams.model_called.subscribe(splitting.called)
-        seams.step_ends.subscribe(splitting.first_step)  # its end: a closure is called inside of it
-
-
-class _Splitting:
-    def __init__(self, seams: Seams, name: str, parts: int) -> None:
-        self._seams = seams
-        self._name = name
-        self._parts = parts
-        # By model and kind of call: how to split it, or why it cannot be.
-        self._ways: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-        self._reason = "no model was called with a batch that can be split"
-        self._split = False
-
-    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        import torch
-        from torch.utils._pytree import tree_flatten
-
-        from overdrive.activations.parts import call_in_parts
-        from overdrive.samples.randomness import States
-
-        parameters = list(model.parameters())
-        if not torch.is_grad_enabled() or not parameters or torch._C._functorch.peek_interpreter_stack() is not None:
-            return call(*args, **kwargs)
-        leaves, spec = tree_flatten((args, kwargs))
-        sizes = [len(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
-        trained = [each for each in parameters if each.requires_grad]
-        differentiable = trained or any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
-        if not differentiable or not sizes or sizes[0] < 2:
-            return call(*args, **kwargs)
-        way = self._way(model, call, leaves, spec, sizes[0])
-        if way is None:
-            return call(*args, **kwargs)
-        chance = States.now()
-        try:
-            result = call_in_parts(way, call, leaves, spec, self._parts, trained)
-        except Exception as error:
-            # Said here: the hub would take the last part's result for that of the whole call.
-            self._seams.leave_out(self._name, f"the model's call on a part of a batch failed ({error})")
-            chance.restore()
-            return call(*args, **kwargs)
-        self._split = True
-        return result
-
-    def _way(self, model: Any, call: Callable[..., Any], leaves: list[Any], spec: Any, size: int) -> Any:
-        """How to split this kind of call; None where it is to be made as it is."""
-        import torch
-
-        from overdrive.activations.separable import Inseparable, find_way
-
-        kind = (
-            model.training,
-            *(
-                (leaf.dim(), leaf.dtype, leaf.dim() > 0 and len(leaf) == size, leaf.requires_grad)
-                if isinstance(leaf, torch.Tensor)
-                else type(leaf)
-                for leaf in leaves
-            ),
-        )
-        ways = self._ways.setdefault(model, {})
-        if kind not in ways:
-            try:
-                ways[kind] = find_way(model, call, leaves, spec, size, self._parts)
-            except Inseparable as reason:
-                ways[kind], self._reason = None, str(reason)
-            except Exception as error:
-                ways[kind], self._reason = None, f"the model could not be called on a part of its batch ({error})"
-        return ways[kind]
-
-    def first_step(self, optimizer: Any) -> None:
-        self._seams.step_ends.unsubscribe(self.first_step)
-        if not self._split:
-            raise CannotInstall(self._reason)
+        seams.step_ends.subscribe(first_step)  # its end: a closure is called inside of it

@@ -1,4 +1,4 @@
-"""A batch in parts: the same result and gradients, one part's activations at a time, left out where it cannot be."""
+"""A batch in parts (`micro_batch`, `cache_blocking`): the same result and gradients, left out where it cannot be."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from overdrive.session import Session
 
 F = nn.functional
 Forward = Callable[[Any, torch.Tensor], Any]
+TECHNIQUES = ("micro_batch", "cache_blocking")
+
+
+@pytest.fixture(autouse=True, params=TECHNIQUES)
+def name(request: pytest.FixtureRequest) -> str:
+    """The technique that `one_step` has in force."""
+    global technique
+    technique = request.param
+    return technique
+
+
+technique = ""
 
 
 class Net(nn.Module):
@@ -40,7 +52,7 @@ def one_step(
     torch.manual_seed(0)
     x = made.get("x", torch.randn(batch, 8))
     y = torch.randint(4, (batch,))
-    with Session([("micro_batch", {"parts": parts})] if parts else []) as session:
+    with Session([(technique, {"parts": parts})] if parts else []) as session:
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         result = model(x)
@@ -74,6 +86,7 @@ def test_gradients_are_those_of_the_whole_batch_whatever_its_loss(parts: int, re
     assert_alike(plain, split)
 
 
+@pytest.mark.parametrize("name", ["micro_batch"], indirect=True)
 def test_only_one_part_is_kept_at_a_time() -> None:
     """The rows of activations that are alive at once, counted where they are saved and where they are let go."""
 
@@ -98,6 +111,33 @@ def test_only_one_part_is_kept_at_a_time() -> None:
         return most
 
     assert peak(4) < 0.5 * peak(None)
+
+
+def test_how_often_a_part_is_made(name: str) -> None:
+    calls: list[int] = []
+
+    def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return self.a(x)  # type: ignore[no-any-return]
+
+    make = lambda: Net(counted, a=nn.Linear(8, 4))  # noqa: E731
+    assert not one_step(make, 3)["left_out"]
+    tried = [4, 4, 4, 8]  # for the way, and for two parts beside the whole of them
+    assert calls == tried + [4, 4, 4] * (2 if name == "micro_batch" else 1)
+
+
+def test_a_backward_pass_can_be_made_twice_where_the_program_keeps_its_graph() -> None:
+    def twice(result: Any, y: Any) -> Any:
+        loss = F.cross_entropy(result, y)
+        loss.backward(retain_graph=True)
+        return loss
+
+    for dropout in (0.0, 0.5):
+        make = lambda: mlp(dropout)  # noqa: B023, E731
+        once, both = one_step(make, 3), one_step(make, 3, twice)
+        assert not both["left_out"]
+        for a, b in zip(once["gradients"], both["gradients"], strict=True):
+            torch.testing.assert_close(2 * a, b)
 
 
 def test_random_numbers_of_a_part_are_drawn_once_and_used_twice() -> None:
@@ -141,7 +181,7 @@ STRANGER = nn.Linear(4, 4)
 )  # fmt: skip
 def test_a_model_that_cannot_be_split_is_left_as_it_is(make: Any, reason: str) -> None:
     plain, split = one_step(make, None), one_step(make, 3)
-    assert reason in split["left_out"]["micro_batch"]
+    assert reason in split["left_out"][technique]
     assert torch.equal(plain["result"], split["result"])
     for a, b in zip(plain["gradients"], split["gradients"], strict=True):
         assert torch.equal(a, b)
@@ -151,7 +191,7 @@ def test_a_model_that_cannot_be_split_is_left_as_it_is(make: Any, reason: str) -
 def test_a_model_that_returns_its_loss_is_left_as_it_is() -> None:
     make = lambda: Net(lambda self, x: self.a(x).square().mean(), a=nn.Linear(8, 4))  # noqa: E731
     split = one_step(make, 3, lambda result, y: result)
-    assert "not one row a sample" in split["left_out"]["micro_batch"]
+    assert "not one row a sample" in split["left_out"][technique]
 
 
 def test_hooks_of_the_program_see_the_whole_batch() -> None:
@@ -163,7 +203,7 @@ def test_hooks_of_the_program_see_the_whole_batch() -> None:
         return model
 
     split = one_step(make, 3)
-    assert "hooks" in split["left_out"]["micro_batch"] and seen == [12]
+    assert "hooks" in split["left_out"][technique] and seen == [12]
 
 
 def test_results_of_any_structure_are_put_together() -> None:
@@ -190,7 +230,7 @@ def test_results_of_any_structure_are_put_together() -> None:
 def test_gradients_reach_the_arguments_and_can_be_differentiated_again() -> None:
     """A gradient penalty, as of WGAN-GP: of a generated batch through a split critic."""
     found = []
-    for techniques in ([], [("micro_batch", {"parts": 3})]):
+    for techniques in ([], [(technique, {"parts": 3})]):
         torch.manual_seed(0)
         with Session(techniques) as session:
             maker, critic = mlp(), nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
@@ -207,7 +247,7 @@ def test_gradients_reach_the_arguments_and_can_be_differentiated_again() -> None
 
 def test_the_programs_autocast_holds_in_the_second_call_too() -> None:
     found = []
-    for techniques in ([], [("micro_batch", {"parts": 3})]):
+    for techniques in ([], [(technique, {"parts": 3})]):
         torch.manual_seed(0)
         with Session(techniques) as session:
             model = mlp()
@@ -225,7 +265,7 @@ def test_the_programs_autocast_holds_in_the_second_call_too() -> None:
 
 
 def test_closures_and_evaluation() -> None:
-    with Session([("micro_batch", {"parts": 2})]) as session:
+    with Session([(technique, {"parts": 2})]) as session:
         torch.manual_seed(0)
         model, x = mlp(), torch.randn(12, 8)
         optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
