@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,13 @@ def peak_resident() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def malloc_refusal() -> str | None:
+    """Why no process can be started here with another malloc, or other settings of glibc's; None where one can."""
+    if platform.libc_ver()[0] != "glibc":
+        return "this system's malloc is not glibc's"
+    return "LD_PRELOAD is set already" if "LD_PRELOAD" in os.environ else None
 
 
 def _least(machine: int | None, limit: int | None) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes.util
 import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
+from overdrive.machine.memory import malloc_refusal
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -69,11 +69,7 @@ class Allocator(Technique):
             return "on a GPU, TensorFlow and JAX have allocators of their own"
         if facts.device != "cpu":
             return f"it knows no allocator for {facts.device}"
-        if platform.libc_ver()[0] != "glibc":
-            return "this system's malloc is not glibc's"
-        if "LD_PRELOAD" in os.environ:
-            return "LD_PRELOAD is set already"
-        return None
+        return malloc_refusal()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         if facts.device == "cuda":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Sequence
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
+from overdrive.machine.memory import malloc_refusal
 from overdrive.techniques.technique import Settings, Technique
 
 # 128 KiB are glibc's own defaults. Set by hand they stay: glibc otherwise raises them to twice the largest block that
@@ -45,12 +45,8 @@ class MallocTrim(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cpu":
             return "the program's tensors are not in the main memory"
-        if platform.libc_ver()[0] != "glibc":
-            return "this system's malloc is not glibc's"
-        if "LD_PRELOAD" in os.environ:
-            return "LD_PRELOAD is set already"
         taken = next((name for name in _NEEDED if name in os.environ), None)
-        return f"{taken} is set already" if taken else None
+        return f"{taken} is set already" if taken else malloc_refusal()
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{}]
