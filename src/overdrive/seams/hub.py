@@ -150,6 +150,7 @@ class Seams:
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
         self.relu_called = Answer(self)  # (tensor, in_place) a ReLU about to be computed
         self.convolution_called = Answer(self)  # (call, args, kwargs) a convolution of one or two dimensions
+        self.max_pool_called = Answer(self)  # (call, args, kwargs) a max pool of two dimensions
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
         # Keras and TensorFlow (see docs/decisions/008-keras.md)

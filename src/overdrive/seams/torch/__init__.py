@@ -15,6 +15,7 @@ from overdrive.seams.torch import (
     models,
     moves,
     optimizers,
+    pools,
     relus,
     scalars,
     seeds,
@@ -31,6 +32,6 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, relus, convolutions)
-    for seam in (*rooms, scalars, functions):
+    for seam in (*rooms, pools, scalars, functions):
         removers += seam.enter(hub, patches)
     return last_first(removers)

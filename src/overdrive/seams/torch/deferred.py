@@ -213,7 +213,8 @@ def _plainly(tensors: list[Any], function: Callable[..., Any], arguments: Any, s
 def _pools() -> frozenset[Any]:
     names = ("max_pool1d", "max_pool2d", "max_pool3d")
     adaptive = {getattr(F, f"adaptive_{name}") for name in names}
-    return frozenset({getattr(holder, name) for name in names for holder in (F, torch)} | adaptive)
+    holders = (F, torch, torch._C._VariableFunctions)  # as torch made them, too
+    return frozenset({getattr(holder, name) for name in names for holder in holders} | adaptive)
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Operations that are written in C, each beside what calls it; compiled where they run."""

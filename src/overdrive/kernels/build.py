@@ -1,0 +1,116 @@
+"""A C file of ours made into functions: by this machine's compiler, for this process alone. Nothing of it is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w")
+_PATIENCE = 60.0  # seconds for a compiler that takes half of one
+# The OpenMP runtime that torch has brought. Another one beside it would have threads of its own, which wait for work
+# by spinning on the same cores.
+_OPENMP = re.compile(r"\S+/lib(?:gomp|iomp5|omp)(?:-[0-9a-f]+)?\.so\S*$")
+
+
+class CannotBuild(Exception):
+    """The message says why, for people."""
+
+
+def compiler() -> str | None:
+    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+
+
+class Building:
+    """A file that is being compiled, beside whatever the process does meanwhile."""
+
+    def __init__(self, source: str) -> None:
+        """`source`: the name of a file in this folder.
+
+        Raises:
+            CannotBuild: there is no compiler, or it cannot be started.
+        """
+        name = compiler()
+        if name is None:
+            raise CannotBuild("there is no C compiler on this machine")
+        self._source = Path(__file__).parent / source
+        try:
+            self._folder = tempfile.mkdtemp(prefix="overdrive-kernels-")
+            self._compiler = name
+            self._process = self._begin("-fopenmp")
+        except OSError as error:
+            raise CannotBuild(f"the C compiler cannot be started ({error})") from None
+
+    def _begin(self, *flags: str) -> subprocess.Popen[bytes]:
+        # Compiled for OpenMP and linked without: its functions are those of the runtime that is there already.
+        command = [self._compiler, *_FLAGS, *flags, "-c", str(self._source), "-o", self._object]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    @property
+    def _object(self) -> str:
+        return os.path.join(self._folder, "kernel.o")
+
+    def load(self) -> Any:
+        """The functions, once torch has been imported. With threads where that can be had.
+
+        Raises:
+            CannotBuild: the compiler failed, or what it made cannot be loaded.
+        """
+        try:
+            runtime = _openmp_runtime()
+            if runtime is not None:
+                with contextlib.suppress(CannotBuild, OSError):
+                    self._finish(self._process)
+                    ctypes.CDLL(runtime, mode=ctypes.RTLD_GLOBAL)
+                    return self._linked("threads.so")
+            self._end(self._process)
+            self._process = self._begin()
+            self._finish(self._process)
+            return self._linked("alone.so")
+        except OSError as error:
+            raise CannotBuild(f"what the C compiler made cannot be loaded ({error})") from None
+        finally:
+            self.forget()
+
+    def _linked(self, name: str) -> Any:
+        library = os.path.join(self._folder, name)
+        command = [self._compiler, "-shared", self._object, "-o", library]
+        self._finish(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        return ctypes.CDLL(library, mode=os.RTLD_NOW)
+
+    def _finish(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            _, told = process.communicate(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._end(process)
+            raise CannotBuild(f"the C compiler had not ended after {_PATIENCE:.0f} s") from None
+        if process.returncode:
+            lines = (told or b"").decode(errors="replace").strip().splitlines()
+            raise CannotBuild(f"the C compiler failed ({lines[-1] if lines else f'exit {process.returncode}'})")
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+    def forget(self) -> None:
+        """End the compiler, where it still runs, and remove what it has made: what is loaded stays."""
+        self._end(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _openmp_runtime() -> str | None:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if found := _OPENMP.search(line):
+                return found[0]
+    return None

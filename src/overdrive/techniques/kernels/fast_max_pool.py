@@ -1,0 +1,93 @@
+"""Technique `fast_max_pool`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from overdrive.contract import Contract
+from overdrive.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Technique
+
+if TYPE_CHECKING:
+    from overdrive.kernels.max_pool import MaxPool
+    from overdrive.seams.hub import Seams
+    from overdrive.techniques.technique import Settings
+
+_CHECKED_SHAPES = 16
+
+
+class FastMaxPool(Technique):
+    """Max pooling of 2 x 2 elements on a CPU by a kernel of Overdrive's own, compiled when the program starts.
+
+    What it does: `max_pool2d` in steps of 2 (`nn.MaxPool2d(2)`), which torch computes element by element, is done in
+    vector registers, 16 windows at a time, in 32 bits and in bf16; what the backward pass needs is one byte a
+    window instead of eight, and each gradient is written once. The kernel is one file of C, compiled in half a
+    second while torch is being imported, for this process alone. Needs a C compiler (`cc`, `gcc` or `clang`).
+
+    When it helps: convolutional networks on a CPU. Forward, at batch 64 with 16 channels of 32 x 32, two cores with
+    AVX-512: 2.2 ms to 0.07 in torch's usual memory order, 0.22 to 0.06 with channels last, 0.23 to 0.12 in bf16;
+    backward 0.27 to 0.08, 0.13 to 0.06 and 0.26 to 0.04. Less memory, too: the pool's input is not kept for it.
+
+    When it hurts: tiny images, where 25 us of Python a call are more than it saves. Other windows, padded, dilated
+    or overlapping, and pools that return indices, are torch's as before; so is what is compiled or traced.
+
+    Contract: exact. Of equal elements the same one is chosen; results and gradients are compared with torch's in
+    every bit, on values that may come out in another way and on the program's own first images of each shape, and
+    at the first difference it is left out.
+
+    Source: the semantics are those of torch/aten/src/ATen/native/cpu/MaxPoolKernel.cpp; the code is our own.
+    """
+
+    name = "fast_max_pool"
+    family = "kernels"
+    contract = Contract.EXACT
+    relieves = ("forward", "backward")
+    usual_saving = 0.25
+    acts_on = ("max_pool",)
+    order = 34  # before pool_before_relu (35), which hands it its pools
+
+    def applies(self, facts: Facts) -> str | None:
+        from overdrive.kernels.build import compiler
+
+        if facts.device != "cpu":
+            return f"the model is on the {facts.device}, and its kernel is for CPUs"
+        if facts.own_compile:
+            return "the program compiles its model itself"
+        return None if compiler() else "there is no C compiler on this machine"
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        from overdrive.kernels.build import Building, CannotBuild
+
+        try:
+            building = Building("max_pool.c")
+        except CannotBuild as error:
+            raise CannotInstall(str(error)) from None
+        made: list[MaxPool] = []
+        checked: set[Any] = set()
+
+        def answer(plain: Any, args: Any, kwargs: Any) -> Any:
+            from overdrive.kernels.max_pool import MaxPool
+
+            if not made:
+                made.append(MaxPool(building))
+                if wrong := made[0].differs(plain):
+                    raise CannotInstall(wrong)
+            pool = made[0]
+            if not pool.fits(args, kwargs):
+                return None
+            x = args[0]
+            kind = x.dtype, x.shape, x.stride()
+            if kind not in checked and len(checked) < _CHECKED_SHAPES:
+                if wrong := pool.differs_on(plain, x):
+                    raise CannotInstall(wrong)
+                checked.add(kind)
+            return pool(x)
+
+        def first_step(optimizer: Any) -> None:
+            seams.step_ends.unsubscribe(first_step)
+            if not checked:
+                raise CannotInstall("no max pool of 2 x 2 elements in steps of 2 was called")
+
+        seams.max_pool_called.subscribe(answer)
+        seams.step_ends.subscribe(first_step)
+        seams.on_undo(building.forget)
