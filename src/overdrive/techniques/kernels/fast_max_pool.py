@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from overdrive.contract import Contract
@@ -64,14 +65,16 @@ class FastMaxPool(Technique):
             raise CannotInstall(str(error)) from None
         made: list[MaxPool] = []
         checked: set[Any] = set()
+        first = threading.Lock()  # a program may call its model from several threads
 
         def answer(plain: Any, args: Any, kwargs: Any) -> Any:
             from overdrive.kernels.max_pool import MaxPool
 
-            if not made:
-                made.append(MaxPool(building))
-                if wrong := made[0].differs(plain):
-                    raise CannotInstall(wrong)
+            with first:
+                if not made:
+                    made.append(MaxPool(building))
+                    if wrong := made[0].differs(plain):
+                        raise CannotInstall(wrong)
             pool = made[0]
             if not pool.fits(args, kwargs):
                 return None
