@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.facts import Facts
 from overdrive.session import Session
+from overdrive.techniques.catalogue import catalogue
 
 F = nn.functional
 Forward = Callable[[Any, torch.Tensor], Any]
@@ -283,3 +285,13 @@ def test_closures_and_evaluation() -> None:
         model.eval()
         with torch.no_grad():
             assert model(x).grad_fn is None
+
+
+@pytest.mark.parametrize("name", ["cache_blocking"], indirect=True)
+def test_blocks_are_for_large_batches_on_a_cpu(name: str) -> None:
+    blocking = catalogue()[name]
+    assert "on the cuda" in (blocking.applies(Facts(device="cuda")) or "")
+    assert blocking.applies(Facts(samples_per_step=4)) == "a batch has too few samples to be split"
+    assert [each["parts"] for each in blocking.candidates(Facts(samples_per_step=64))] == [4]
+    assert [each["parts"] for each in blocking.candidates(Facts(samples_per_step=2048))] == [4, 16]
+    assert blocking.applies(Facts(samples_per_step=64)) is None
