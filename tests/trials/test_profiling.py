@@ -14,8 +14,8 @@ from overdrive.session import Session
 from overdrive.trials.profiling import timeline as timelines
 from overdrive.trials.profiling.exposed import Work, exposed
 from overdrive.trials.profiling.flame import flame_tree
-from overdrive.trials.profiling.keras import counting
 from overdrive.trials.profiling.keras import moments as keras_moments
+from overdrive.trials.profiling.keras.on_tensorflow import counting
 from overdrive.trials.profiling.memory import categories, over_the_step
 from overdrive.trials.profiling.timeline import PHASE, Timeline
 from overdrive.trials.profiling.torch.blocks import TimedBlocks
