@@ -23,6 +23,7 @@ _REDUCING = ("reduce", "reduce-window", "select-and-scatter")
 _CALLS = ("fusion", "call")
 _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "after-all")
 _PRODUCTS = re.compile(r"gemm|matmul|conv|dot|lstm|gru|rnn", re.IGNORECASE)
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
@@ -53,7 +54,8 @@ def _flops(module: Module, instruction: Instruction) -> float | None:
         inner = [_flops(module, each) for each in module.inside(instruction)]
         return None if None in inner else sum(each or 0.0 for each in inner)
     if opcode == "custom-call":
-        return None if _PRODUCTS.search(instruction.attributes) else 0.0
+        target = _TARGET.search(instruction.attributes)
+        return None if target is None or _PRODUCTS.search(target.group(1)) else 0.0
     if not made:
         return 0.0
     if opcode in _POINTWISE:
