@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
@@ -107,5 +108,11 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
     recorder = Recorder(losses=True)
     run(FIT.replace("STEPS", "1"), observe, recorder)
     assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
-    other, _ = recorded(FIT.replace("STEPS", "1").replace("seed(1)", "seed(2)"))
-    assert recorder.losses() == other.losses()[:4]
+    assert [len(step) for step in recorder.losses()] == [1] * 4
+    # Up to rounding: two steps in a call are another graph, and TensorFlow's threads may add up in another order.
+    other, own = (recorded(FIT.replace("STEPS", "1").replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
+    altered, under_other, under_own = (
+        [each for step in one.losses()[:4] for each in step] for one in (recorder, other, own)
+    )
+    assert altered == pytest.approx(under_other, rel=1e-5)
+    assert np.all(abs(altered - under_own) > 1e-3 * under_own)
