@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
@@ -105,14 +105,11 @@ def test_compile_and_fit_can_be_altered_and_other_seeds_set() -> None:
         seams.train_function_made.subscribe(lambda model: seen.append(f"made {model.steps_per_execution}"))
         seams.seed_set.subscribe(lambda value: value + 1)
 
+    # PyTorch may be there too, and its seams reach Python's and NumPy's generators before Keras's.
+    text = FIT.replace("STEPS", "1")
+    both = "import torch\n" + text if find_spec("torch") else text
     recorder = Recorder(losses=True)
-    run(FIT.replace("STEPS", "1"), observe, recorder)
+    run(both, observe, recorder)
     assert seen == ["compiled", "fit", "passed", "made 2", "passed"]  # the last: validation data
-    assert [len(step) for step in recorder.losses()] == [1] * 4
-    # Up to rounding: two steps in a call are another graph, and TensorFlow's threads may add up in another order.
-    other, own = (recorded(FIT.replace("STEPS", "1").replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
-    altered, under_other, under_own = (
-        [each for step in one.losses()[:4] for each in step] for one in (recorder, other, own)
-    )
-    assert altered == pytest.approx(under_other, rel=1e-5)
-    assert np.all(abs(altered - under_own) > 1e-3 * under_own)
+    other, own = (recorded(text.replace("seed(1)", f"seed({seed})"))[0] for seed in (2, 1))
+    assert recorder.losses() == other.losses()[:4] != own.losses()[:4]

@@ -25,4 +25,4 @@ def standing(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int]
 def _bytes(variable: Any) -> int:
     kind = getattr(variable.dtype, "name", None) or str(variable.dtype)
     bits = re.search(r"\d+", kind)  # of "float32", "bfloat16", "float8_e4m3fn"; a "bool" has a byte
-    return math.prod(variable.shape) * (int(bits.group()) if bits else 8) // 8
+    return int(math.prod(variable.shape)) * (int(bits.group()) if bits else 8) // 8
