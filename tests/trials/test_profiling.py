@@ -14,6 +14,7 @@ from overdrive.session import Session
 from overdrive.trials.profiling import timeline as timelines
 from overdrive.trials.profiling.exposed import Work, exposed
 from overdrive.trials.profiling.flame import flame_tree
+from overdrive.trials.profiling.keras import events
 from overdrive.trials.profiling.keras import moments as keras_moments
 from overdrive.trials.profiling.keras.on_jax import counting as hlo_counting
 from overdrive.trials.profiling.keras.on_jax import hlo
@@ -243,6 +244,13 @@ def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
     assert flops("Reshape", (64, 10), (2,)) == 0
     assert counting.count("MatMul", None, 64) == counting.Count(known=False)
     assert counting.Tensor("float16", (2, 3), 2).bytes == 12 and counting.Tensor("resource", ()).bytes == 0
+
+
+def test_a_call_that_compiled_anew_is_no_share_of_a_step() -> None:
+    calls = [(at, at + 10, "graph") for at in range(0, 60, 20)]
+    found = events.steady([*calls, (60, 160, "graph"), (170, 270, "data")])
+    assert found == [*calls, (60, 160, events.INTERRUPTED), (170, 270, "data")]
+    assert events.steady([(0, 9, "data")]) == [(0, 9, "data")]
 
 
 COMPILED = """HloModule jit_train_step, is_scheduled=true

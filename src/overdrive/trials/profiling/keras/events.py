@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from overdrive.trials.profiling.recorder import NotHere
-from overdrive.trials.profiling.timeline import PHASE
+from overdrive.trials.profiling.timeline import GRAPH, PHASE
 
+INTERRUPTED = "graph, interrupted"
+_FAR_LONGER = 5
 STEPS = "overdrive steps"  # how the steps that are recorded are marked
 
 
@@ -41,6 +44,15 @@ def window(events: Sequence[Event]) -> tuple[int, int]:
 
 def phases(events: Sequence[Event]) -> list[tuple[int, int, str]]:
     return [(each.start, each.end, each.name[len(PHASE) :]) for each in events if each.name.startswith(PHASE)]
+
+
+def steady(phases: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Calls of the train function that took far longer than usual, under a name of their own: JAX compiles its step anew
+    for each shape of batch (0.7 s at the end of an epoch, whose last batch is smaller, beside steps of 20 ms), which no
+    share of a step is to be judged by."""
+    lengths = [end - start for start, end, name in phases if name == GRAPH]
+    limit = _FAR_LONGER * statistics.median(lengths) if lengths else 0.0
+    return [(s, e, INTERRUPTED if name == GRAPH and e - s > limit else name) for s, e, name in phases]
 
 
 def on_a_gpu(events: Sequence[Event]) -> bool:

@@ -89,7 +89,7 @@ class GraphDetails:
             return {"memory": self._reader.memory(there, events, runs, window)}
         if recorded.on_a_gpu(events):
             raise NotHere("operators on a GPU are not read from such a recording yet")
-        found = moments([run.span for run in runs], recorded.phases(events), window)
+        found = moments([run.span for run in runs], recorded.steady(recorded.phases(events)), window)
         counts = counts_of(found, runs, steps, self._reader.count)
         if what == COUNTS:
             return {COUNTS: counts}
