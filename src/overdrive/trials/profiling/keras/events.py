@@ -48,8 +48,8 @@ def phases(events: Sequence[Event]) -> list[tuple[int, int, str]]:
 
 def steady(phases: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Calls of the train function that took far longer than usual, under a name of their own: no share of a step is to
-    be judged by them. JAX compiles its step anew for each shape of batch (0.7 s at the end of an epoch, whose last batch
-    is smaller, beside steps of 20 ms)."""
+    be judged by them. JAX compiles its step anew for each shape of batch (0.7 s at the end of an epoch, whose last
+    batch is smaller, beside steps of 20 ms)."""
     lengths = [end - start for start, end, name in phases if name == GRAPH]
     limit = _FAR_LONGER * statistics.median(lengths) if lengths else 0.0
     return [(s, e, INTERRUPTED if name == GRAPH and e - s > limit else name) for s, e, name in phases]
