@@ -1,4 +1,4 @@
-"""`overdrive profile` of a Keras program from end to end, and what is said of one that cannot be profiled."""
+"""`overdrive profile` of a Keras program from end to end, on each backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from overdrive.commands import profile as profile_command
 from overdrive.program import Program
 from tests.commands.test_profile import limits
-from tests.conftest import Run
 
 SCRIPT = """
 import keras
@@ -84,12 +83,36 @@ def test_a_profile_of_a_fit(
     ]
 
 
-def test_another_backend_gets_a_sentence(tmp_path: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    if find_spec("jax") is None:
-        pytest.skip("needs jax")
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_profile_on_another_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    if find_spec(backend) is None:
+        pytest.skip(f"needs {backend}")
     (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    done = overdrive("profile", "train.py", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "needs TensorFlow as its backend, and this one runs on jax" in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.setattr(profile_command, "measured_limits", limits)
+    monkeypatch.setattr("overdrive.profile.measure._MOST_STEPS", 60)
+    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
+    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=False) == 0
+    result: dict[str, Any] = json.loads(files[2].read_text())
+
+    parts = result["parts"]
+    assert sum(parts.values()) == pytest.approx(result["parts_sum"])
+    for part in ("data", "forward", "backward", "optimizer", "evaluation", "python", "watching"):
+        assert parts[part] > 0, part
+    assert parts["graph"] < 0.2 * result["parts_sum"]
+    assert set(result["left_out"]) == {"lines"}
+    convolution = "convolution" if backend == "jax" else "aten::convolution"
+    rows = {(each["operator"], each["phase"]): each for each in result["operators"]}
+    assert rows[convolution, "forward"]["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
+    assert rows[convolution, "forward"]["of_roof"] > 0 and rows[convolution, "forward"]["shapes"]
+    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
+    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
+    trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)
+    memory = result["memory"]["standing"] if backend == "jax" else result["memory"]["peak"]
+    assert trained <= memory["parameters"] < trained + 1000  # with what counts in it, seeds of generators, say
+    assert 2 * trained <= memory["optimizer state"] < 2 * trained + 1000
+    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
+    assert json.loads(files[1].read_text())["traceEvents"]

@@ -14,8 +14,12 @@ from overdrive.session import Session
 from overdrive.trials.profiling import timeline as timelines
 from overdrive.trials.profiling.exposed import Work, exposed
 from overdrive.trials.profiling.flame import flame_tree
-from overdrive.trials.profiling.keras import counting
+from overdrive.trials.profiling.keras import events
 from overdrive.trials.profiling.keras import moments as keras_moments
+from overdrive.trials.profiling.keras.on_jax import counting as hlo_counting
+from overdrive.trials.profiling.keras.on_jax import hlo
+from overdrive.trials.profiling.keras.on_jax.purposes import purposes
+from overdrive.trials.profiling.keras.on_tensorflow import counting
 from overdrive.trials.profiling.memory import categories, over_the_step
 from overdrive.trials.profiling.timeline import PHASE, Timeline
 from overdrive.trials.profiling.torch.blocks import TimedBlocks
@@ -240,6 +244,68 @@ def test_operations_of_tensorflows_operators_by_their_shapes() -> None:
     assert flops("Reshape", (64, 10), (2,)) == 0
     assert counting.count("MatMul", None, 64) == counting.Count(known=False)
     assert counting.Tensor("float16", (2, 3), 2).bytes == 12 and counting.Tensor("resource", ()).bytes == 0
+
+
+def test_a_call_that_compiled_anew_is_no_share_of_a_step() -> None:
+    calls = [(at, at + 10, "graph") for at in range(0, 60, 20)]
+    found = events.steady([*calls, (60, 160, "graph"), (170, 270, "data")])
+    assert found == [*calls, (60, 160, events.INTERRUPTED), (170, 270, "data")]
+    assert events.steady([(0, 9, "data")]) == [(0, 9, "data")]
+
+
+COMPILED = """HloModule jit_train_step, is_scheduled=true
+
+%fused (p.1: f32[4,8], p.2: f32[8,3]) -> f32[4,3] {
+  %p.1 = f32[4,8]{1,0} parameter(0)
+  %p.2 = f32[8,3]{1,0} parameter(1)
+  %dot.1 = f32[4,3]{1,0} dot(%p.1, %p.2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %tanh.1 = f32[4,3]{1,0} tanh(%dot.1), metadata={op_name="jit(train_step)/jvp(dense_1)/tanh"}
+}
+
+ENTRY %main (x: f32[2,8,8,4], k: f32[3,3,2,6], w: f32[8,3]) -> (f32[8,3]) {
+  %x = f32[2,8,8,4]{3,2,1,0} parameter(0), metadata={op_name="data[0]"}
+  %k = f32[3,3,2,6]{3,2,1,0} parameter(1)
+  %w = f32[8,3]{1,0} parameter(2)
+  %copy.1 = f32[3,3,2,6]{3,2,1,0} copy(%k)
+  %copy.2 = f32[3,3,2,6]{3,2,1,0} copy(%copy.1)
+  %conv = bf16[2,4,4,6]{3,2,1,0:T(8,128)} convolution(%x, %copy.2), \
+window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f, feature_group_count=2, \
+metadata={op_name="jit(train_step)/jvp(net)/conv/conv_general_dilated"}
+  %fusion.1 = f32[4,3]{1,0} fusion(%conv, %w), kind=kLoop, calls=%fused
+  %loss = (f32[], f32[4,3]{1,0}) custom-call(%fusion.1), custom_call_target="__onednn$matmul", \
+metadata={op_name="jit(train_step)/reduce"}
+  %part = f32[4,3]{1,0} get-tuple-element(%loss), index=1
+  %back = f32[8,3]{1,0} copy(%part), \
+metadata={op_name="jit(train_step)/transpose(jvp(dense_1))/dot_general"}
+  %turned = f32[8,3]{1,0} transpose(%back), dimensions={0,1}
+  ROOT %step = f32[8,3]{1,0} subtract(%w, /*index=1*/%turned), metadata={op_name="jit(train_step)/adam/sub"}
+}
+"""
+
+
+def test_what_xla_compiled_is_told_apart_by_the_names_it_kept() -> None:
+    module = hlo.parse(COMPILED)
+    assert module.instructions["conv"].made == (hlo.Shape("bf16", (2, 4, 4, 6)),)
+    assert module.instructions["step"].operands == ("w", "turned")
+    found = purposes(module, {"net", "conv", "dense"}, {"adam"})
+    assert found["conv"] == ("forward", "net.conv") and found["back"] == ("backward", "dense")
+    assert found["copy.1"] == found["copy.2"] == found["conv"]  # for what first uses it
+    assert found["fusion.1"] == ("forward", "dense")  # by what it was made of
+    assert found["turned"] == ("backward", "dense")  # by what it was computed from
+    assert found["loss"] == ("forward", "") and found["step"] == ("optimizer", "")
+
+
+def test_operations_of_what_xla_compiled() -> None:
+    module = hlo.parse(COMPILED)
+    counted = {name: hlo_counting.count(module, each) for name, each in module.instructions.items()}
+    # 4 x 4 places, of which those at the end meet 2 of the kernel's 3 taps: 3 + 3 + 3 + 2 in each dimension.
+    assert counted["conv"].flops == 2 * 2 * 6 * 2 * 11 * 11 and counted["conv"].format == "bfloat16"
+    assert counted["conv"].bytes == 4 * (2 * 8 * 8 * 4 + 3 * 3 * 2 * 6) + 2 * (2 * 4 * 4 * 6)
+    assert counted["fusion.1"].flops == 2 * 4 * 8 * 3 + 4 * 3
+    assert counted["step"].flops == 24 and counted["turned"].flops == 0 and counted["turned"].bytes == 2 * 4 * 24
+    assert not counted["loss"].known  # not counted is not guessed
+    assert counted["part"].bytes == 0
+    assert hlo_counting.product(module, module.instructions["fusion.1"]) == "dot"
 
 
 def test_a_recurrent_layer_is_counted_as_its_products_are() -> None:

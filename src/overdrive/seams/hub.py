@@ -162,6 +162,7 @@ class Seams:
         self.dataset_grouped = Transform(self)  # tf.data.Dataset -> the same, which is about to be shuffled or batched
         self.dataset_iterated = Around(self)  # (tf.data.Dataset) the program's own loop; call(dataset) opens it
         self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
+        self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
 
     @contextmanager

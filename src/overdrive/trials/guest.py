@@ -93,11 +93,9 @@ class Guest:
         if part:
             self._lessons[name] = observers_of(name).make_lesson(part["role"], part["steps"], Path(part["folder"]))
             self._lessons[name](seams)
-        if self._job["profiling"]:
-            from overdrive.trials.profiling.recorder import Profiler, package_of
-
-            package_of(name).check(seams)
         if self._job["profiling"] in ("times", "details"):
+            from overdrive.trials.profiling.recorder import Profiler
+
             self._profilers[name] = Profiler(name, self._job["profiling"], self._job["recordings"], seams)
         seams.between_steps.unsubscribe(self._between_steps)
         seams.between_steps.subscribe(self._between_steps)  # last: it is here that the trial stands still

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,32 @@ def left_behind() -> bool:
     return functions != [None] * 3 or [dict(vars(holder)) for holder in holders] != before
 
 
+def parts_of(text: str) -> dict[str, Any]:
+    """How often each part of a step ran, and what of that was left behind."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    trainer = next(each for each in keras.Model.__mro__ if "fit" in vars(each))
+    iterator = next(iter(EpochIterator.__subclasses__()))
+    holders = (keras.Model, trainer, EpochIterator, iterator)
+    before = [dict(vars(holder)) for holder in holders]
+    ran: Counter[str] = Counter()
+
+    def part(kind: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+        ran[kind] += 1
+        return call(*args, **kwargs)
+
+    def observe(seams: Seams) -> None:
+        Recorder()(seams)
+        seams.part_run.subscribe(part)
+        seams.step_called.subscribe(
+            lambda model, function, *given: ran.update(["compiled" * hasattr(function, "lower")])
+        )
+
+    found = run(text, observe)
+    alike = weights(found) == weights(run_plain(text))
+    return {"ran": ran, "alike": alike, "left": [dict(vars(holder)) for holder in holders] != before}
+
+
 def made_before() -> int:
     """A model whose train function was there before the session began: steps seen in it."""
     found = run_plain(ON_BATCH)
@@ -251,11 +278,13 @@ def main() -> None:
         "diaries": diaries(),
         "as in a trial": as_in_a_trial(),
         "left behind": left_behind(),
+        "parts": parts_of(FIT),
         "made before": made_before(),
         "lessons": lessons(),
     }
     if BACKEND == "torch":
         results["own loop"] = watched(OWN_LOOP)
+        results["parts of a loop"] = parts_of(OWN_LOOP)
     else:
         results["three in a call"] = watched(FIT.replace("steps_per_execution=1", "steps_per_execution=3"))
     print(json.dumps(results))

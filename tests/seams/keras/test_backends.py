@@ -76,3 +76,16 @@ def test_a_step_from_a_saved_state_against_fp64(seen: dict[str, Any]) -> None:
 def test_nothing_is_left_behind_and_nothing_that_was_there_is_missed(seen: dict[str, Any]) -> None:
     assert seen["left behind"] is False
     assert seen["made before"] == 1
+
+
+def test_the_parts_of_a_step_are_told_as_they_run(seen: dict[str, Any]) -> None:
+    found = seen["parts"]
+    assert found["alike"] and not found["left"]
+    ran = found["ran"]
+    assert ran["evaluation"] >= 3 and ran["data"] >= 12 and ran["watching"]
+    if seen["backend"] == "jax":
+        assert ran["graph"] == ran["compiled"] == 12 and not {"forward", "backward", "optimizer"} & ran.keys()
+        return
+    assert ran["backward"] == ran["optimizer"] == 12 and ran["forward"] >= 12 and not {"graph", "compiled"} & ran.keys()
+    loop = seen["parts of a loop"]["ran"]
+    assert (loop["backward"], loop["optimizer"], loop["evaluation"]) == (4, 4, 4) and loop["forward"] >= 4

@@ -18,14 +18,16 @@ from typing import Any
 import jax
 import keras
 from keras.src.backend.config import is_nnx_enabled
-from keras.src.backend.jax.trainer import JAXTrainer
+from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from overdrive.recording import leading_size
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.journal import Application, HostJournal, Journal, journal_of, unwrapped
+from overdrive.seams.keras.parts import always, evaluations
 from overdrive.seams.keras.steps import heard, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -37,6 +39,9 @@ def make_journal() -> Journal:
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not wanted(hub) or is_nnx_enabled():  # Flax's modules carry their state themselves
         return []
+    parts.enter(hub, patches, [*evaluations(), (JAXEpochIterator, "__next__", always("data"))])
+    if hub.part_run.subscribers:
+        patches.replace(JAXEpochIterator, "_get_iterator", _iterating(hub, JAXEpochIterator._get_iterator))
     watch = _JaxWatch(hub)
     functions = Functions(JAXTrainer, watch.function)
     patches.replace(JAXTrainer, "_make_function", watch.making(JAXTrainer._make_function))
@@ -46,6 +51,28 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         patches.replace(holder, "stateless_apply", watch.applying(holder.stateless_apply))
     patches.replace(jax, "value_and_grad", watch.differentiating(jax.value_and_grad))
     return [functions.leave]
+
+
+class _Batches:
+    """An epoch's batches. To wait for one is a part of the step, though the train function does it."""
+
+    def __init__(self, hub: Seams, batches: Iterator[Any]) -> None:
+        self._hub = hub
+        self._batches = batches
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        return self._hub.part_run.run("data", next, self._batches)
+
+
+def _iterating(hub: Seams, open_batches: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(open_batches)
+    def _get_iterator(data: Any) -> Any:
+        return _Batches(hub, iter(open_batches(data)))
+
+    return _get_iterator
 
 
 class _Standing:
@@ -174,18 +201,26 @@ class _JaxWatch:
         given, labels = parts_of(data)
         samples = leading_size(given)
         if not self._journal.columns:
-            (logs, (numbers, _)), state = step_function(state, data)
+            (logs, (numbers, _)), state = self._run(model, step_function, state, data)
             self._heard(lambda: self._journal.add(step.optimizers, numbers, samples, [()] * len(numbers)))
             return logs, state
         application = Application(model.optimizer, (), model.trainable_variables)
         application.inputs, application.labels = [(model, True, given)], labels
         with self._journal.standing(model, state) as standing:
             self._heard(lambda: self._journal.before(application))
-        (logs, (numbers, gradients)), state = step_function(standing.state(), data)
+        (logs, (numbers, gradients)), state = self._run(model, step_function, standing.state(), data)
         with self._journal.standing(model, state) as standing:
             more = [self._more(application, *each) for each in zip_longest(step.optimizers, gradients, fillvalue=())]
             self._heard(lambda: self._journal.add(step.optimizers, numbers, samples, more))
         return logs, standing.state()
+
+    def _run(self, model: Any, step_function: Any, state: Any, data: Any) -> Any:
+        self._hub.step_called.publish(model, step_function, state, data)
+        return self._part("graph", step_function, state, data)
+
+    def _part(self, kind: str, call: Callable[..., Any], *args: Any) -> Any:
+        part_run = self._hub.part_run
+        return part_run.run(kind, call, *args) if part_run.subscribers else call(*args)
 
     def _more(self, step: Application, optimizer: Any, gradients: Sequence[Any]) -> list[int]:
         """Columns of one application."""
@@ -203,7 +238,7 @@ class _JaxWatch:
         return result, state
 
     def _heard(self, act: Callable[[], None]) -> None:
-        heard(self._hub, act)
+        self._part("watching", heard, self._hub, act)
 
     # -- within a step ------------------------------------------------------------------------------
 

@@ -16,11 +16,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras.src.models.model import Model
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras import datasets, parts
 from overdrive.seams.keras.journal import CAPACITY, OPTIMIZER, Application, Journal, unwrapped
 from overdrive.seams.keras.marks import SCOPE, TRAINS
+from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -32,12 +36,32 @@ def make_journal() -> Journal:
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    from overdrive.seams.keras import datasets, parts
-
-    removers = [*datasets.enter(hub, patches), *parts.enter(hub, patches)]
+    removers = datasets.enter(hub, patches)
+    parts.enter(hub, patches, _parts())
     if wanted(hub):
         _GraphWatch(hub).enter(patches)
     return removers
+
+
+def _parts() -> list[Part]:
+    return [
+        *applications(always("optimizer")),
+        *evaluations(),
+        (tf.GradientTape, "gradient", always("backward")),
+        (OwnedIterator, "__next__", always("data")),
+        (Model, "__call__", _part_of_model),
+        (polymorphic_function.Function, "__call__", _part_of_function),
+    ]
+
+
+def _part_of_model(*_: Any, **given: Any) -> str:
+    if not tf.executing_eagerly():
+        return ""  # what is traced and no other part is forward
+    return "evaluation" if given.get("training") is False else "forward"
+
+
+def _part_of_function(function: Any, *_: Any, **__: Any) -> str:
+    return "graph" if tf.executing_eagerly() and getattr(function, TRAINS, False) else ""
 
 
 class GraphJournal(Journal):

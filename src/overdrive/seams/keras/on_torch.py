@@ -12,11 +12,17 @@ from typing import Any
 
 import torch
 from keras.src.backend.torch.trainer import TorchTrainer
+from keras.src.models.model import Model
+from keras.src.trainers.epoch_iterator import EpochIterator
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from overdrive.recording import leading_size
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.journal import Application, HostJournal, Journal, unwrapped
+from overdrive.seams.keras.parts import Kind, Part, always, applications, evaluations
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
 
@@ -28,11 +34,34 @@ def make_journal() -> Journal:
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not wanted(hub):
         return []
+    parts.enter(hub, patches, _parts())
     watch = _TorchWatch(hub)
     functions = Functions(TorchTrainer, watch.function)
     watch.enter(patches)
     functions.enter(patches)
     return [functions.leave]
+
+
+def _parts() -> list[Part]:
+    return [
+        *applications(_eager("optimizer")),
+        *evaluations(),
+        (torch.autograd, "backward", _eager("backward")),
+        (EpochIterator, "__next__", always("data")),
+        (DataLoader, "__iter__", always("data")),  # of a loop of the program's own
+        (_BaseDataLoaderIter, "__next__", always("data")),
+        (Model, "__call__", _part_of_model),
+    ]
+
+
+def _eager(kind: str) -> Kind:
+    return lambda *_, **__: "" if torch.compiler.is_compiling() else kind
+
+
+def _part_of_model(*_: Any, **given: Any) -> str:
+    if torch.compiler.is_compiling():
+        return ""
+    return "evaluation" if given.get("training") is False or not torch.is_grad_enabled() else "forward"
 
 
 class _TorchJournal(HostJournal):
@@ -74,6 +103,13 @@ class _TorchWatch(Watch):
 
     def looks_away(self) -> bool:
         return torch.compiler.is_compiling() or getattr(self.here, "compiled", False)
+
+    def heard(self, act: Callable[[], None]) -> None:
+        self._part("watching", super().heard, act)
+
+    def _part(self, kind: str, call: Callable[..., Any], *args: Any) -> Any:
+        part_run = self.hub.part_run
+        return part_run.run(kind, call, *args) if part_run.subscribers else call(*args)
 
     def _sending_backward(self, run: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(run)
@@ -122,7 +158,7 @@ class _TorchWatch(Watch):
         self.heard(begin)
         here.function, here.compiled, here.model, here.loss = True, compiled, True, True
         try:
-            result = made(data)
+            result = self._part("graph", made, data) if compiled else made(data)
         finally:
             here.function = here.compiled = here.model = here.loss = False
         self.heard(end)

@@ -6,43 +6,22 @@ As in PyTorch's: generators that are objects (`keras.random.SeedGenerator(7)`, `
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy.random
 
+from overdrive.seams import seeding
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.seed_set.subscribers:
-        return []
-    inside = threading.local()
-
-    def seeding(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def seed(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if getattr(inside, "seeding", False) or not isinstance(seed, int):
-                return original(seed, *args, **kwargs)
-            inside.seeding = True  # keras.utils.set_random_seed calls all the others
-            try:
-                return original(hub.seed_set.apply(seed), *args, **kwargs)
-            finally:
-                inside.seeding = False
-
-        seed.__dict__["overdrive_seeds"] = True
-        return seed
-
-    holders = [(keras.utils, "set_random_seed"), (random, "seed"), (numpy.random, "seed")]
+    functions: list[tuple[Any, str]] = [(keras.utils, "set_random_seed"), (random, "seed"), (numpy.random, "seed")]
     if "tensorflow" in sys.modules:
-        holders.append((sys.modules["tensorflow"].random, "set_seed"))
-    for holder, name in holders:
-        if not getattr(getattr(holder, name), "overdrive_seeds", False):  # PyTorch's seams may have come before
-            patches.replace(holder, name, seeding(getattr(holder, name)))
+        functions.append((sys.modules["tensorflow"].random, "set_seed"))
+    seeding.enter(hub, patches, functions)
     return []

@@ -6,7 +6,6 @@ they most often fix a data split, which is part of the program, not of its chanc
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
 from collections.abc import Callable
@@ -14,28 +13,14 @@ from typing import Any
 
 import torch
 
+from overdrive.seams import seeding
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.seed_set.subscribers:
-        return []
-
-    def seeding(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def seed(value: Any = None, *args: Any, **kwargs: Any) -> Any:
-            return original(hub.seed_set.apply(value) if isinstance(value, int) else value, *args, **kwargs)
-
-        seed.__dict__["overdrive_seeds"] = True
-        return seed
-
-    holders: list[tuple[Any, str]] = [(torch, "manual_seed"), (random, "seed")]
+    functions: list[tuple[Any, str]] = [(torch, "manual_seed"), (random, "seed")]
     if "numpy" in sys.modules:
-        import numpy.random
-
-        holders.append((numpy.random, "seed"))
-    for holder, name in holders:
-        if not getattr(getattr(holder, name), "overdrive_seeds", False):  # Keras's seams may have come before
-            patches.replace(holder, name, seeding(getattr(holder, name)))
+        functions.append((sys.modules["numpy"].random, "seed"))
+    seeding.enter(hub, patches, functions)
     return []

@@ -48,9 +48,6 @@ class Timed(Protocol):
 class Package(Protocol):
     """The module `overdrive.trials.profiling.NAME`. What it makes is made when the framework is there."""
 
-    def check(self, seams: Seams) -> None:
-        """Subscribe what raises `NotHere` in programs of a kind that cannot be profiled."""
-
     def make_timeline(self, seams: Seams) -> Timeline:
         """One that the seams tell of the phases."""
 

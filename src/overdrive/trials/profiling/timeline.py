@@ -57,6 +57,11 @@ class Timeline:
         """Whether a look at the clock waits for a device."""
         return self._wait is not None
 
+    @property
+    def heeded(self) -> bool:
+        """Whether phases are timed, or marked in a recording."""
+        return self.counts or self.on_begin is not None
+
     def start(self) -> None:
         if self._wait:
             self._wait()

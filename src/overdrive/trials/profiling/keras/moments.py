@@ -1,4 +1,4 @@
-"""What TensorFlow's recording comes to: every moment of the steps by phase, layer and operator. Imports no TensorFlow.
+"""What a recording of a graph comes to: every moment of the steps by phase, layer and operator. Imports no framework.
 
 Operators of one graph run on several threads at once. A moment in which some do belongs to them in equal parts, so
 that all of them together add up to the time that went by; one in which none does and a batch is waited for belongs to
@@ -28,6 +28,12 @@ class Span:
     operator: str  # its type: "Conv2D"
     part: str  # what it is for, in a graph that trains
     layer: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    span: Span
+    name: str  # in its graph; "" for what ran in none that is known
 
 
 @dataclass

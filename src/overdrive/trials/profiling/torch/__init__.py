@@ -9,11 +9,7 @@ from overdrive.trials.profiling.recorder import Details, Timed
 from overdrive.trials.profiling.timeline import Timeline
 from overdrive.trials.profiling.torch.phases import make_timeline, timeline_here
 
-__all__ = ["check", "make_details", "make_timed", "make_timeline"]
-
-
-def check(seams: Seams) -> None:
-    """All of them can be."""
+__all__ = ["make_details", "make_timed", "make_timeline"]
 
 
 def make_timed(seams: Seams) -> tuple[Timeline, Timed]:

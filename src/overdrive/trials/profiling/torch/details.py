@@ -22,13 +22,13 @@ from overdrive.trials.profiling.torch.standing import standing
 class TorchDetails:
     """See `trials.profiling.recorder.Details`."""
 
-    def __init__(self, timeline: Timeline, folder: Path) -> None:
+    def __init__(self, timeline: Timeline, folder: Path, names: ModuleNames | None = None) -> None:
         self._timeline = timeline
         self._folder = folder
         self._models: dict[int, Any] = {}
         self._active: Any = None
         self._track: Any = None
-        self._names = ModuleNames()
+        self._names = names or ModuleNames()
         self._counted: set[str] = set()
         self._standing: Any = None
         self._observing = Observing(timeline)
@@ -42,6 +42,9 @@ class TorchDetails:
         modules = [module for model in self._models.values() for module in model.modules()]
         return any(type(module).__name__ == "OptimizedModule" for module in modules)
 
+    def _stands(self, recorder: Recorder) -> tuple[dict[str, int], dict[int, str]]:
+        return standing(recorder.optimizers, list(self._models.values()))
+
     def begin(self, what: str, recorder: Recorder) -> None:
         if what == COUNTS:
             if self._own_compile():
@@ -52,7 +55,7 @@ class TorchDetails:
             self._active.__enter__()
         elif what in (OPERATORS, TRACE):
             if what == TRACE:
-                self._standing = standing(recorder.optimizers, list(self._models.values()))
+                self._standing = self._stands(recorder)
             names = None if self._own_compile() else self._names
             self._active = Recording(self._timeline, whole=what == TRACE, modules=names)
             self._active.start()

@@ -59,7 +59,7 @@ class Observing:
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
         seams.model_called.subscribe(self._called)
-        seams.gradients_zeroed.subscribe(self._zeroed)
+        seams.gradients_zeroed.subscribe(self.zeroed)
         seams.loss_backward.subscribe(self._sent_backward)
         seams.step_ends.subscribe(self._stepped)
         seams.batch_fetched.subscribe(self._fetched)
@@ -117,7 +117,7 @@ class Observing:
         self._settle()
         self._forward_since_step = False
 
-    def _zeroed(self, holder: Any, call: Any, set_to_none: bool) -> Any:
+    def zeroed(self, holder: Any, call: Any, set_to_none: bool) -> Any:
         if set_to_none:
             groups = getattr(holder, "param_groups", None)
             owned = [each for group in groups for each in group["params"]] if groups else list(holder.parameters())

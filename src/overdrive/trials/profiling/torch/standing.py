@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,13 @@ def standing(optimizers: Sequence[Any], models: Sequence[Any]) -> tuple[dict[str
             owned.update((id(each), each) for each in group["params"])
     kept = [value for each in optimizers for state in each.state.values() for value in _tensors_in(state)]
     gradients = [each.grad for each in owned.values() if each.grad is not None]
+    return placed({"parameters": list(owned.values()), "gradients": gradients, "optimizer state": kept})
+
+
+def placed(by_category: Mapping[str, Sequence[Any]]) -> tuple[dict[str, int], dict[int, str]]:
+    """Bytes by category, and addresses; a tensor counts for the first category that has it."""
     size, places = dict.fromkeys(CATEGORIES, 0), {}
-    for name, tensors in (("parameters", list(owned.values())), ("gradients", gradients), ("optimizer state", kept)):
+    for name, tensors in by_category.items():
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                 continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
-from overdrive.trials.profiling.keras.graphs import Graphs, layer_of
-from overdrive.trials.profiling.keras.moments import DATA, Span
-from overdrive.trials.profiling.keras.trace import Event
+from overdrive.trials.profiling.keras.events import Event
+from overdrive.trials.profiling.keras.layers import layer_of
+from overdrive.trials.profiling.keras.moments import DATA, Run, Span
+from overdrive.trials.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.trials.profiling.timeline import GRAPH
 
 _OPERATOR = re.compile(r"^([A-Za-z0-9_.\\/>-]+):(_?[A-Z]\w*)$")
@@ -18,12 +18,6 @@ _WAIT = "IteratorGetNextOp::DoCompute"
 _RUN, _DATA_RUN = "ExecutorState::Process", "InstantiatedCapturedFunction::RunAsync"
 _DATA_THREADS = ("tf_data_private_threadpool", "tf_data_iterator_resource")
 _TAKES = ("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")
-
-
-@dataclass(frozen=True)
-class Run:
-    span: Span
-    name: str  # in its graph; "" for what ran in none that is known
 
 
 def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list[Run]:

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from overdrive.trials.profiling.keras.events import STEPS, Event
 from overdrive.trials.profiling.recorder import NotHere
 from overdrive.trials.profiling.timeline import PHASE, Timeline
 
-_STEPS = "overdrive steps"
 _EVERYTHING = 3  # the level at which all operators are told, and their shapes
-
-
-@dataclass(frozen=True)
-class Event:
-    """Times in nanoseconds; `thread` is a number within the recording."""
-
-    name: str
-    start: int
-    end: int
-    thread: int
-    line: str  # the thread's name
-    device: str  # "" for the host
-    details: dict[str, Any]
 
 
 class Recording:
@@ -50,7 +35,7 @@ class Recording:
             tf.profiler.experimental.start(str(self._folder), options=options)
         except tf.errors.AlreadyExistsError:
             raise NotHere("the program records these steps with TensorFlow's profiler itself") from None
-        self._steps = _mark(_STEPS)
+        self._steps = _mark(STEPS)
         self._timeline.mark_with(lambda phase: _mark(PHASE + phase), _unmark)
 
     def stop(self) -> None:
@@ -65,37 +50,6 @@ class Recording:
 
     def events(self) -> list[Event]:
         return list(_events(self._space))
-
-    def window(self, events: list[Event]) -> tuple[int, int]:
-        """
-        Raises:
-            NotHere: the recording is not there.
-        """
-        for each in events:
-            if each.name == _STEPS:
-                return each.start, each.end
-        raise NotHere("TensorFlow's profiler recorded no steps")
-
-
-def phases(events: list[Event]) -> list[tuple[int, int, str]]:
-    return [(each.start, each.end, each.name[len(PHASE) :]) for each in events if each.name.startswith(PHASE)]
-
-
-def write_trace(events: list[Event], path: Path) -> None:
-    """As Perfetto and Chrome read it."""
-    told = [
-        {
-            "ph": "X",
-            "name": each.name.removeprefix("overdrive "),
-            "ts": each.start / 1e3,
-            "dur": (each.end - each.start) / 1e3,
-            "pid": each.device or "host",
-            "tid": each.thread,
-            "args": {name: value for name, value in each.details.items() if isinstance(value, (int, float, str))},
-        }
-        for each in events
-    ]
-    path.write_text(json.dumps({"traceEvents": told}), encoding="utf-8")
 
 
 def _mark(name: str) -> Any:

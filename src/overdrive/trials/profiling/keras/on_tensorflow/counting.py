@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from overdrive.trials.profiling.keras.tally import Count
+
 # What oneDNN and the optimizations of a graph put before an operator's name.
 _PREFIX = re.compile(r"^_?(MklNative|Mkl|ITEX|Xla)?(Fused)?")
 _FORMATS = ("float32", "float64", "float16", "bfloat16")
@@ -57,16 +59,6 @@ class Traced:
     given: tuple[Tensor, ...]
     made: tuple[Tensor, ...]
     flipped: tuple[bool, bool] = (False, False)
-
-
-@dataclass(frozen=True)
-class Count:
-    """`known`: False for a product of matrices that no formula was found for."""
-
-    flops: float = 0.0
-    bytes: float = 0.0
-    format: str = ""
-    known: bool = True
 
 
 def plain(operator: str) -> str:

@@ -7,8 +7,7 @@ names of what it was moved out of before it, and those of the optimizations that
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +17,6 @@ from overdrive.seams.keras.marks import SCOPE
 from overdrive.trials.profiling.timeline import WATCHING
 
 _NOTED = ("backward", "optimizer")
-_NUMBER = re.compile(r"_\d+$")
 
 
 class Graphs:
@@ -82,16 +80,3 @@ def _endings(name: str) -> Iterator[str]:
 def _beginnings(name: str) -> Iterator[str]:
     parts = name.split("/")
     return ("/".join(parts[:stop]) for stop in range(len(parts) - 1, 0, -1))
-
-
-def layer_of(name: str, layers: Set[str]) -> str:
-    """The path of layers that an operation's name goes through: `sequential.conv2d`.
-
-    Keras opens a layer's scope twice, to build it and to call it: the operations of `conv2d` lie in `conv2d_1`.
-    """
-    path = []
-    for each in name.split("/"):
-        first = _NUMBER.sub("", each)
-        if first in layers or each in layers:
-            path.append(first if first in layers else each)
-    return ".".join(path)

@@ -6,30 +6,18 @@ is large. Parameters and optimizer state are counted as they stand.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from overdrive.machine.memory import peak_resident
 from overdrive.seams.keras.control import peak_memory
-from overdrive.trials.profiling.keras.graphs import Graphs
-from overdrive.trials.profiling.keras.operators import Run
-from overdrive.trials.profiling.keras.trace import Event
+from overdrive.trials.profiling.keras.events import Event
+from overdrive.trials.profiling.keras.moments import Run
+from overdrive.trials.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.trials.profiling.memory import CATEGORIES, over_the_step
 
 _GIVEN, _TAKEN = "MemoryAllocation", "MemoryDeallocation"
-
-
-def standing(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int]:
-    """Bytes by category, between two steps."""
-    optimizers = [getattr(each, "inner_optimizer", each) for each in optimizers]  # one that scales losses is around it
-    trained = [each for optimizer in optimizers for each in optimizer._trainable_variables]
-    owned = {id(each): each for each in (*trained, *(weight for model in models for weight in model.weights))}
-    kept = {id(each): each for optimizer in optimizers for each in optimizer.variables}
-    return {"parameters": _size(owned.values()), "optimizer state": _size(kept.values())}
 
 
 def memory_of(
@@ -75,7 +63,3 @@ def _changes(events: Sequence[Event], starts: dict[str, list[int]], graphs: Grap
     for made, size, part in living.values():
         add(made, size, part, None)
     return found
-
-
-def _size(variables: Iterable[Any]) -> int:
-    return sum(math.prod(each.shape) * int(tf.as_dtype(each.dtype).size) for each in variables)

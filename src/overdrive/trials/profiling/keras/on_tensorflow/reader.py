@@ -1,0 +1,51 @@
+"""What TensorFlow's recordings say, by the graphs that the program traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from overdrive.seams.hub import Seams
+from overdrive.trials.profiling.keras.events import Event
+from overdrive.trials.profiling.keras.moments import Run
+from overdrive.trials.profiling.keras.on_tensorflow.counting import as_traced, count, plain, shapes
+from overdrive.trials.profiling.keras.on_tensorflow.graphs import Graphs
+from overdrive.trials.profiling.keras.on_tensorflow.memory import memory_of
+from overdrive.trials.profiling.keras.on_tensorflow.operators import operators
+from overdrive.trials.profiling.keras.on_tensorflow.trace import Recording
+from overdrive.trials.profiling.keras.tally import Count
+from overdrive.trials.profiling.timeline import Timeline
+
+
+class GraphReader:
+    """See `graph_details.Reader`."""
+
+    def __init__(self, timeline: Timeline, folder: Path) -> None:
+        self._timeline = timeline
+        self._folder = folder
+        self._graphs = Graphs()
+        self._batch = 0
+
+    def __call__(self, seams: Seams) -> None:
+        self._graphs(seams)
+
+    def recording(self, batch: int) -> Recording:
+        self._batch = batch
+        return Recording(self._timeline, self._folder / "tensorflow")
+
+    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[Run]:
+        self._graphs.read()
+        return operators(events, self._graphs, layers)
+
+    def shapes(self, run: Run) -> str:
+        operation = self._graphs.operation(run.name)
+        return shapes(as_traced(plain(run.span.operator), operation, self._batch))
+
+    def count(self, run: Run) -> Count:
+        return count(run.span.operator, self._graphs.operation(run.name), self._batch)
+
+    def memory(
+        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[Run], window: tuple[int, int]
+    ) -> dict[str, Any]:
+        return memory_of(there, events, runs, self._graphs, window)

@@ -1,0 +1,28 @@
+"""What lies in memory between two steps of a Keras program, on any backend."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+
+def variables(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, list[Any]]:
+    """By category."""
+    optimizers = [getattr(each, "inner_optimizer", each) for each in optimizers]  # one that scales losses is around it
+    trained = [each for optimizer in optimizers for each in optimizer._trainable_variables]
+    owned = {id(each): each for each in (*trained, *(weight for model in models for weight in model.weights))}
+    kept = {id(each): each for optimizer in optimizers for each in optimizer.variables}
+    return {"parameters": list(owned.values()), "optimizer state": list(kept.values())}
+
+
+def standing(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int]:
+    """Bytes by category."""
+    return {name: sum(map(_bytes, each)) for name, each in variables(models, optimizers).items()}
+
+
+def _bytes(variable: Any) -> int:
+    kind = getattr(variable.dtype, "name", None) or str(variable.dtype)
+    bits = re.search(r"\d+", kind)  # of "float32", "bfloat16", "float8_e4m3fn"; a "bool" has a byte
+    return int(math.prod(variable.shape)) * (int(bits.group()) if bits else 8) // 8
