@@ -77,6 +77,10 @@ class Technique:
         """None where the technique may help, else the reason why it cannot. Unsure means None: a trial tells."""
         return None
 
+    def processes(self, facts: Facts) -> int:
+        """Pairs of fresh processes that its duel takes: more than one, where its effect is another in each process."""
+        return 1
+
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         """The settings worth a duel on this program, the most promising first."""
         return [self.defaults()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from overdrive.contract import Contract
@@ -259,6 +260,9 @@ class Search:
         self._progress.stage(f"{label} against {_short(self.found.best())}")
         wanted = self._wanted()
         rules = CANDIDATE if wanted == "time" else WEIGHED
+        pairs = technique.processes(self._facts)
+        if wanted == "time" and pairs > 1:
+            rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
         duel = self._arena.fight(old, new, rules, self._schedule.selection_ends(technique.contract))
         if wanted == "time":
             reason = no_faster(duel, technique.name) or self._too_large(duel)
