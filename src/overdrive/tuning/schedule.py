@@ -35,7 +35,10 @@ class Schedule:
     def proof_begins(self, joining: Contract = Contract.EXACT) -> float:
         """`joining`: the level of what may yet be adopted."""
         level = max(self._found.loosest(), joining, key=lambda each: each.rank)
-        return self.confirmation_begins() - self._prover.seconds_needed(level)
+        needed = self._prover.seconds_needed(level)
+        if level is Contract.STATISTICAL:  # and for a stricter proof of the rest, should that come to nothing
+            needed += self._prover.seconds_needed(Contract.ROUNDING)
+        return self.confirmation_begins() - needed
 
     def selection_ends(self, joining: Contract = Contract.EXACT) -> float:
         proof, adopted = self.proof_begins(joining), len(self._found.adopted)
