@@ -103,7 +103,7 @@ def test_runs_as_under_python_and_keeps_its_losses_under_plans(
     record = tmp_path / "full.json"
     full = overdrive("run", "--plan", str(plan), "--record", str(record), *program.command, cwd=places["full"])
     assert full.returncode == program.exit_code, full.stderr
-    assert not own_frames_shown(full.stderr)
+    assert not own_frames_shown(full.stderr), full.stderr
     after = json.loads(record.read_text())
     assert after["steps"] == before["steps"] and after["samples"] == before["samples"]
     if before["losses"] and any(before["losses"]):

@@ -156,6 +156,18 @@ def test_a_function_of_torchs_own_keeps_working() -> None:
     assert torch.max_pool2d is torch._C._VariableFunctions.max_pool2d
 
 
+@compiled
+def test_a_model_that_is_compiled_in_pieces_stays_the_same() -> None:
+    def make() -> Net:
+        model = Net(lambda x: (torch._dynamo.graph_break(), F.max_pool2d(x, 2))[1])
+        model.compile(backend="eager")
+        return model
+
+    plain, ours = train([], make), train([NAME], make)
+    assert not [reason for reason in ours[2].values() if "differs" in reason]
+    assert plain[:2] == ours[:2]
+
+
 def lambda_free(x: torch.Tensor) -> torch.Tensor:
     return F.max_pool2d(x, 2)
 

@@ -51,7 +51,16 @@ class Building:
     def _begin(self, *flags: str) -> subprocess.Popen[bytes]:
         # Compiled for OpenMP and linked without: its functions are those of the runtime that is there already.
         command = [self._compiler, *_FLAGS, *flags, "-c", str(self._source), "-o", self._object]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return self._start(command)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": self._folder},  # a compiler that is ended may leave files there
+        )
 
     @property
     def _object(self) -> str:
@@ -82,7 +91,7 @@ class Building:
     def _linked(self, name: str) -> Any:
         library = os.path.join(self._folder, name)
         command = [self._compiler, "-shared", self._object, "-o", library]
-        self._finish(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        self._finish(self._start(command))
         return ctypes.CDLL(library, mode=os.RTLD_NOW)
 
     def _finish(self, process: subprocess.Popen[bytes]) -> None:

@@ -41,9 +41,13 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _watched() -> bool:
-    """Whether something else than a computation is going on: a trace, a transform, an observer of operations."""
+    """Whether something else than a computation is going on: a trace, a transform, an observer of operations.
+
+    Or Python between two compiled pieces of a model, where functions that are called would be compiled, ours too.
+    """
     return bool(
         torch.compiler.is_compiling()
+        or torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
         or torch._C._is_tracing()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
