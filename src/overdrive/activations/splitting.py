@@ -31,6 +31,17 @@ class Splitting:
         self.reason = "no model was called with a batch that can be split"
         self.done = False
 
+    def enter(self, seams: Any, refusal: type[Exception]) -> None:
+        """Stand around models' calls; `refusal` is raised with the reason where the first step had none in parts."""
+
+        def first_step(optimizer: Any) -> None:
+            seams.step_ends.unsubscribe(first_step)
+            if not self.done:
+                raise refusal(self.reason)
+
+        seams.model_called.subscribe(self.called)
+        seams.step_ends.subscribe(first_step)  # its end: a closure is called inside of it
+
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Stands around a model's outermost call."""
         parameters = list(model.parameters())

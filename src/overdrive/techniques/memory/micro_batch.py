@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from overdrive.contract import Contract
 from overdrive.facts import Facts
@@ -62,11 +62,4 @@ class MicroBatch(Technique):
         from overdrive.activations.splitting import Splitting
 
         splitting = Splitting(int(settings["parts"]), False, lambda reason: seams.leave_out(self.name, reason))
-
-        def first_step(optimizer: Any) -> None:
-            seams.step_ends.unsubscribe(first_step)
-            if not splitting.done:
-                raise CannotInstall(splitting.reason)
-
-        seams.model_called.subscribe(splitting.called)
-        seams.step_ends.subscribe(first_step)  # its end: a closure is called inside of it
+        splitting.enter(seams, CannotInstall)
