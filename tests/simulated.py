@@ -39,7 +39,6 @@ from overdrive.tuning.resume import Memory
 from overdrive.tuning.search import Search
 
 Names = frozenset[str]
-_START_SECONDS = 2.0
 _JITTER = 0.01  # of a block, and as much again for all of a process
 
 
@@ -59,8 +58,11 @@ class Simulated:
     memory: float = math.inf  # bytes of the machine, for all live trials together
     steps: int = 10**9
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
+    start: float = 2.0  # seconds to the first step
+    takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[Order] = field(default_factory=list)  # all trials so far
     alive: list[_Trial] = field(default_factory=list)
+    spent: float = 0.0  # seconds, by all trials
 
     def enter(self, patch: pytest.MonkeyPatch) -> Simulated:
         def trial(house: House, order: Order) -> _Trial:
@@ -70,6 +72,9 @@ class Simulated:
         for room in (apart, bench, field_module, rescue, together):
             patch.setattr(room, "Trial", trial)
         patch.setattr("overdrive.tuning.search.busy_share", lambda: 0.0)
+        if self.takes_time:
+            began = time.monotonic()
+            patch.setattr(time, "monotonic", lambda: began + self.spent)
         return self
 
 
@@ -92,6 +97,7 @@ class _Trial:
     def first_step(self, until: float = math.inf) -> Block:
         program = self._program
         program.alive.append(self)
+        program.spent += program.start
         if time.monotonic() > until:
             raise TrialOver(Ending("late", "the budget was used up"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
@@ -99,7 +105,7 @@ class _Trial:
         if ending:
             raise TrialOver(ending, {"facts": program.facts.to_dict()})
         self.step = 1
-        return Block(1, 1, _START_SECONDS, 8, self._program.peak(self._names))
+        return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
     def run(self, steps: int, lead: int = 0, profile: bool = False) -> Block:
         left = self._program.steps - self.step
@@ -108,6 +114,7 @@ class _Trial:
             raise TrialOver(Ending("ended", f"after {self.step} steps"), self._report())
         self.step += lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
+        self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
 
     def facts(self, costs: bool = False) -> Facts:

@@ -19,9 +19,10 @@ from overdrive.report.words import sentence
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
 from overdrive.trials.order import Ending, Order
+from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import Progress
 from overdrive.tuning.findings import Findings
-from overdrive.tuning.proof import Allowance, Prover
+from overdrive.tuning.proof import Prover
 from overdrive.tuning.result import plan_of, result_of
 from overdrive.tuning.resume import Memory
 from overdrive.tuning.schedule import Schedule
@@ -155,7 +156,7 @@ def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_
 ) -> None:
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
     Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(Prover, "statistical", lambda *anything: Check(None, "9 of 10 seeds: not established"))
+    monkeypatch.setattr(Prover, "statistical", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["layout"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -168,7 +169,7 @@ def test_what_joined_may_keep_a_looser_level_than_it_promises(
     buffers = {"contract": Contract.EXACT, "falls_to": Contract.ROUNDING, "order": 2}
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, buffers=buffers)
     Simulated(paces(low=2, buffers=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(Prover, "statistical", lambda *anything: Check(None, "9 of 10 seeds: not established"))
+    monkeypatch.setattr(Prover, "statistical", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["buffers"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -186,7 +187,7 @@ def test_what_could_not_be_proved_in_time_is_not_begun(
 
     monkeypatch.setattr(Prover, "seconds_needed", dear)
     found = searched(tmp_path, Contract.STATISTICAL)
-    assert names(found) == ["layout"] and "budget" in reasons(found)["low"]
+    assert names(found) == ["layout"] and "no time" in reasons(found)["low"]
     assert not any("low" in dict(order.techniques) for order in program.started)
 
 
@@ -229,14 +230,14 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
         memory = Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
         facts = Facts(step_seconds=0.05)
         prover = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0))
-        assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + steps * 0.05 * 2))
+        assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + steps * 0.05 * 2))
         if within < math.inf:  # broken off, and gone on with another budget
             again = Prover(Bench(house), memory, facts, allowance=Allowance(2 * within, start=1.0))
-            assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (1 + steps * 0.05 * 2))
+            assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (1 + steps * 0.05 * 2))
         large = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, peak=1 << 50))
         assert large._at_once == 1
         short = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, length=50))
-        assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 * (2 + 50 * 0.05 * 2))
+        assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + 50 * 0.05 * 2))
 
 
 def test_a_looser_contract_than_was_asked_for_is_not_even_tried(
@@ -304,6 +305,26 @@ def test_all_settings_are_weighed_and_the_mildest_of_the_fastest_is_taken(
     assert chosen == {"batch": {"times": taken}, "fast": {}}
     told = [each.reason for each in found.rejected if each.name == "batch"]
     assert len(told) == 2 and all(f"batch (times={taken}) is taken" in each or "slower" in each for each in told)
+
+
+@pytest.mark.parametrize("contract", [Contract.ROUNDING, Contract.STATISTICAL])
+def test_a_program_whose_steps_take_long_is_tuned_in_a_few_minutes(
+    contract: Contract, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        memory={"usual_saving": 0.4, "processes": lambda self, facts: 3},
+        layout={"usual_saving": 0.3, "contract": Contract.ROUNDING},
+        pools={"usual_saving": 0.2},
+        half={"usual_saving": 0.1, "contract": Contract.STATISTICAL},  # its proof alone would take a quarter of an hour
+    )
+    pace = paces(memory=2.2, layout=1.5, pools=1.4, half=2)
+    facts = Facts(shares={"forward": 1.0}, step_seconds=0.5)
+    program = Simulated(lambda names: 50 * pace(names), start=5.0, takes_time=True, facts=facts).enter(monkeypatch)
+    found = searched(tmp_path, contract, budget=240.0)
+    assert {"memory", "layout"} <= set(names(found)) and found.verdict is Verdict.FASTER and found.confirmed
+    assert "half" in reasons(found) and program.spent < 250.0
+    # Twice as fast is more than processes of one program differ by: no second pair of them was started.
+    assert {pair.process for pair in found.adopted[0].duel.pairs} == {0}
 
 
 def test_a_budget_too_small_changes_nothing_and_says_so(

@@ -18,9 +18,7 @@ from overdrive.trials.duel import (
     FEWEST_PAIRS,
     FEWEST_SECONDS,
     LONGEST_CHUNK,
-    PROFILE_STEPS,
     TO_THE_END,
-    WARM_UP_SECONDS,
     WARM_UP_STEPS,
     Duel,
     Pace,
@@ -29,6 +27,8 @@ from overdrive.trials.duel import (
     comparable,
     hopeless,
     nothing_new,
+    profile_steps,
+    warmed_up,
     with_setup,
 )
 from overdrive.trials.host import House, Trial
@@ -42,6 +42,7 @@ class _Stretch:
     """The steps that both sides make: the side that comes first finds out how many."""
 
     warm_steps: int = 0
+    profile_steps: int = 0
     size: int = 0  # steps in a block
 
 
@@ -102,7 +103,7 @@ def _one_side(
         _warm_up(trial, stretch)
         facts: Facts | None = None
         if process == 0:
-            trial.run(PROFILE_STEPS, profile=True)
+            trial.run(stretch.profile_steps, profile=True)
             # What finding out the costs leaves behind slows the steps that follow.
             facts = trial.facts(costs=rules.patient)
             trial.run(WARM_UP_STEPS)
@@ -122,12 +123,13 @@ def _warm_up(trial: Trial, stretch: _Stretch) -> None:
         pace = 0.0
     else:
         seconds, chunk = 0.0, WARM_UP_STEPS
-        while stretch.warm_steps < 2 * WARM_UP_STEPS or seconds < WARM_UP_SECONDS:
+        while not warmed_up(stretch.warm_steps, seconds):
             block = trial.run(chunk)
             seconds += block.seconds
             stretch.warm_steps += chunk
             chunk = min(stretch.warm_steps, LONGEST_CHUNK)
         pace = block.seconds / block.steps
+        stretch.profile_steps = profile_steps(pace)
     stretch.size = stretch.size or max(1, round(_BLOCK_SECONDS / max(pace, 1e-6)))
 
 

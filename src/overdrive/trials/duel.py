@@ -23,11 +23,12 @@ _LONGEST_BLOCK_SECONDS = 0.5
 SHORTEST_BLOCK_SECONDS = 0.02
 # The other side has left the caches cold: that costs some 2.5 ms at the beginning of a block, whatever its length.
 _LEAD_FROM = 4  # calls in a block, from which on another one, before it, is made and not timed
-_LONGEST_LOOK_SECONDS = 20.0  # of one process pair's blocks; beyond that only for the first look
+_LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
 WARM_UP_SECONDS = 0.5
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
+_ENOUGH_WARM_UP_SECONDS = 4.0  # after which nobody waits for twice as many
 LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
-PROFILE_STEPS = 8
+_PROFILE_STEPS, _FEWEST_PROFILE_STEPS, _PROFILE_SECONDS = 8, 3, 3.0  # fewer of a program whose steps take long
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
 FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
 FEWEST_PAIRS = 10
@@ -42,6 +43,17 @@ def block_steps(fast: float, slow: float) -> int:
     fast, slow = max(fast, 1e-6), max(slow, 1e-6)
     seconds = min(BLOCK_SECONDS, max(SHORTEST_BLOCK_SECONDS, _LONGEST_BLOCK_SECONDS * fast / slow))
     return max(1, round(seconds / fast))
+
+
+def warmed_up(steps: int, seconds: float) -> bool:
+    """Whether a side that made so many steps in so many seconds is at its usual pace."""
+    usual = steps >= 2 * WARM_UP_STEPS and seconds >= WARM_UP_SECONDS
+    return usual or (steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS)
+
+
+def profile_steps(step_seconds: float) -> int:
+    """How many steps to look into."""
+    return max(_FEWEST_PROFILE_STEPS, min(_PROFILE_STEPS, round(_PROFILE_SECONDS / max(step_seconds, 1e-6))))
 
 
 def lead_steps(size: int, call: int = 1) -> int:

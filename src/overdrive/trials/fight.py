@@ -20,6 +20,9 @@ _SPARE_PAIRS = 6  # that a short program has room for: the next process may warm
 # A gain below this is fought for again by fresh processes: the place of code and data in memory alone
 # has been seen to make a process a few per cent faster or slower for all its life.
 CLEAR_GAIN = 1.10
+# Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to
+# 11 ms a step). Beyond that, one pair of them has said enough, however many the rules ask for.
+_BEYOND_PROCESSES = 1.6
 # Processes a side where two do not fit at once: minutes lie between the two sides, and only more of them can tell
 # how much those differ.
 _APART = 3
@@ -67,7 +70,9 @@ def fight(
             break
         if not rules.patient and duel.verdict is Verdict.SLOWER:
             break
-        if pace is None or (full_processes(duel) >= rules.processes and _is_over(duel, rules)):
+        if pace is None or (not rules.patient and beyond_doubt(duel)):
+            break
+        if full_processes(duel) >= rules.processes and _is_over(duel, rules):
             break
     _judge(duel, rules)
     return duel
@@ -80,6 +85,13 @@ def _is_over(duel: Duel, rules: Rules) -> bool:
         assert duel.interval is not None
         return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
     return True
+
+
+def beyond_doubt(duel: Duel) -> bool:
+    """Whether the gain is larger than processes of one program differ."""
+    if duel.apart or duel.interval is None:
+        return False
+    return duel.verdict is Verdict.FASTER and duel.interval.low > _BEYOND_PROCESSES
 
 
 def _precise(interval: Interval | None) -> bool:

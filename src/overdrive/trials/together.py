@@ -12,9 +12,7 @@ from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
     LONGEST_CHUNK,
-    PROFILE_STEPS,
     TO_THE_END,
-    WARM_UP_SECONDS,
     WARM_UP_STEPS,
     Duel,
     Pace,
@@ -25,6 +23,8 @@ from overdrive.trials.duel import (
     hopeless,
     lead_steps,
     nothing_new,
+    profile_steps,
+    warmed_up,
     with_setup,
 )
 from overdrive.trials.host import House, Trial
@@ -122,7 +122,7 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
     seconds = [0.0, 0.0]
     last = [0.0, 0.0]
     steps, chunk = 0, WARM_UP_STEPS
-    while steps < 2 * WARM_UP_STEPS or max(seconds) < WARM_UP_SECONDS:
+    while not warmed_up(steps, max(seconds)):
         for index, trial in enumerate((old, new)):
             with blame(duel, new=trial is new):
                 block = trial.run(chunk)
@@ -131,12 +131,13 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
         steps += chunk
         chunk = min(steps, LONGEST_CHUNK)
     if process == 0:
+        looked_into = profile_steps(max(last))
         for trial in (old, new):
             with blame(duel, new=trial is new):
-                trial.run(PROFILE_STEPS, profile=True)
+                trial.run(looked_into, profile=True)
         with blame(duel, new=False):
             duel.old_facts = old.facts(costs)
-        steps += PROFILE_STEPS
+        steps += looked_into
         if costs:  # the fork it took has left the memory write-protected, which the next steps pay for
             for trial in (old, new):
                 with blame(duel, new=trial is new):

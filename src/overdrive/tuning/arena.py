@@ -10,7 +10,7 @@ from overdrive.trials.host import House
 from overdrive.trials.order import Order
 from overdrive.tuning.resume import Memory
 
-CONTROL = Rules(looks=(20, 40), processes=1, most_processes=1, patient=True)
+CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
 WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan

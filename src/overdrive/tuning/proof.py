@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from overdrive.contract import Contract
@@ -28,41 +28,21 @@ from overdrive.evidence.equivalence import (
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
 from overdrive.machine.cpu import granted_cores
-from overdrive.machine.memory import available_memory
 from overdrive.metric import Metric
 from overdrive.trials.bench import Bench
 from overdrive.trials.order import Ending, Order, Trace
+from overdrive.tuning.allowance import FEWEST_STEPS, MOST_STEPS, Allowance, horizon, runs_at_once
 from overdrive.tuning.resume import Memory
 from overdrive.tuning.teaching import STATES, Teaching
 
-FEWEST_STEPS = 100  # that a proof covers, where the program makes so many
-_MOST_STEPS = 400
 _RUN_STEPS = 300
 _ALL = 1_000_000_000
-_PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze chance shows
-_SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
 _LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
-# Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
-# a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
-_AT_ONCE = 4
-_SMALL = 20_000_000
-_MEMORY_SHARE = 0.6  # of what is left
 _SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten nothing is proved
 
 _One = TypeVar("_One")
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """What a tune can spare for its proofs, and what it knows of the program's processes."""
-
-    seconds: float = math.inf  # that a statistical proof should take: its runs are made as short as they may be
-    start: float = 0.0  # seconds from a process's start to its first step
-    length: int | None = None  # of the whole program in steps, where that is known
-    alone: bool = False  # two processes at once do not fit into the memory
-    peak: int = 0  # bytes of one process; 0: not known
 
 
 class Prover:
@@ -80,16 +60,18 @@ class Prover:
     ) -> None:
         """`whole`: runs go to the program's end."""
         self.metric = metric or Metric()
-        self.steps = _ALL if whole else horizon(facts)  # of diaries and teacher-forced steps
+        self._allowance = allowance or Allowance()
+        # Of diaries and teacher-forced steps.
+        self.steps = _ALL if whole else horizon(facts, self._allowance.diary)
         self._whole = whole or not self.metric.is_loss  # a metric is printed at the end, as a rule
         self._bench = bench
         self._memory = memory
         self._facts = facts
-        self._allowance = allowance or Allowance()
-        self._at_once = _at_once(facts, self._allowance)
+        self._at_once = runs_at_once(facts, self._allowance)
         self._run_steps = _ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._stage = stage
         self._teaching: Teaching | None = None
+        self._hashed = False  # whether a proof of the level exact was begun
         self._nudged_order: Order | None = None
         self._originals: dict[int, Run] = {}
         self.run_seconds = 0.0  # of the longest run under a seed so far
@@ -121,10 +103,18 @@ class Prover:
     def exact(self, old: Order, new: Order) -> Check:
         """`new` against `old`, which is the program itself or was proved to be the same bit for bit."""
         self._stage("proof: every step hashed")
+        self._hashed = True
         one, other = self._diary(old, "bits"), self._diary(new, "bits")
         if isinstance(one, Ending) or isinstance(other, Ending):
             return _broke_off(one, other)
         return judged_exact(one, other)
+
+    def lengthen(self, seconds: float) -> None:
+        """Hash as many steps from now on as there should be, if the budget had them shortened and can spare so many."""
+        wanted = horizon(self._facts)
+        if self.steps < wanted and 2 * (self._allowance.start + wanted * self._facts.step_seconds) < seconds:
+            self.steps = wanted
+            self._bench.forget("bits")
 
     # -- rounding -------------------------------------------------------------------------------
 
@@ -135,7 +125,7 @@ class Prover:
             plain: the untouched program, or what is the same bit for bit; the first that was given is the teacher.
         """
         self._stage("proof: teacher-forced steps against fp64")
-        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, MOST_STEPS))
         refusal = teaching.begin()
         if refusal:
             return Check(None, refusal)
@@ -145,7 +135,7 @@ class Prover:
             return _broke_off(one, other)
         within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
         if within and len(within.intersection(one.lesson["states"], other.lesson["states"])) < STATES:
-            steps = min(self.steps, _MOST_STEPS)
+            steps = min(self.steps, MOST_STEPS)
             self._bench.forget("pupil")  # of another teacher
             teaching = Teaching(self._bench, plain, steps, within)
             refusal = teaching.begin()
@@ -169,7 +159,7 @@ class Prover:
 
     def error_against_fp64(self, plain: Order, order: Order) -> float | None:
         """Of a gradient, as a share of its size, in teacher-forced steps; None where there is no fp64 reference."""
-        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, _MOST_STEPS))
+        teaching = self._teaching = self._teaching or Teaching(self._bench, plain, min(self.steps, MOST_STEPS))
         if teaching.begin() or teaching.careful:
             return None
         trace = teaching.pupil(order)
@@ -177,8 +167,14 @@ class Prover:
 
     # -- statistical ----------------------------------------------------------------------------
 
-    def statistical(self, old: Order, new: Order, deadline: float, tolerance: float | None = None) -> Check:
-        """`new` against `old` under many seeds each, as long as `deadline` (time.monotonic()) allows."""
+    def statistical(
+        self, old: Order, new: Order, deadline: float, tolerance: float | None = None, latest: float | None = None
+    ) -> Check:
+        """`new` against `old` under many seeds each, as long as `deadline` (time.monotonic()) allows.
+
+        Args:
+            latest: until when it may go on where it will then have come to a look: most of a proof is worth nothing.
+        """
         told = self._same_inputs(old, new)
         if isinstance(told, Check):
             return told
@@ -193,7 +189,9 @@ class Prover:
         outcome: Outcome | None = None
         for look in registration.looks:
             original = self._original_arm(old, registration.seeds[:look], deadline)
-            candidate = self._arm(new, registration.seeds[:look], deadline)
+            missing = -(-(look - len(candidate)) // self._at_once) * self.run_seconds
+            in_time = latest is not None and time.monotonic() + missing < latest
+            candidate = self._arm(new, registration.seeds[:look], latest if latest and in_time else deadline)
             if len(candidate) < look or len(original) < look:
                 break
             outcome = judge(registration, original, candidate)
@@ -229,13 +227,19 @@ class Prover:
 
     def seconds_needed(self, level: Contract) -> float:
         """An estimate for the proof of a whole plan at this level."""
+        allowance = self._allowance
         if level is not Contract.STATISTICAL:
-            return 3.0 * self._bench.seconds
-        allowance, expected = self._allowance, 3.0 * self._bench.seconds
+            steps = min(self.steps, allowance.length or self.steps, MOST_STEPS)
+            usual = allowance.start + steps * self._facts.step_seconds
+            # The original's own trials are made once, the first time.
+            begun = self._teaching if level is Contract.ROUNDING else self._hashed
+            return (1.5 if begun else 3.0) * max(usual, self._bench.seconds)
+        expected = 3.0 * self._bench.seconds
         if not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)
             expected = allowance.start + steps * self._facts.step_seconds * self._at_once
-        return self._rounds() * (self.run_seconds or expected)
+        same_inputs = 2 * self._bench.seconds  # three trials, two at a time
+        return same_inputs + _SPARE * self._rounds() * (self.run_seconds or expected)
 
     def _rounds(self) -> int:
         """Of runs at once, until both arms have their first look."""
@@ -364,20 +368,3 @@ def _broke_off(one: Trace | Ending, other: Trace | Ending) -> Check:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _at_once(facts: Facts, allowance: Allowance) -> int:
-    """How many runs may share the cores and the memory."""
-    if facts.device != "cpu" or facts.parameters >= _SMALL or allowance.alone:
-        return 1
-    room = available_memory()
-    fitting = int(_MEMORY_SHARE * room / allowance.peak) if room and allowance.peak else _AT_ONCE
-    return max(1, min(granted_cores(), _AT_ONCE, fitting))
-
-
-def horizon(facts: Facts) -> int:
-    """Steps that a proof covers: some of the second epoch, where that is within reach."""
-    epochs = [-(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size]
-    wanted = max(epochs, default=0) + _PAST_THE_EPOCH
-    affordable = int(_SECONDS / facts.step_seconds) if facts.step_seconds else _MOST_STEPS
-    return max(FEWEST_STEPS, min(wanted, affordable, _MOST_STEPS))

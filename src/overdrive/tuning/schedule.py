@@ -11,7 +11,8 @@ from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
 
 FIELD_ROUNDS = 20  # blocks of every configuration that the contributions are made of
-_FIELD_SECONDS = 2.5 + 0.15 * FIELD_ROUNDS  # that a configuration needs beside its start: warming up, and its blocks
+_FIELD_WARM_UP_SECONDS = 2.5
+_FIELD_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 
@@ -44,7 +45,7 @@ class Schedule:
         proof, adopted = self.proof_begins(joining), len(self._found.adopted)
         if not adopted:
             return proof
-        if adopted > 1 and time.monotonic() + self.field_seconds(2 * adopted + 2) > proof:
+        if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates
         return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
@@ -64,7 +65,10 @@ class Schedule:
 
     def field_seconds(self, configurations: int) -> float:
         """What it takes to measure so many configurations side by side."""
-        return configurations * (self._start_seconds() / 2 + _FIELD_SECONDS)
+        step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
+        blocks = FIELD_ROUNDS * max(_FIELD_BLOCK_SECONDS, step)
+        return configurations * (self._start_seconds() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
 
     def _start_seconds(self) -> float:
         """Of two processes, the program's own and one with all that is adopted, one after the other."""

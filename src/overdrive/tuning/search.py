@@ -24,10 +24,11 @@ from overdrive.trials.bench import Bench
 from overdrive.trials.duel import Duel
 from overdrive.trials.host import MANY_FILES, House
 from overdrive.trials.order import Ending, Order
+from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import CANDIDATE, CONTROL, WEIGHED, Arena, Progress
 from overdrive.tuning.findings import Adopted, Findings, Rejected
 from overdrive.tuning.formats import formats_tried
-from overdrive.tuning.proof import Allowance, Prover
+from overdrive.tuning.proof import Prover
 from overdrive.tuning.reasons import lost_narrowly, no_faster, no_smaller, peaks
 from overdrive.tuning.rescue import Rescue
 from overdrive.tuning.resume import Memory
@@ -41,6 +42,7 @@ _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # small share of a step may then be a large one.
 _OTHER_PROGRAM = 1.1
 _PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
+_DIARY_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
@@ -124,6 +126,7 @@ class Search:
             self._metric,
             allowance=Allowance(
                 _PROOF_SHARE * (self._deadline - found.started),
+                _DIARY_SHARE * (self._deadline - found.started),
                 duel.old_side.setup_seconds,
                 duel.total_steps,
                 duel.apart,
@@ -204,7 +207,9 @@ class Search:
         if not in_time:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
-                self._reject(technique, settings, "not tried: the budget was used up")
+                used_up = not self._schedule.time_for_another(technique.usual_start)
+                reason = "the budget was used up" if used_up else f"no time is left for a {technique.contract} proof"
+                self._reject(technique, settings, f"not tried: {reason}")
             return None
         return max(in_time, key=lambda each: each[2])[:2]
 

@@ -11,7 +11,7 @@ from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, fir
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import full_processes
 from overdrive.trials.field import FieldTooLarge, measure
-from overdrive.trials.fight import CLEAR_GAIN
+from overdrive.trials.fight import CLEAR_GAIN, beyond_doubt
 from overdrive.trials.order import Order
 from overdrive.tuning.arena import AGAIN, CONFIRMATION, Arena
 from overdrive.tuning.findings import Findings, Rejected
@@ -78,7 +78,7 @@ class Settlement:
             self._arena.progress.stage(f"{name} again: the whole plan against the plan without it")
             duel = self._arena.fight(without, best, AGAIN, self._schedule.proof_begins())
             self._arena.progress.outcome(duel.told() if duel.interval else "nothing established")
-            if full_processes(duel) >= AGAIN.processes:
+            if full_processes(duel) >= AGAIN.processes or beyond_doubt(duel):
                 found.again.append((name, duel))
                 return duel.verdict is Verdict.FASTER
         its = next(each.duel.interval for each in found.adopted if each.name == name)
@@ -119,16 +119,17 @@ class Settlement:
             level = found.loosest()
             best = Order(found.program, found.best())
             if level is Contract.EXACT:
+                self._prover.lengthen(self._schedule.confirmation_begins() - time.monotonic())
                 proof = self._prover.exact(plain, best)
             elif level is Contract.ROUNDING:
                 proof = self._prover.rounding(found.stepwise_plain(), best)
             elif level is Contract.OPEN:
                 proof = OPEN
             else:
-                ends = self._schedule.confirmation_begins()
+                ends = latest = self._schedule.confirmation_begins()
                 if any(each.joined not in (None, level) for each in found.adopted):
                     ends -= self._prover.seconds_needed(Contract.ROUNDING)  # for theirs, if this one comes to nothing
-                proof = self._prover.statistical(found.quick_plain(), best, ends)
+                proof = self._prover.statistical(found.quick_plain(), best, ends, latest=latest)
             found.proof = proof
             if proof.level is not None:
                 self._arena.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.jit import _builtins
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.tracing import traced
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -32,24 +32,9 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def max_pool2d(*args: Any, **kwargs: Any) -> Any:
-        if not args or type(args[0]) is not torch.Tensor or _watched():
+        if not args or type(args[0]) is not torch.Tensor or traced():
             return plain(*args, **kwargs)
         answer = point.ask(plain, args, kwargs)
         return plain(*args, **kwargs) if answer is None else answer
 
     return max_pool2d
-
-
-def _watched() -> bool:
-    """Whether something else than a computation is going on: a trace, a transform, an observer of operations.
-
-    Or Python between two compiled pieces of a model, where functions that are called would be compiled, ours too.
-    """
-    return bool(
-        torch.compiler.is_compiling()
-        or torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
-        or torch._C._is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or forward_ad._current_level >= 0
-    )

@@ -69,7 +69,7 @@ class FoldNormalisation(Technique):
         def call_folded(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
 
-            if model.training or torch.is_grad_enabled() or _is_traced(model):
+            if model.training or torch.is_grad_enabled() or _is_left_alone(model):
                 return call(*args, **kwargs)
             of_model = found.get(id(model))
             if of_model is None or of_model[0]() is not model:
@@ -187,12 +187,9 @@ def _is_hooked(module: Any) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
 
 
-def _is_traced(model: Any) -> bool:
+def _is_left_alone(model: Any) -> bool:
     import torch
 
-    return bool(
-        model._compiled_call_impl is not None
-        or isinstance(model, torch.jit.ScriptModule)
-        or torch._C._is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
+    from overdrive.seams.torch.tracing import traced
+
+    return model._compiled_call_impl is not None or isinstance(model, torch.jit.ScriptModule) or traced()

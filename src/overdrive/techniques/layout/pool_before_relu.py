@@ -72,8 +72,9 @@ class PoolBeforeRelu(Technique):
             import torch
 
             from overdrive.seams.torch.deferred import Unsettled
+            from overdrive.seams.torch.tracing import traced
 
-            if _is_traced(model):
+            if model._compiled_call_impl is not None or traced():
                 return call(*args, **kwargs)
             of_model = known.get(id(model))
             if of_model is None or of_model[0]() is not model:
@@ -174,18 +175,6 @@ def _is_compiled(model: Any) -> bool:
     return any(
         module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
         for module in model.modules()
-    )
-
-
-def _is_traced(model: Any) -> bool:
-    """Whether something else than a computation is going on: a trace, a transform, an observer of operations."""
-    import torch
-
-    return bool(
-        model._compiled_call_impl is not None
-        or torch._C._is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
     )
 
 
