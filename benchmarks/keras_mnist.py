@@ -1,10 +1,11 @@
 """The Keras example on real MNIST: what tuning it gains, and what becomes of 16-bit arithmetic under the proof.
 
-python benchmarks/keras_mnist.py [--only speed,as_it_is,normalised] [--rounds 5], where Keras and TensorFlow are
-installed. Writes benchmarks/results/keras.json.
+python benchmarks/keras_mnist.py [--only speed,as_it_is,normalised,every_layer] [--rounds 5], where Keras and
+TensorFlow are installed. Writes benchmarks/results/keras.json.
 
 The example's images go from 0 to 255, as in many first programs; `mixed_precision` is known to stop it from learning.
-`normalised` is the same script with its images divided by 255, where nothing is known against it.
+`normalised` is the same script with its images divided by 255, where nothing is known against it; `every_layer` is
+Keras's policy as it is switched on by hand, for the layer of the outputs too, on the example as it is.
 """
 
 from __future__ import annotations
@@ -20,8 +21,18 @@ from typing import Any
 from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 from run import DATA, RESULTS, recorded, short, tune
 
+from overdrive.contract import Contract
+from overdrive.ledger import Ledger
 from overdrive.machine.inventory import machine, versions
+from overdrive.objective import TIME
+from overdrive.program import Program
+from overdrive.trials.host import House
+from overdrive.tuning.arena import Progress
+from overdrive.tuning.result import result_of
+from overdrive.tuning.resume import Memory
+from overdrive.tuning.search import Search
 
+HERE = Path(__file__).parent
 EXAMPLE = ROOT / "examples" / "mnist_keras.py"
 WORDS = ("--data", str(DATA / "mnist"), "--epochs", "2")
 
@@ -63,7 +74,26 @@ def normalised(folder: Path, rounds: int) -> dict[str, Any]:
     return bf16(folder, script)
 
 
-PARTS = {"speed": speed, "as_it_is": as_it_is, "normalised": normalised}
+def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
+    """Images from 0 to 255, and Keras's policy for all layers: is it refused by the proof?"""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    program = Program.parse((str(EXAMPLE), *WORDS))
+    contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
+    memory = Memory(Ledger.open(folder / "ledger"), program, "every layer")
+    with House(also=["planted_policy"]) as house:
+        found = Search(program, contract, 480.0, house, memory, Told(), None, TIME, only).run()
+    return short({**result_of(found, ""), "wall_seconds": found.seconds})
+
+
+class Told(Progress):
+    def stage(self, text: str) -> None:
+        print(f"  {text}", flush=True)
+
+    def outcome(self, text: str) -> None:
+        print(f"    {text}", flush=True)
+
+
+PARTS = {"speed": speed, "as_it_is": as_it_is, "normalised": normalised, "every_layer": every_layer}
 
 
 def main() -> None:
