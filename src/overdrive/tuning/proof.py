@@ -67,6 +67,7 @@ class Prover:
         self._bench = bench
         self._memory = memory
         self._facts = facts
+        self.step_seconds = facts.step_seconds  # of the original as it is run here: sooner, under what was proved exact
         self._at_once = runs_at_once(facts, self._allowance)
         self._run_steps = _ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._stage = stage
@@ -237,7 +238,7 @@ class Prover:
         expected = 3.0 * self._bench.seconds
         if not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)
-            expected = allowance.start + steps * self._facts.step_seconds * self._at_once
+            expected = allowance.start + steps * self.step_seconds * self._at_once
         same_inputs = 2 * self._bench.seconds  # three trials, two at a time
         return same_inputs + _SPARE * self._rounds() * (self.run_seconds or expected)
 

@@ -312,6 +312,8 @@ class Search:
         duel = adopted.duel
         if duel.new_facts is not None:
             self._facts = duel.new_facts.with_costs_of(self._facts)
+        if self.found.quick_plain().techniques == self.found.best():
+            self._prover.step_seconds = duel.new_side.seconds_per_step
         told = peaks(duel) if adopted.for_memory else duel.told()
         self._progress.outcome(f"adopted: {told}; {adopted.check.sentence}")
 
