@@ -3,7 +3,7 @@
 python benchmarks/keras_mnist.py [--only speed,as_it_is,normalised,every_layer] [--rounds 5], where Keras and
 TensorFlow are installed. Writes benchmarks/results/keras.json.
 
-The example's images go from 0 to 255, as in many first programs; `mixed_precision` is known to stop it from learning.
+The example's images go from 0 to 255, as in many first programs; 16 bits in all layers stop it from learning.
 `normalised` is the same script with its images divided by 255, where nothing is known against it; `every_layer` is
 Keras's policy as it is switched on by hand, for the layer of the outputs too, on the example as it is.
 """

@@ -31,7 +31,7 @@ def verify(
 ) -> None:
     """Prove again that the program under PLAN is the same program, at the plan's level.
 
-    Runs that were finished are kept: the same command goes on where it was stopped. The exit code is 0
+    Runs under seeds that were finished are kept: the same command goes on where it was stopped. The exit code is 0
     where the level was seen to hold, 1 where it was not.
     """
     program = parse_program(words)

@@ -29,7 +29,7 @@ class Compile(Technique):
     When it helps: many small element-wise operations, on a GPU above all: 1.4 times for training, as a
     geometric mean of 180 models. On a CPU 1.1 to 1.3 times for transformers.
 
-    When it hurts: small convolutional networks on a CPU ran 1.5 to 2.5 times slower; every new shape
+    When it hurts: small convolutional networks on a CPU ran at 0.35 to 0.84 times the speed; every new shape
     compiles again; the first step takes tens of seconds. A GPT of 4 layers, 128 wide, on one core of a shared
     two-core machine gained nothing (0.98 times as fast [0.93, 1.03]) and was ready after 33 s instead of 5; its
     blocks alone after 20 s (0.95 [0.93, 0.98]). Recurrent layers (`nn.LSTM` and the like) it does not take.

@@ -32,7 +32,7 @@ class FastDecode(Technique):
     What it does: where a JPEG file opened by Pillow is converted to the mode that it has (`.convert("RGB")`) or taken
     as an array, libjpeg-turbo decodes the whole file into an array. Pillow, which decodes into four bytes a pixel,
     copies that and packs it into three again, gets the pixels only where the program asks for more than the array
-    (`crop`, `resize`, `getpixel`); the pictures are Pillow's own otherwise. Needs `pip install "overdrive[decode]"`.
+    (`crop`, `resize`, `getpixel`); the pictures are Pillow's own otherwise. Needs `pip install simplejpeg`.
 
     When it helps: JPEG files that become tensors as they are, in data sets that `sample_cache` cannot keep. From file
     to array it took 1.2 to 1.6 times less processor time than Pillow, from 32 x 32 to 500 x 375 pixels, on a busy
@@ -93,7 +93,7 @@ class FastDecode(Technique):
 
 def _missing() -> str | None:
     if find_spec("simplejpeg") is None:
-        return 'simplejpeg is not installed (pip install "overdrive[decode]")'
+        return "simplejpeg is not installed (pip install simplejpeg)"
     if find_spec("PIL") is None:
         return "Pillow is not installed, so that no picture is decoded by it"
     return None

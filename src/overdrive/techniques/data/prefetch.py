@@ -26,7 +26,8 @@ class Prefetch(Technique):
     where that index, and the random states that the fetch started from, are what it was made from, and the
     random states are then set to what they would be. Beside a GPU a batch is also copied there in the meantime,
     and the program's own `.to(device)` finds it there. Where they are not, the batch is fetched as without us,
-    and the copy starts again from there; after three such misses the loader is left alone.
+    and the copy starts again from there; where that happens often (three times, less one for every ten batches
+    that came true) the loader is left alone.
 
     When it helps: where the loop waits for data in a `DataLoader` without workers, and a core is free: above all
     beside a GPU, and for random augmentation, which no cache can keep. A program that draws from the same

@@ -24,8 +24,8 @@ class CacheBlocking(Technique):
 
     When it helps: large batches on a CPU. A layer's output of hundreds of samples is larger than the caches, so that
     each layer reads from memory what the one before has just written, into pages that were got from the system for
-    it. A small CNN ran 1.5 to 2.1 times as fast in blocks at batch 512, 2.2 to 2.6 times at 2,048 (2 cores with
-    32 MiB of L3 cache; in bf16 0.96 and 2.2 times).
+    it. A small CNN ran 1.5 to 2.1 times as fast in blocks at batch 512, 2.4 to 2.6 times at 2,048 (2 cores with
+    32 MiB of L3 cache; in bf16 0.99 and 2.25 times).
 
     When it hurts: small batches, where more calls cost more than the caches save (0.7 to 1.0 times at batch 128 in
     bf16). Left out, with the reason, for models that do more than make one row a sample: batch normalisation in

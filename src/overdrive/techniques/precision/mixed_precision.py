@@ -24,10 +24,10 @@ class MixedPrecision(Technique):
 
     When it helps: hardware with 16-bit matrix units: GPUs since 2017, CPUs with avx512_bf16 or AMX.
 
-    When it hurts: elsewhere it is slower. Networks fed with unnormalised data (0 to 255) have been seen to stop
-    learning while their first steps looked fine. Evaluation and prediction are in 16 bits inside, too, and a model
-    that is saved keeps the policy. Left alone: models with a policy of their own, subclassed models (their output
-    layers are not known), and models that are trained without `compile`.
+    When it hurts: elsewhere it is slower. With Keras's policy for all layers a network fed with unnormalised data
+    (0 to 255) stopped learning; with its outputs left in 32 bits, as here, it did not. Evaluation and prediction
+    are in 16 bits inside, too, and a model that is saved keeps the policy. Left alone: models with a policy of
+    their own, subclassed models (their output layers are not known), and models that are trained without `compile`.
 
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
