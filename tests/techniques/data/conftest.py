@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.samples import buffers
+from overdrive.samples import buffers, kept
 
 
 @pytest.fixture(autouse=True)
@@ -26,5 +26,15 @@ def small_batches_in_reused_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["by and by", "at once"])
 def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "at once":
+        monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    return str(request.param)
+
+
+@pytest.fixture(params=["by and by", "beside", "at once"])
+def any_filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By idle cores too, to which a handful of samples is worth a fork then."""
+    if request.param == "beside":
+        monkeypatch.setattr(kept, "WORTH_FILLING_BESIDE", 0.0)
+    elif request.param == "at once":
         monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
     return str(request.param)

@@ -23,7 +23,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
-from overdrive.samples import kept as kept_module  # noqa: E402
 from overdrive.session import Session  # noqa: E402
 
 Image = pytest.importorskip("PIL.Image")
@@ -60,13 +59,9 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.fixture(params=["by and by", "beside", "at once"])
-def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "beside":
-        monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
-    elif request.param == "at once":
-        monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
-    return str(request.param)
+@pytest.fixture
+def filling(any_filling: str) -> str:
+    return any_filling
 
 
 def seen_of(loader: Any, epochs: int = 3, most: int = 1000) -> list[Any]:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, random_split  # noqa: E402
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.samples import kept as kept_module  # noqa: E402
 from overdrive.samples.prefix import draws, proving  # noqa: E402
 from overdrive.samples.prefix.serving import Served  # noqa: E402
 from overdrive.samples.sameness import same  # noqa: E402
@@ -167,6 +169,11 @@ class Transformed(Packed):
         if self.transform is not None:
             image = self.transform(image)
         return image, index
+
+
+@pytest.fixture
+def filling(any_filling: str) -> str:
+    return any_filling
 
 
 class Run(harness.Run):
@@ -327,6 +334,16 @@ class Counted(Packed):
         return torch.from_numpy(image) + torch.rand(1), index
 
 
+def wait_for_fillers() -> None:
+    halving = technique().halving
+    limit = time.monotonic() + 60
+    for served in halving._served.values() if halving else ():
+        while served.kept.filling:
+            assert time.monotonic() < limit, "they do not come to an end"
+            served.kept.look_after_filling()
+            time.sleep(0.005)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) -> None:
     log = tmp_path / "log"
@@ -334,6 +351,7 @@ def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) ->
     loader = DataLoader(data, 8, shuffle=True, num_workers=workers)
     with Run() as run:
         list(loader)
+        wait_for_fillers()
         log.write_text("")  # of the trial and the first epoch
         list(loader)
         list(loader)
@@ -342,6 +360,25 @@ def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) ->
     list(loader)
     assert len(log.read_text().split()) == COUNT  # the session has ended
     os.close(data.number)
+
+
+def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    loader = DataLoader(Packed(), 4, shuffle=True)
+    seed()
+    plain = [*loader, *loader]
+    with Run() as run:
+        seed()
+        batches = iter(loader)
+        kept = [next(batches)]
+        halving = technique().halving
+        assert halving is not None
+        (served,) = halving._served.values()
+        assert served.kept.filling
+        wait_for_fillers()  # nothing is fetched here meanwhile
+        assert served.kept.table.present.all()
+        kept += [*batches, *loader]
+    assert not run.left_out and same(plain, kept)
 
 
 def test_no_trace_is_left(filling: str) -> None:

@@ -27,6 +27,7 @@ from overdrive.samples.source import Source
 _MOST_UNUSED = 4
 # Trying a data set takes 0.3 s and more.
 _MOST_TRIED = 8
+_LOOKS_EVERY = 64  # samples, between two looks at the processes that make some of them
 
 
 class Served:
@@ -41,6 +42,7 @@ class Served:
         self._generators = generators
         self._process = os.getpid()
         self._off = False  # in this process
+        self._fetched = 0
         self._recall = recall
         self._note()
 
@@ -50,6 +52,8 @@ class Served:
 
     def fetch(self, real: Callable[..., Any], index: Any) -> Any:
         """One sample, as the real method makes it."""
+        if self.kept.filling or not self.kept.table.complete:
+            self._let_others_fill()
         if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count or self._stale():
             return real(self._owner, index)
         if not self.kept.table.present[index]:
@@ -84,6 +88,19 @@ class Served:
             before.restore()
             return real(self._owner, index)
 
+    def _let_others_fill(self) -> None:
+        """Idle cores make first halves too, from the far end."""
+        self._fetched += 1
+        if self._fetched % _LOOKS_EVERY != 1 or not self.in_force or os.getpid() != self._process:
+            return
+        try:
+            if self.kept.filling:
+                self.kept.look_after_filling()
+            else:
+                self.kept.fill_beside(None)
+        except Exception as error:  # ours: the program must not meet it
+            self._give_up(f"{type(error).__name__}: {error}")
+
     def _write(self, index: Any, values: tuple[Any, ...]) -> None:
         with contextlib.suppress(Odd):
             self.kept.table.put(index, self.prefix.pack(values))
@@ -116,6 +133,7 @@ class Served:
 
     def finish(self) -> None:
         if self.in_force:
+            self.kept.look_after_filling()
             self.kept.count_others()
             self._note()
 
