@@ -105,7 +105,7 @@ def test_what_is_fast_but_wrong_is_not_adopted(
     program.enter(monkeypatch)
     found = searched(tmp_path, Contract.EXACT)
     assert found.verdict is Verdict.INCONCLUSIVE and not names(found)
-    assert reasons(found)["cheat"].startswith("does not keep its contract") and says in reasons(found)["cheat"]
+    assert reasons(found)["cheat"].startswith("was not seen to keep its contract") and says in reasons(found)["cheat"]
 
 
 @pytest.mark.parametrize(("error", "kept"), [(1e-7, True), (1e-6, False)])
@@ -325,6 +325,23 @@ def test_a_program_whose_steps_take_long_is_tuned_in_a_few_minutes(
     assert "half" in reasons(found) and program.spent < 250.0
     # Twice as fast is more than processes of one program differ by: no second pair of them was started.
     assert {pair.process for pair in found.adopted[0].duel.pairs} == {0}
+
+
+def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(layout={"contract": Contract.ROUNDING, "falls_to": Contract.STATISTICAL})
+    facts = Facts(shares={"forward": 1.0}, step_seconds=0.1)
+    other = {"result": lambda active: "other" if active else ""}
+    program = Simulated(paces(layout=2), takes_time=True, facts=facts, **other).enter(monkeypatch)
+
+    def too_long(prover: Prover, plain: Order, new: Order) -> Check:
+        program.spent += 1000.0
+        return Check(None, "its proof broke off (late: the budget was used up)")
+
+    monkeypatch.setattr(Prover, "rounding", too_long)
+    found = searched(tmp_path, budget=120.0)
+    assert "broke off" in reasons(found)["layout"] and "only statistical" not in reasons(found)["layout"]
 
 
 def test_a_budget_too_small_changes_nothing_and_says_so(

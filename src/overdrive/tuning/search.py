@@ -276,7 +276,7 @@ class Search:
         if reason is None:
             judged = self._check(technique, duel, old, new)
             if judged.level is None:
-                reason = f"does not keep its contract: {judged.sentence}"
+                reason = f"was not seen to keep its contract: {judged.sentence}"
             elif judged is not OPEN and not self.found.contract.allows(judged.level):
                 reason = f"only {judged.level} on this program: {judged.sentence}"
             else:
@@ -372,6 +372,8 @@ class Search:
             if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL):
                 return Check(None, "the budget has no time for the proof that it would need")
             return self._prover.screened(self.found.quick_plain(), new, one, other)
+        if time.monotonic() > self._schedule.confirmation_begins():
+            return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
 
 
