@@ -18,7 +18,7 @@ from overdrive.objective import Objective
 from overdrive.report.words import sentence
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
-from overdrive.trials.order import Ending, Order
+from overdrive.trials.order import Ending, Order, Trace
 from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import Progress
 from overdrive.tuning.findings import Findings
@@ -452,6 +452,28 @@ def test_a_proof_ends_with_the_budget_and_is_made_anew_with_more(
         assert late.level is None and "the budget was used up" in late.sentence
         prover.end_by(time.monotonic() + 1000)
         assert proved().level is level
+
+
+@pytest.mark.parametrize("level", [Contract.ROUNDING, Contract.STATISTICAL])
+def test_where_time_breaks_off_the_run_that_tells_data_from_what_the_model_made_nothing_is_said_of_data(
+    level: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Simulated(steps=200).enter(monkeypatch)
+    run = Bench.run
+
+    def late(self: Bench, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+        return Ending("late", "the budget was used up") if order.diary == "nudged" else run(self, order, steps, output)
+
+    monkeypatch.setattr(Bench, "run", late)
+    plain = Order(target(tmp_path))
+    new = Order(plain.program, (("allocator", {}),))
+    with House(isolate=False) as house:
+        prover = Prover(Bench(house), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        if level is Contract.ROUNDING:
+            check = prover.rounding(plain, new)
+        else:
+            check = prover.statistical(plain, new, time.monotonic() + 1000)
+    assert check.level is None and "broke off (late" in check.sentence
 
 
 def test_a_metric_that_is_never_printed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
