@@ -73,8 +73,9 @@ def _state_of_numpy(numpy: Any) -> Any:
     if type(generator) is not numpy.random.MT19937:
         return numpy.random.get_state(legacy=False)
     memory = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
-    if _seen and _seen[0][0] is generator and _seen[0][1] == memory:
-        return _seen[0][2]
+    for asked, then, state in _seen:
+        if asked is generator and then == memory:
+            return state
     state = numpy.random.get_state()
     _seen[:] = [] if state[3] else [(generator, memory, state)]
     return state
