@@ -26,7 +26,7 @@ def phases_of(found: Moments, steps: int) -> dict[str, dict[str, float]]:
 
 
 def cells_of(found: Moments, runs: Sequence[Run], steps: int, shapes: Callable[[Run], str]) -> list[dict[str, Any]]:
-    last = dict(zip(found.keys, runs, strict=True))
+    last = dict(zip(found.keys, runs, strict=True))  # not of a phase into which an operator ran on: none began there
     cells = []
     for key, cell in sorted(found.cells.items(), key=lambda each: -each[1].seconds)[:_MOST_CELLS]:
         phase, layer, operator = key
@@ -41,7 +41,7 @@ def cells_of(found: Moments, runs: Sequence[Run], steps: int, shapes: Callable[[
                 "seconds": cell.seconds / steps,
                 "device_seconds": 0.0,
                 "kernel": operator,
-                "shapes": shapes(last[key]),
+                "shapes": shapes(last[key]) if key in last else "",
             }
         )
     return cells

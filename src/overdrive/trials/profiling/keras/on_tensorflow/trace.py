@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,23 @@ from overdrive.trials.profiling.recorder import NotHere
 from overdrive.trials.profiling.timeline import PHASE, Timeline
 
 _EVERYTHING = 3  # the level at which all operators are told, and their shapes
+
+
+def renew_functions() -> None:
+    """Has TensorFlow set up the program's graphs anew at their next call, as they are.
+
+    TensorFlow 2.21 does not heed the level asked for ("host_tracer_level expects an i value"), and leaves out operators
+    that it has come to know as cheap, by a running mean of what their runs took: after some 90 runs of a small model
+    nothing of an optimizer is told. A graph that is set up anew knows nothing of its operators yet. What differs in the
+    configuration by which functions are told apart is a number that nothing heeds.
+    """
+    with contextlib.suppress(ImportError, AttributeError):  # of a TensorFlow to come
+        from tensorflow.python.eager import context
+
+        now = context.context()
+        config = tf.compat.v1.ConfigProto.FromString(now.function_call_options.config_proto_serialized)
+        config.experimental.session_metadata.version += 1
+        now.function_call_options = context.FunctionCallOptions(now.function_call_options.executor_type, config)
 
 
 class Recording:
