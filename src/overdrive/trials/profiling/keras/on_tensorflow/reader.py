@@ -33,7 +33,7 @@ class GraphReader:
 
     def recording(self, batch: int) -> Recording:
         self._batch = batch
-        if not self._renewed:  # once: of what is recorded first, one step for its counts, nothing is judged by the time it takes
+        if not self._renewed:  # once: the step that is recorded first is for its counts, not for its time
             self._renewed = True
             renew_functions()
         return Recording(self._timeline, self._folder / "tensorflow")
