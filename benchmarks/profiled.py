@@ -25,15 +25,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sys.path if each != str(HERE))]
 
 from overdrive.machine.inventory import machine, versions  # noqa: E402
-from overdrive.profile.measure import (  # noqa: E402
-    Block,
-    CannotProfile,
-    Measured,
-    measure,
-    ratio,
-    standard_error,
-    undisturbed,
-)
+from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
+from overdrive.profile.measure import CannotProfile, Measured, measure  # noqa: E402
 from overdrive.profile.result import result_of  # noqa: E402
 from overdrive.program import Program  # noqa: E402
 from overdrive.trials.host import House, Trial  # noqa: E402
@@ -129,8 +122,8 @@ def _interventions(house: House, program: Program, found: Measured, result: dict
     turns = not (part == "data" and result["workers"])
     blocks: list[Block] = []
     try:
-        for _ in range(PROCESSES):
-            _alternate(house, program, found, technique, turns, blocks)
+        for processes in range(PROCESSES):
+            _alternate(house, program, found, technique, turns, blocks, processes)
             if len(blocks) >= PAIRS and standard_error(undisturbed(blocks)) <= SURE and turns:
                 break
     except _LeftOut as reason:
@@ -147,7 +140,13 @@ class _LeftOut(Exception):
 
 
 def _alternate(
-    house: House, program: Program, found: Measured, technique: str, turns: bool, blocks: list[Block]
+    house: House,
+    program: Program,
+    found: Measured,
+    technique: str,
+    turns: bool,
+    blocks: list[Block],
+    processes: int,
 ) -> None:
     """Blocks of two copies over the same steps, appended to `blocks`: one as it is, one with a phase taken away.
 
@@ -172,7 +171,7 @@ def _alternate(
             if reason := copies[without].left_out.get(technique):
                 raise _LeftOut(reason)
             if pairs or found.length is not None:  # the first warms up what hands out again
-                blocks.append(Block(size, took[1 - without], took[without], {}))
+                blocks.append(Block(size, took[1 - without], took[without], {}, processes, without))
             seconds, pairs = seconds + took[1 - without], pairs + 1
     except TrialOver as over:
         if over.ending.kind != "ended":

@@ -32,7 +32,7 @@ for step in range(200):
     optimizer.step()
 """
 
-Make = Callable[[str], Trial]
+Make = Callable[..., Trial]
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def trial(script: Callable[[str], Path]) -> Iterator[Make]:
     with House() as house:
         made: list[Trial] = []
 
-        def make(fault: str = "pass") -> Trial:
+        def make(fault: str = "pass", profiling: str = "") -> Trial:
             path = script(TRAIN.replace("FAULT", fault))
-            made.append(Trial(house, Order(Program(str(path)))))
+            made.append(Trial(house, Order(Program(str(path)), profiling=profiling)))
             return made[-1]
 
         yield make
@@ -75,6 +75,17 @@ def test_steps_that_lead_to_a_block_are_made_and_not_timed(trial: Make) -> None:
     slow_lead = one.run(4, lead=2)
     assert (slow_lead.step, slow_lead.steps) == (18, 4) and slow_lead.seconds < 2
     assert one.run(2).step == 20 and one.trace().steps == 20
+
+
+def test_the_parts_of_steps_that_lead_to_a_block_are_not_counted(trial: Make) -> None:
+    one = trial("if step == 12: time.sleep(3)", profiling="times")
+    one.first_step()
+    one.run(8, lead=3, record="times")
+    parts = one.recorded()["seconds"]
+    assert parts["forward"] > 0 and parts["optimizer"] > 0
+    one.run(4, lead=2, record="times")
+    after = one.recorded()["seconds"]
+    assert after["forward"] > parts["forward"] and sum(after.values()) - sum(parts.values()) < 3
 
 
 FETCHING = """if not step:

@@ -150,6 +150,14 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     seams.batch_awaited.run(None, passes, 7)
     assert timeline.total == 16.0  # it no longer counts
 
+    timeline.start()
+    seams.step_begins.publish(None)
+    passes(3)
+    timeline.start_again()  # the first three seconds were for warming up; the optimizer goes on
+    passes(2)
+    timeline.stop()
+    assert timeline.total == sum(timeline.seconds.values()) == 18.0 and timeline.seconds["optimizer"] == 3.0
+
 
 def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(
     monkeypatch: pytest.MonkeyPatch,

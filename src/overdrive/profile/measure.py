@@ -7,9 +7,7 @@ the same program (several percent) falls on both sides alike. Programs too short
 
 from __future__ import annotations
 
-import math
 import random
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.facts import Facts
+from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed
 from overdrive.program import Program
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
@@ -25,9 +24,13 @@ _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
 _ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
 _ENOUGH_PAIRS = 12
-_FEWEST_BLOCKS = 8  # that a short program is divided into: what disturbs one costs no more than that
+_FEWEST_BLOCKS = 6  # that a short program is divided into: what disturbs one costs no more than that
+# A block begins with some steps that are not timed: a process that stood still, and whose seams were just entered or
+# left, comes to its pace in about 3 ms. Of blocks of four steps of 0.7 ms the middle half of the ratios' logarithms lay
+# 0.5 apart without that, and 0.1 after four such steps.
+_LEAD_SECONDS, _MOST_LEAD = 0.004, 8
 _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard error)
-_MOST_PROCESSES = 5  # pairs of, for programs that end sooner
+_MOST_PROCESSES = 7  # pairs of, for programs that end sooner
 _BLOCK_SECONDS = 0.1
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
@@ -35,8 +38,6 @@ _FEWEST_STEPS = 4  # of the whole program
 _MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
 _MOST_RECORDED = 30  # steps
 _WATCHED_SECONDS = 4.0  # for an evaluation to come by
-# A pair of blocks whose ratio's logarithm is further from the usual one was disturbed; if it is nearer, it was not.
-_DISTURBED, _UNDISTURBED = 0.22, 0.05
 
 
 class CannotProfile(Exception):
@@ -61,16 +62,6 @@ class Measured:
     recorded: dict[str, int] = field(default_factory=dict)  # steps
     length: int | None = None  # the program's steps, where it ended
     trace: str = ""
-
-
-@dataclass
-class Block:
-    """The same steps of both copies, in seconds; and the phases of the one that is timed."""
-
-    steps: int
-    plain: float
-    timed: float
-    phases: Mapping[str, float]
 
 
 def measure(house: House, program: Program, watch: bool, say: Callable[[str], None]) -> Measured:
@@ -106,6 +97,7 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
     one, other = Trial(house, order), None
     chance = random.Random(len(blocks))
     known = len(blocks)
+    processes = len({block.processes for block in blocks})
     try:
         other = Trial(house, order)
         copies = one, other
@@ -118,24 +110,27 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
             copy.run(1, record="times")
         so_far = [_seconds(copy) for copy in copies]
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
+        lead = min(_MOST_LEAD, round(_LEAD_SECONDS / pace))
         if length is not None:
-            size = max(1, min(size, (length - one.step) // _FEWEST_BLOCKS))
+            both = max(1, min(size + lead, (length - one.step) // _FEWEST_BLOCKS))
+            lead = min(lead, both // 2)
+            size = both - lead
         roles: list[int] = []
         while not _sure(blocks[known:]):
-            if length is not None and one.step + size + one.call_steps - 1 > length:
+            if length is not None and one.step + lead + size + one.call_steps - 1 > length:
                 break
             roles = roles or chance.sample((0, 1), 2)
             timed = roles.pop()
             took, made = {}, {}
             for place in chance.sample((0, 1), 2):
-                block = copies[place].run(size, record="times" if place == timed else "")
+                block = copies[place].run(size, lead, record="times" if place == timed else "")
                 took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
             if made[0] != made[1]:
                 raise CannotProfile("Two copies of the program do not make the same steps in a call.")
             told = _seconds(copies[timed])
             phases = {phase: amount - so_far[timed][phase] for phase, amount in told.items()}
             so_far[timed] = told
-            blocks.append(Block(made[0], took[1 - timed], took[timed], phases))
+            blocks.append(Block(made[0], took[1 - timed], took[timed], phases, processes, timed))
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -166,32 +161,6 @@ def _sure(blocks: list[Block]) -> bool:
 def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
     """Whether no fresh pair of processes is needed."""
     return length is None or processes > _MOST_PROCESSES or _sure(blocks)
-
-
-def ratio(blocks: list[Block]) -> float:
-    """Of the timed side's time to the plain one's."""
-    return sum(block.timed for block in blocks) / sum(block.plain for block in blocks)
-
-
-def standard_error(blocks: list[Block]) -> float:
-    """Of `ratio`."""
-    if len(blocks) < 2:
-        return 1.0
-    usual, count = ratio(blocks), len(blocks)
-    off = sum((block.timed - usual * block.plain) ** 2 for block in blocks)
-    return float((off * count / (count - 1)) ** 0.5 / sum(block.plain for block in blocks))
-
-
-def undisturbed(blocks: list[Block]) -> list[Block]:
-    """Without those in which something else took the processor from one of the two: whose ratio is as far from the
-    usual one as chance hardly brings it, on either side."""
-    if not blocks:
-        return []
-    ratios = [math.log(block.timed / block.plain) for block in blocks]
-    usual = statistics.median(ratios)
-    spread = statistics.median(abs(each - usual) for each in ratios) / 0.6745  # as the normal distribution's sigma
-    limit = min(_DISTURBED, max(_UNDISTURBED, 3 * spread))
-    return [block for block, each in zip(blocks, ratios, strict=True) if abs(each - usual) <= limit] or blocks
 
 
 def _length(house: House, over: TrialOver) -> int:
@@ -228,8 +197,9 @@ def _sum_up(found: Measured, blocks: list[Block]) -> None:
     found.steps = sum(block.steps for block in kept)
     found.pairs, found.dropped = len(blocks), len(blocks) - len(kept)
     found.step = sum(block.plain for block in kept) / found.steps
-    found.timed = sum(block.timed for block in kept) / found.steps
-    found.phases = {phase: sum(block.phases[phase] for block in kept) / found.steps for phase in kept[0].phases}
+    found.timed = found.step * ratio(kept)
+    share = found.timed / sum(block.timed for block in kept)
+    found.phases = {phase: share * sum(block.phases[phase] for block in kept) for phase in kept[0].phases}
     found.error = standard_error(kept)
 
 

@@ -128,6 +128,8 @@ class Guest:
         if self._lead and steps >= self._lead:
             self._of_framework().synchronize()
             self._due, self._lead = self._due + steps - self._lead, 0
+            if self._profiler:
+                self._profiler.lead_over()
             self._begin_block(steps)
             return
         if steps < self._due:

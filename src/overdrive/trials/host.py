@@ -163,7 +163,7 @@ class Trial:
     def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "") -> Block:
         """Let the program make `lead` and then `steps` training steps, and measure the latter.
 
-        `record`: what is recorded meanwhile, in a trial that is ordered for profiling.
+        `record`: what is recorded meanwhile, in a trial that is ordered for profiling; with a lead, only "times".
 
         Raises:
             TrialOver: it ended, failed, hung or crashed before.

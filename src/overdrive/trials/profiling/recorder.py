@@ -91,6 +91,11 @@ class Profiler:
             self._leave_out(error)
         self._began = time.perf_counter()
 
+    def lead_over(self) -> None:
+        """What of the block was for warming up is over. Only blocks that are timed have that."""
+        if self._what == TIMES:
+            self._timeline.start_again()
+
     def end(self, steps: int) -> None:
         if not self._what:
             return

@@ -49,6 +49,7 @@ class Timeline:
         self._thread = threading.get_ident()
         self._since = 0.0
         self._began = 0.0
+        self._before: dict[str, float] = {}
         self.total = 0.0
         self.counts = False
 
@@ -65,8 +66,15 @@ class Timeline:
     def start(self) -> None:
         if self._wait:
             self._wait()
+        self._before = dict(self.seconds)
         self._since = self._began = time.perf_counter()
         self.counts = True
+
+    def start_again(self) -> None:
+        """What has been counted since the start was for warming up."""
+        if self.counts:
+            self.seconds = self._before
+            self.start()
 
     def stop(self) -> None:
         """Phases that have begun stay so: a block may end within one."""

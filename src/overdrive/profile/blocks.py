@@ -1,0 +1,89 @@
+"""Blocks of steps that two copies of a program made, one left alone and one timed, and what they say together.
+
+Two processes of one program differ by several percent for as long as they live, and in a block only one of them is
+timed. So blocks are held against those of the same pair of processes with the same one timed, and the two ways round
+count alike: what is usual for one process is on the timed side in one, on the plain side in the other, and falls out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# A block whose ratio's logarithm is further from the usual one was disturbed; if it is nearer, it was not.
+_DISTURBED, _UNDISTURBED = 0.22, 0.05
+
+
+@dataclass
+class Block:
+    """The same steps of both copies, in seconds; and the phases of the one that is timed."""
+
+    steps: int
+    plain: float
+    timed: float
+    phases: Mapping[str, float]
+    processes: int = 0  # which pair of them
+    which: int = 0  # of the two is timed
+
+    @property
+    def off(self) -> float:
+        """Of the timed copy from the plain one, as a ratio's logarithm."""
+        return math.log(self.timed / self.plain)
+
+
+def ratio(blocks: Sequence[Block]) -> float:
+    """Of the timed side's time to the plain one's."""
+    groups, weights = _grouped(blocks)
+    return math.exp(sum(weight * _log_ratio(group) for group, weight in zip(groups, weights, strict=True)))
+
+
+def standard_error(blocks: Sequence[Block]) -> float:
+    """Of `ratio`, relative to it; from how far blocks are off those of their own group."""
+    groups, weights = _grouped(blocks)
+    free = sum(len(group) - 1 for group in groups)
+    if free < 1:
+        return 1.0
+    off, error = 0.0, 0.0
+    for group, weight in zip(groups, weights, strict=True):
+        usual = math.exp(_log_ratio(group))
+        off += sum((block.timed / usual / block.plain - 1) ** 2 for block in group)
+        whole = sum(block.plain for block in group)
+        error += weight**2 * sum((block.plain / whole) ** 2 for block in group)
+    return math.sqrt(off / free * error)
+
+
+def undisturbed(blocks: Sequence[Block]) -> list[Block]:
+    """Without those in which something else took the processor from one of the two: whose ratio is as far from the
+    usual one of their group as chance hardly brings it, on either side."""
+    usual = {key: statistics.median(each.off for each in group) for key, group in _by_kind(blocks).items()}
+    away = [abs(each.off - usual[each.processes, each.which]) for each in blocks]
+    spread = statistics.median(away) / 0.6745 if away else 0.0  # as the normal distribution's sigma
+    limit = min(_DISTURBED, max(_UNDISTURBED, 3 * spread))
+    return [block for block, each in zip(blocks, away, strict=True) if each <= limit] or list(blocks)
+
+
+def _log_ratio(group: Sequence[Block]) -> float:
+    return math.log(sum(block.timed for block in group) / sum(block.plain for block in group))
+
+
+def _by_kind(blocks: Sequence[Block]) -> dict[tuple[int, int], list[Block]]:
+    found: dict[tuple[int, int], list[Block]] = {}
+    for block in blocks:
+        found.setdefault((block.processes, block.which), []).append(block)
+    return found
+
+
+def _grouped(blocks: Sequence[Block]) -> tuple[list[list[Block]], list[float]]:
+    """Groups, and what each counts: a pair of processes by its blocks, and both ways round alike. Pairs that were seen
+    one way round only count where there are no others."""
+    found = _by_kind(blocks)
+    both = {key: group for key, group in found.items() if (key[0], 1 - key[1]) in found} or found
+    many: dict[int, int] = {}
+    ways: dict[int, int] = {}
+    for (processes, _), group in both.items():
+        many[processes] = many.get(processes, 0) + len(group)
+        ways[processes] = ways.get(processes, 0) + 1
+    total = sum(many.values())
+    return list(both.values()), [many[key[0]] / total / ways[key[0]] for key in both]
