@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,14 +10,16 @@ import pytest
 
 pytest.importorskip("torch")
 
+from overdrive.samples import randomness
 from overdrive.samples.randomness import States
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    before = np.random.get_state()
+    before, pythons = np.random.get_state(), random.getstate()
     yield
     np.random.set_state(before)
+    random.setstate(pythons)
 
 
 def test_numpys_state_is_what_numpy_says() -> None:
@@ -25,6 +28,35 @@ def test_numpys_state_is_what_numpy_says() -> None:
         for _ in range(2):  # the second time it is known
             told, meant = States.now().numpy, np.random.get_state()
             assert told[0] == meant[0] and (told[1] == meant[1]).all() and told[2:] == meant[2:]
+
+
+def test_pythons_state_is_what_python_says() -> None:
+    drawn = (
+        lambda: None,
+        random.random,
+        lambda: random.gauss(0, 1),
+        lambda: random.gauss(0, 1),
+        lambda: random.seed(3),
+    )
+    for draw in drawn:
+        before = random.getstate()
+        draw()
+        for _ in range(2):  # the second time it is known
+            assert States.now().python == random.getstate()
+        random.setstate(before)
+        assert States.now().python == before
+    for _ in range(700):  # past the end of its 624 numbers, where all are made anew
+        random.random()
+        assert States.now().python == random.getstate()
+
+
+def test_pythons_generator_is_asked_itself_where_it_lies_in_memory_in_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert randomness._lies_as_known()  # here
+    monkeypatch.setattr(randomness, "_lies_as_known", lambda: False)
+    monkeypatch.setattr(randomness, "_memory_of", lambda generator: 1 / 0)
+    assert States.now().python == random.getstate()
 
 
 def test_the_second_of_a_pair_of_normal_numbers_counts_as_drawn() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _random
 import ctypes
+import platform
 import random
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from overdrive.samples.layout import Unfit
@@ -15,7 +19,7 @@ from overdrive.samples.layout import Unfit
 
 @dataclass
 class States:
-    """Python's, numpy's and torch's global generators at one moment (about 10 µs to read)."""
+    """Python's, numpy's and torch's global generators at one moment (about 3 µs to read)."""
 
     python: Any
     numpy: Any
@@ -29,7 +33,7 @@ class States:
         numpy = sys.modules.get("numpy")
         cuda = with_cuda and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         return cls(
-            random.getstate(),
+            _state_of_python(),
             _state_of_numpy(numpy) if numpy else None,
             torch.get_rng_state(),
             torch.cuda.get_rng_state_all() if cuda else [],
@@ -47,15 +51,48 @@ class States:
             torch.cuda.set_rng_state_all(self.cuda)
 
     def same(self, other: States) -> bool:
-        import torch
-
         return (
             self.python == other.python
             and _same_numpy(self.numpy, other.numpy)
-            and torch.equal(self.torch, other.torch)
+            and self.torch.numpy().tobytes() == other.torch.numpy().tobytes()  # torch.equal takes three times as long
             and len(self.cuda) == len(other.cuda)
             and all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True))
         )
+
+
+_PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these
+_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []  # its generator, its memory, its spare number and its state
+
+
+def _state_of_python() -> Any:
+    """As `random.setstate` takes it. Python makes 625 numbers of it, in 8 µs, and takes 5 to compare them: it is asked
+    only where its memory is not what it was when it was asked last."""
+    generator = random._inst
+    if type(generator) is not random.Random or not _lies_as_known():
+        return random.getstate()
+    memory, spare = _memory_of(generator), generator.gauss_next  # type: ignore[attr-defined]
+    for asked, then, spare_then, state in _seen_of_python:
+        if asked is generator and then == memory and spare_then == spare:
+            return state
+    state = random.getstate()
+    _seen_of_python[:] = [(generator, memory, spare, state)]
+    return state
+
+
+def _memory_of(generator: random.Random) -> bytes:
+    return ctypes.string_at(id(generator) + object.__basicsize__, _PYTHONS.size)
+
+
+@cache
+def _lies_as_known() -> bool:
+    """Whether Python's generators have their numbers in the memory that is looked at."""
+    if platform.python_implementation() != "CPython":
+        return False
+    if _random.Random.__basicsize__ < object.__basicsize__ + _PYTHONS.size:
+        return False
+    known = random.Random(1)
+    numbers = known.getstate()[1]
+    return _memory_of(known) == _PYTHONS.pack(numbers[-1], *numbers[:-1])
 
 
 _MT19937_BYTES = 4 * 625  # numpy's `mt19937_state`: 624 numbers and the place among them
