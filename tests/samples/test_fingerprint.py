@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.samples.files import Files, Opened
+from overdrive.samples.files import Files, Opened, _absolute
 from overdrive.samples.fingerprint import fingerprint
 
 FACTOR = 3
@@ -279,3 +279,23 @@ def test_opened_files_are_heard_inside_only(tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(outside)
         os.close(os.open(tmp_path / "link", os.O_RDONLY))
     assert opened.paths() == {str(inside.resolve()), str(outside.resolve())}
+
+
+def test_a_file_that_was_named_in_another_way_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, linked, other = (tmp_path / name for name in ("plain", "linked", "other"))
+    for path in (plain, linked, other):
+        path.write_text("the same size and, perhaps, time")
+        os.utime(path, (1, 1))
+    (tmp_path / "link").symlink_to(linked)
+    monkeypatch.chdir(tmp_path)
+    for names in (("plain", "link"), ("./plain", f"{tmp_path}//link"), (str(plain), f"{tmp_path}/./link")):
+        files = Files("")
+        files.note_all(list(names))
+        asked = {str(each.resolve()) for each in (plain, linked, other)} | {"/not/there"}
+        assert files.uncovered(asked) == ["/not/there", str(other.resolve())]
+
+
+@pytest.mark.parametrize("odd", ["./a", "a/./b", "a/../b", "a//b", "a/", "a/..", "/a/.", "../a", "a", ".a", "/a/.b/c"])
+def test_paths_are_made_absolute_as_python_does_it(odd: str) -> None:
+    paths = ["/plain", odd, "/plain/too"]
+    assert _absolute(paths) == [os.path.abspath(each) for each in paths]

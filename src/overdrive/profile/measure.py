@@ -24,7 +24,7 @@ _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
 _ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
 _ENOUGH_PAIRS = 12
-_FEWEST_BLOCKS = 6  # that a short program is divided into: what disturbs one costs no more than that
+_FEWEST_BLOCKS = 4  # that a short program is divided into: what disturbs one costs no more than that
 # A block begins with some steps that are not timed: a process that stood still, and whose seams were just entered or
 # left, comes to its pace in about 3 ms. Of blocks of four steps of 0.7 ms the middle half of the ratios' logarithms lay
 # 0.5 apart without that, and 0.1 after four such steps.

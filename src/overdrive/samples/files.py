@@ -89,21 +89,39 @@ class Files:
 
     def text(self) -> str:
         """All of it, the same for the same files."""
-        alone = sorted([f"{_absolute(path)}\0{status}" for path, status in self._stats.items()])
+        stats = zip(_absolute(list(self._stats)), self._stats.values(), strict=True)
+        alone = sorted([f"{path}\0{status}" for path, status in stats])
         return "\0".join(alone) + repr(sorted(self._folders.items()))
 
     def uncovered(self, paths: set[str]) -> list[str]:
         """Those of the paths that are not among these files."""
-        known = set(map(os.path.abspath, self._stats))
+        known = set(_absolute(list(self._stats)))
         for listing in self._folders.values():
             known.update(path for path, _, _ in listing)
         rest = paths - known
-        return sorted(rest - set(map(os.path.realpath, self._stats)) if rest else rest)
+        told = {_told(path) for path in rest}
+        # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
+        return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in told})
 
 
-def _absolute(path: str) -> str:
-    plain = path.startswith(os.sep) and "/." not in path and "//" not in path
-    return path if plain else os.path.abspath(path)
+def _told(path: str) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+# What `os.path.abspath` leaves out or puts in, among paths with a zero before and after each.
+_ODD = ("//", "/./", "/../", "/\0", "/.\0", "/..\0", "\0.")
+
+
+def _absolute(paths: list[str]) -> list[str]:
+    """As `os.path.abspath` has each, which takes 0.1 s for 50,000."""
+    whole = "\0".join(("", *paths, ""))
+    if whole.count("\0/") == len(paths) and not any(odd in whole for odd in _ODD):
+        return paths
+    return [os.path.abspath(path) for path in paths]
 
 
 def _exists(text: str) -> bool:
