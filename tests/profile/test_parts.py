@@ -12,7 +12,7 @@ from overdrive.facts import Facts, LoaderFacts
 from overdrive.profile.advice import findings
 from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed
 from overdrive.profile.bottleneck import bottleneck
-from overdrive.profile.measure import Measured, _sum_up
+from overdrive.profile.measure import Measured, _sum_up, enough
 from overdrive.profile.operators import Roof, by_module, by_operator, cells, library_of
 from overdrive.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
 from overdrive.profile.wording import notes
@@ -114,6 +114,22 @@ def test_what_differs_between_two_processes_is_neither_a_disturbance_nor_an_over
     assert len(kept) == 39
     assert ratio(kept) == pytest.approx(1.02, abs=3 * standard_error(kept))
     assert standard_error(kept) == pytest.approx(0.01 * 2**0.5 / 40**0.5, rel=0.5)
+
+
+def test_pairs_of_processes_that_disagree_make_the_ratio_less_sure() -> None:
+    def blocks(costs: tuple[float, ...]) -> list[Block]:
+        every = [(number, which) for number in range(len(costs)) for which in (0, 1, 0, 1)]
+        return [Block(1, 1.0, costs[number], {}, number, which) for number, which in every]
+
+    assert standard_error(blocks((1.02,) * 4)) == pytest.approx(0.0, abs=1e-9)
+    assert standard_error(blocks((1.00, 1.02, 1.04, 1.06))) == pytest.approx(0.0126, abs=0.001)
+    assert ratio(blocks((1.00, 1.02, 1.04, 1.06))) == pytest.approx(1.03, abs=0.001)
+
+
+def test_a_program_that_ends_soon_is_measured_in_several_processes() -> None:
+    sure = [Block(30, 1.0, 1.0, {}, 0, which) for which in (0, 1) * 10]
+    assert not enough(sure, 40, 1) and not enough(sure, 40, 3) and enough(sure, 40, 4)
+    assert enough(sure, None, 1) and enough([], 40, 8) and not enough([], 40, 7)
 
 
 def test_a_pair_seen_one_way_round_counts_only_where_there_is_no_other() -> None:

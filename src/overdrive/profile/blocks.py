@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 # A block whose ratio's logarithm is further from the usual one was disturbed; if it is nearer, it was not.
 _DISTURBED, _UNDISTURBED = 0.22, 0.05
+_ENOUGH_PROCESSES = 4  # pairs of, for their spread to say something
 
 
 @dataclass
@@ -40,7 +41,8 @@ def ratio(blocks: Sequence[Block]) -> float:
 
 
 def standard_error(blocks: Sequence[Block]) -> float:
-    """Of `ratio`, relative to it; from how far blocks are off those of their own group."""
+    """Of `ratio`, relative to it: from how far blocks are off those of their own group, or pairs of processes off each
+    other, whichever says more."""
     groups, weights = _grouped(blocks)
     free = sum(len(group) - 1 for group in groups)
     if free < 1:
@@ -51,7 +53,16 @@ def standard_error(blocks: Sequence[Block]) -> float:
         off += sum((block.timed / usual / block.plain - 1) ** 2 for block in group)
         whole = sum(block.plain for block in group)
         error += weight**2 * sum((block.plain / whole) ** 2 for block in group)
-    return math.sqrt(off / free * error)
+    return max(math.sqrt(off / free * error), _between_processes(groups))
+
+
+def _between_processes(groups: Sequence[Sequence[Block]]) -> float:
+    """The standard error as the pairs of processes tell it, each by its own ratio; 0 where there are too few."""
+    pairs: dict[int, list[float]] = {}
+    for group in groups:
+        pairs.setdefault(group[0].processes, []).append(_log_ratio(group))
+    told = [statistics.mean(each) for each in pairs.values()]
+    return statistics.stdev(told) / math.sqrt(len(told)) if len(told) >= _ENOUGH_PROCESSES else 0.0
 
 
 def undisturbed(blocks: Sequence[Block]) -> list[Block]:

@@ -24,13 +24,14 @@ _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
 _ENOUGH_STEPS, _ENOUGH_SECONDS = 90, 4.0  # a side: that many, or so long ...
 _ENOUGH_PAIRS = 12
-_FEWEST_BLOCKS = 4  # that a short program is divided into: what disturbs one costs no more than that
+_FEWEST_BLOCKS = 6  # that a short program is divided into: what disturbs one costs no more than that
 # A block begins with some steps that are not timed: a process that stood still, and whose seams were just entered or
 # left, comes to its pace in about 3 ms. Of blocks of four steps of 0.7 ms the middle half of the ratios' logarithms lay
 # 0.5 apart without that, and 0.1 after four such steps.
 _LEAD_SECONDS, _MOST_LEAD = 0.004, 8
 _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard error)
-_MOST_PROCESSES = 7  # pairs of, for programs that end sooner
+# Pairs of processes, for programs that end sooner: one pair's ratio may be 4 % off the next one's.
+_FEWEST_PROCESSES, _MOST_PROCESSES = 4, 8
 _BLOCK_SECONDS = 0.1
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
@@ -160,7 +161,9 @@ def _sure(blocks: list[Block]) -> bool:
 
 def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
     """Whether no fresh pair of processes is needed."""
-    return length is None or processes > _MOST_PROCESSES or _sure(blocks)
+    if length is None or processes >= _MOST_PROCESSES:
+        return True
+    return processes >= _FEWEST_PROCESSES and _sure(blocks)
 
 
 def _length(house: House, over: TrialOver) -> int:
