@@ -44,7 +44,7 @@ class Files:
         except (OSError, ValueError):
             return
         if stat.S_ISREG(found.st_mode):
-            self._stats[text] = f"{found.st_size} {found.st_mtime_ns}"
+            self._stats[text] = _status(found)
         elif stat.S_ISDIR(found.st_mode):
             path = os.path.realpath(text)
             if path not in self._folders and not self.too_many:
@@ -99,16 +99,15 @@ class Files:
         for listing in self._folders.values():
             known.update(path for path, _, _ in listing)
         rest = paths - known
-        told = {_told(path) for path in rest}
+        told = set()
+        for path in rest:
+            with contextlib.suppress(OSError):
+                told.add(_status(os.stat(path)))
         # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
         return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in told})
 
 
-def _told(path: str) -> str:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ""
+def _status(found: os.stat_result) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 

@@ -75,7 +75,8 @@ def _state_of_python() -> Any:
         if asked is generator and then == memory and spare_then == spare:
             return state
     state = random.getstate()
-    _seen_of_python[:] = [(generator, memory, spare, state)]
+    if _memory_of(generator) == memory:  # else another thread has drawn meanwhile
+        _seen_of_python[:] = [(generator, memory, spare, state)]
     return state
 
 
@@ -114,7 +115,8 @@ def _state_of_numpy(numpy: Any) -> Any:
         if asked is generator and then == memory:
             return state
     state = numpy.random.get_state()
-    _seen[:] = [] if state[3] else [(generator, memory, state)]
+    still = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES) == memory
+    _seen[:] = [(generator, memory, state)] if still and not state[3] else []
     return state
 
 
