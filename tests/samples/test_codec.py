@@ -49,6 +49,11 @@ VALUES: dict[str, Any] = {
     "tensor": torch.rand(3, 4, 5),
     "permuted tensor": torch.rand(6, 5, 1).permute(2, 0, 1),
     "bfloat16": torch.rand(5).bfloat16(),
+    "permuted bfloat16": torch.rand(2, 3, 4).bfloat16().permute(2, 0, 1),
+    "float8": torch.rand(5).to(torch.float8_e4m3fn),
+    "half, unsigned": (torch.rand(3).half(), torch.arange(5).to(torch.uint16)),
+    "complex": torch.rand(2, 3, dtype=torch.complex64).t(),
+    "two in one": torch.rand(2, 2, 1).expand(2, 2, 1),
     "bool": torch.rand(5) > 0.5,
     "picture": with_info(Image.fromarray(PIXELS)),
     **{
@@ -104,6 +109,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "backwards": (NUMBERS.random((4, 4))[::-1], "unusual"),
     "shared memory": ([BASE, BASE[:2]], "share memory"),
     "a gradient": (torch.rand(3, requires_grad=True), "special"),
+    "a conjugate": (torch.rand(3, dtype=torch.complex64).conj(), "special"),
+    "a negative": (torch._neg_view(torch.rand(3)), "special"),
+    "few of many": (torch.eye(3).to_sparse(), "special"),
+    "no memory": (torch.empty(3, device="meta"), "special"),
+    "the same again and again": (torch.rand(1).expand(3), "unusual"),
     "objects": (np.array([object()]), "kind object"),
     "nothing in an odd order": (torch.zeros(0, 4).t(), "unusual"),
     "part of nothing": (np.zeros((4, 8))[:0, ::2], "unusual"),
@@ -118,6 +128,13 @@ def test_refuses(name: str) -> None:
     with pytest.raises(Unfit) as refused:
         encode((value,))
     assert re.search(reason, str(refused.value)), refused.value
+
+
+def test_refuses_what_was_made_for_inference() -> None:
+    with torch.inference_mode():
+        value = torch.rand(3)
+    with pytest.raises(Unfit, match="special"):
+        encode((value,))
 
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from overdrive.samples.files import Files, Opened, _absolute
-from overdrive.samples.fingerprint import fingerprint
+from overdrive.samples.fingerprint import fingerprint, of_objects
 
 FACTOR = 3
 
@@ -144,6 +144,22 @@ def test_files_count_by_size_and_time(tmp_path: Path) -> None:
         file.write_bytes(b"22")
         os.utime(file, ns=(1, 1))
         assert digest(Holder(x=thing)) != before
+
+
+def test_files_may_be_taken_for_what_they_were(tmp_path: Path) -> None:
+    file, other = tmp_path / "a.jpg", tmp_path / "b.jpg"
+    for path in (file, other):
+        path.write_bytes(b"1")
+        os.utime(path, ns=(1, 1))
+    data = Holder(x=[str(file)])
+    before = fingerprint(data)
+    os.utime(file, ns=(1, 2))
+    assert fingerprint(data, earlier=before).digest == before.digest
+    assert fingerprint(data).digest != before.digest
+    assert fingerprint(data).of_objects == of_objects(data) == before.of_objects
+    data.x.append(str(other))  # is no file of the earlier one: both are looked at
+    assert fingerprint(data, earlier=before).digest == fingerprint(data).digest
+    assert of_objects(data) != before.of_objects
 
 
 def test_our_own_cache_is_nobodys_data(tmp_path: Path) -> None:
@@ -279,6 +295,7 @@ def test_opened_files_are_heard_inside_only(tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(outside)
         os.close(os.open(tmp_path / "link", os.O_RDONLY))
     assert opened.paths() == {str(inside.resolve()), str(outside.resolve())}
+    assert opened.written() == {str(written.resolve())}
 
 
 def test_a_file_that_was_named_in_another_way_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +310,19 @@ def test_a_file_that_was_named_in_another_way_is_covered(tmp_path: Path, monkeyp
         files.note_all(list(names))
         asked = {str(each.resolve()) for each in (plain, linked, other)} | {"/not/there"}
         assert files.uncovered(asked) == ["/not/there", str(other.resolve())]
+
+
+def test_files_that_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder" / "sub").mkdir(parents=True)
+    for name in ("named", "other", "folder/sub/new"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    monkeypatch.chdir(tmp_path)
+    files = Files("")
+    files.note_all(["./named", "link"])
+    top = str(tmp_path.resolve())
+    assert files.hold({f"{top}/named"}) and files.hold({f"{top}/other", f"{top}/folder/sub/new"})
+    assert not files.hold({f"{top}/other"}) and not files.hold({f"{top}/folder2"}) and not files.hold(set())
 
 
 @pytest.mark.parametrize("odd", ["./a", "a/./b", "a/../b", "a//b", "a/", "a/..", "/a/.", "../a", "a", ".a", "/a/.b/c"])

@@ -25,10 +25,16 @@ _NO_DATA = ("/proc/", "/sys/", "/dev/")
 
 
 class Files:
-    """Paths with size and modification time: existing ones among the texts that were noted."""
+    """Paths with size and modification time: existing ones among the texts that were noted.
 
-    def __init__(self, besides: str) -> None:
-        self._besides = os.path.realpath(besides)  # our own cache is nobody's data
+    Args:
+        besides: a folder whose files do not count: our own cache is nobody's data.
+        earlier: its files are as they were then; they need not be looked at again.
+    """
+
+    def __init__(self, besides: str, earlier: Files | None = None) -> None:
+        self._besides = os.path.realpath(besides)
+        self._earlier = earlier._stats if earlier is not None else {}
         # Path to size and modification time, as a text: 50,000 tuples would set off the garbage collector,
         # which took 0.2 of 0.4 s.
         self._stats: dict[str, str] = {}
@@ -55,6 +61,9 @@ class Files:
         if len(texts) > _LONG_LIST and not any(map(_exists, texts[:: len(texts) // _TRIED])):
             return
         stats, look, regular = self._stats, os.stat, stat.S_ISREG
+        if self._earlier and self._earlier.keys() >= set(texts):
+            stats.update(zip(texts, map(self._earlier.__getitem__, texts), strict=True))
+            return
         for text in texts:
             try:  # as `note`, for the usual case: half of the time
                 found = look(text)
@@ -93,6 +102,14 @@ class Files:
         alone = sorted([f"{path}\0{status}" for path, status in stats])
         return "\0".join(alone) + repr(sorted(self._folders.items()))
 
+    def hold(self, paths: set[str]) -> bool:
+        """Whether one of these real paths is a file that was named, or lies in a folder that was."""
+        names = set(map(os.path.basename, paths))
+        named = {os.path.realpath(path) for path in self._stats if path.rpartition(os.sep)[2] in names}
+        return not named.isdisjoint(paths) or any(
+            path.startswith(os.path.join(folder, "")) for path in paths for folder in self._folders
+        )
+
     def uncovered(self, paths: set[str]) -> list[str]:
         """Those of the paths that are not among these files."""
         known = set(_absolute(list(self._stats)))
@@ -105,6 +122,19 @@ class Files:
                 told.add(_status(os.stat(path)))
         # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
         return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in told})
+
+
+class NoFiles(Files):
+    """None, whatever is noted."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def note(self, text: str) -> None:
+        pass
+
+    def note_all(self, texts: list[str]) -> None:
+        pass
 
 
 def _status(found: os.stat_result) -> str:
@@ -131,7 +161,7 @@ def _exists(text: str) -> bool:
 
 
 class Opened:
-    """Collects the files that this thread opens for reading inside its `with` blocks.
+    """Collects the files that this thread opens, for reading or for writing, inside its `with` blocks.
 
     An audit hook cannot be removed, so there is one a process, which looks at who listens.
     """
@@ -141,7 +171,8 @@ class Opened:
 
     def __init__(self) -> None:
         self._thread = 0
-        self._paths: set[str] = set()
+        self._read: set[str] = set()
+        self._written: set[str] = set()
 
     def __enter__(self) -> Opened:
         if not Opened._installed:
@@ -155,28 +186,36 @@ class Opened:
         Opened._listening = None
 
     def hear(self, path: object, flags: object) -> None:
-        reads = isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY
-        if reads and isinstance(path, (str, bytes)) and threading.get_ident() == self._thread:
-            self._paths.add(os.path.abspath(os.fsdecode(path)))
+        if isinstance(path, (str, bytes)) and isinstance(flags, int) and threading.get_ident() == self._thread:
+            reads = flags & os.O_ACCMODE == os.O_RDONLY
+            (self._read if reads else self._written).add(os.path.abspath(os.fsdecode(path)))
 
     def paths(self) -> set[str]:
-        """Real paths; the files of Python, packages and the system left out."""
-        folders: dict[str, str] = {}
-        found = set()
-        for path in self._paths:
-            folder, name = os.path.split(path)
-            if folder not in folders:  # 15 µs each otherwise
-                folders[folder] = os.path.realpath(folder)
-            real = os.path.join(folders[folder], name)
-            try:
-                mode = os.lstat(real).st_mode
-            except OSError:
-                continue
-            if stat.S_ISLNK(mode):
-                real = os.path.realpath(real)
-            if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
-                found.add(real)
-        return found
+        """Real paths of what was read; the files of Python, packages and the system left out."""
+        return _data_files(self._read)
+
+    def written(self) -> set[str]:
+        """The same of what was opened for writing, where it is still there."""
+        return _data_files(self._written)
+
+
+def _data_files(paths: set[str]) -> set[str]:
+    folders: dict[str, str] = {}
+    found = set()
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:  # 15 µs each otherwise
+            folders[folder] = os.path.realpath(folder)
+        real = os.path.join(folders[folder], name)
+        try:
+            mode = os.lstat(real).st_mode
+        except OSError:
+            continue
+        if stat.S_ISLNK(mode):
+            real = os.path.realpath(real)
+        if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
+            found.add(real)
+    return found
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:

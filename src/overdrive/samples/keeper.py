@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from overdrive.samples import log
 from overdrive.samples.draft import Draft
 from overdrive.samples.early import EarlyCheck, this_program
-from overdrive.samples.fingerprint import fingerprint
+from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.kept import Kept
 from overdrive.samples.key import key_of
 from overdrive.samples.layout import Unfit
@@ -213,14 +213,17 @@ class Keeper:
                 return kept
         return None
 
-    def keep(self, source: Source) -> Kept:
+    def keep(self, source: Source, earlier: Fingerprint | None = None) -> Kept:
         """Try these samples, and keep them from now on.
+
+        Args:
+            earlier: see `fingerprint`.
 
         Raises:
             Unfit: they cannot be kept, with the reason.
         """
         besides = str(self.store.folder) if self.store else ""
-        seen = fingerprint(*source.roots, besides=besides)
+        seen = fingerprint(*source.roots, besides=besides, earlier=earlier)
         for kept in self._kept:  # a program may make the same data set anew for each epoch
             if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
                 self._kept.remove(kept)
@@ -238,7 +241,7 @@ class Keeper:
         if self.store is not None and self.store.packed:
             raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
 
-        proof = prove(source, seen.digest)
+        proof = prove(source, seen)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)

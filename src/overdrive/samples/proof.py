@@ -13,7 +13,7 @@ import numpy as np
 from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.files import Opened
-from overdrive.samples.fingerprint import fingerprint
+from overdrive.samples.fingerprint import Fingerprint, of_objects
 from overdrive.samples.layout import Layout, Unfit, layout_of, tensors_of
 from overdrive.samples.randomness import States, left_alone, reseed
 from overdrive.samples.source import Source, spread
@@ -35,16 +35,16 @@ class Proof:
     checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
 
 
-def prove(source: Source, digest: str) -> Proof:
+def prove(source: Source, before: Fingerprint) -> Proof:
     """Fetch some samples several times, with other random states, alone and in batches.
 
     Args:
-        digest: of the data set as it is.
+        before: of the data set as it is.
 
     Raises:
         Unfit: the samples change, or are more than stacked; with the reason.
     """
-    told = in_child(lambda tick: _examine(source, digest, tick), lambda _: progress(0, source.count))
+    told = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
     checks = {int(index): crc for index, crc in told["checks"].items()}
     layout = Layout.from_json(told["layout"])
     return Proof(layout, told["seconds"], told["opened"], told["settles"], checks)
@@ -78,15 +78,14 @@ def still_true(source: Source, table: Table, wanted: int) -> bool:
         return compare(lambda count: None)
 
 
-def _examine(source: Source, digest: str, tick: Tick) -> dict[str, Any]:
+def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     """The whole examination; runs in the forked process."""
     indices = spread(source.count, _SAMPLES)  # of rows, as everywhere in this file
     source.enter_worker(0)
     reseed(1)
-    for index in indices[1 : 1 + _WARMED_UP_WITH]:
-        source.fetch([index])
-        tick(1)
-    settled = fingerprint(*source.roots).digest
+    with Opened() as opened_first:
+        _each(source, indices[1 : 1 + _WARMED_UP_WITH], tick)
+    settled = of_objects(*source.roots)
 
     reseed(2)
     states = States.now(with_cuda=False)
@@ -100,12 +99,13 @@ def _examine(source: Source, digest: str, tick: Tick) -> dict[str, Any]:
     source.enter_worker(source.workers - 1)
     reseed(3)
     states = States.now(with_cuda=False)
-    again = list(reversed(_each(source, indices[::-1], tick)))
-    picks = _picks(len(indices), source.batch_size)
-    batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
+    with opened:
+        again = list(reversed(_each(source, indices[::-1], tick)))
+        picks = _picks(len(indices), source.batch_size)
+        batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
     if not states.same(States.now(with_cuda=False)):
         raise Unfit("fetching a sample draws random numbers")
-    if fingerprint(*source.roots).digest != settled:
+    if of_objects(*source.roots) != settled or before.files.hold(opened.written()):
         raise Unfit("fetching a sample changes the data set")
 
     layout = layout_of(batches[0][1])
@@ -114,7 +114,7 @@ def _examine(source: Source, digest: str, tick: Tick) -> dict[str, Any]:
         "layout": layout.to_json(),
         "seconds": seconds,
         "opened": sorted(opened.paths()),
-        "settles": settled != digest,
+        "settles": settled != before.of_objects or before.files.hold(opened_first.written()),
         "checks": {indices[k]: _crc(singles[k], layout) for k in range(0, len(indices), 4)},
     }
 

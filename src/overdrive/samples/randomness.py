@@ -56,7 +56,7 @@ class States:
             and _same_numpy(self.numpy, other.numpy)
             and self.torch.numpy().tobytes() == other.torch.numpy().tobytes()  # torch.equal takes three times as long
             and len(self.cuda) == len(other.cuda)
-            and all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True))
+            and (not self.cuda or all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True)))
         )
 
 

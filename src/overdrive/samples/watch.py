@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -110,6 +111,20 @@ class Watch:
             return False
         self._summed_at = now
         return any(_sum(array) != before for array, before in self._arrays)
+
+
+class Cell(dict[str, Any]):
+    """A closure's cell as a mapping, for `Watch.name`."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        super().__init__()
+        self._cell = cell
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self._cell.cell_contents
+        except ValueError:
+            return default
 
 
 def _items(container: Any) -> tuple[list[Any], list[int]]:

@@ -208,6 +208,22 @@ class Writing(Pictures):
         return super().__getitem__(index)[0] + number * 0, number
 
 
+class Noting(Pictures):
+    """A side effect that no sample shows: what was made of a picture is written down beside it, once."""
+
+    def __init__(self, folder: Path, named: bool) -> None:
+        super().__init__(folder)
+        self.notes = [Path(path).with_suffix(".note") for path in self.paths]
+        self.last = folder / "last.txt"
+        self.known = [str(self.last), *self.paths] if named else str(folder)
+
+    def __getitem__(self, index: int) -> Any:
+        note = self.last if isinstance(self.known, list) else self.notes[index]
+        if note is self.last or not note.exists():
+            note.write_text(str(index))
+        return super().__getitem__(index)
+
+
 class Stateful(Pictures):
     last = -1
 
@@ -239,6 +255,16 @@ def test_a_counter_in_a_file_is_seen_by_what_it_does_to_the_samples(pictures: Pa
     assert "change from fetch to fetch" in reasons["sample_cache"]
     # The trial counted too: a side effect on files is the one thing that a fork does not keep from the program.
     assert torch.cat(labels).diff().eq(1).all()
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a file", "a folder"])
+def test_a_fetch_that_writes_to_the_files_of_the_data_set_is_seen(pictures: Path, named: bool) -> None:
+    (pictures / "last.txt").write_text("")
+    reasons: dict[str, str] = {}
+    with Session([("sample_cache", {})], on_left_out=reasons.__setitem__):
+        ours = seen_of(DataLoader(Noting(pictures, named), 4))
+    assert ours == seen_of(DataLoader(Noting(pictures, named), 4))
+    assert "fetching a sample changes the data set" in reasons["sample_cache"], reasons
 
 
 RANK = """

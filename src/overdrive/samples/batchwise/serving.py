@@ -16,6 +16,7 @@ from overdrive.samples.batchwise.chain import HeadSource
 from overdrive.samples.batchwise.tail import Tail
 from overdrive.samples.buffers import Buffers
 from overdrive.samples.child import Tick, in_child
+from overdrive.samples.fingerprint import Fingerprint
 from overdrive.samples.keeper import Keeper
 from overdrive.samples.kept import Kept
 from overdrive.samples.layout import Layout, Unfit, layout_of, tensors_of
@@ -35,10 +36,10 @@ class AugmentKeeper(Keeper):
     def _source(self, loader: Any) -> Source:
         return HeadSource.of(loader)
 
-    def keep(self, source: Source) -> Kept:
+    def keep(self, source: Source, earlier: Fingerprint | None = None) -> Kept:
         assert isinstance(source, HeadSource)
         told = in_child(lambda tick: _examine(source, tick))
-        kept = super().keep(source)
+        kept = super().keep(source, earlier)
         source.tail.leaf = int(told["leaf"])
         source.tail.in_bulk = bool(told["in_bulk"])
         source.tail.mode = told["mode"]

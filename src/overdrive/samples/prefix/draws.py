@@ -47,8 +47,11 @@ class Draws:
     own: list[tuple[Any, Any]]
 
     def same(self, other: Draws) -> bool:
-        mine, others = ([_frozen(state) for _, state in each.own] for each in (self, other))
-        return mine == others and self.states.same(other.states)
+        if self.own or other.own:
+            mine, others = ([_frozen(state) for _, state in each.own] for each in (self, other))
+            if mine != others:
+                return False
+        return self.states.same(other.states)
 
     def restore(self) -> None:
         self.states.restore()

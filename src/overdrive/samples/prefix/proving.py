@@ -20,7 +20,7 @@ from overdrive.samples import log, progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.codec import Bytes, Uneven, encode, literal
 from overdrive.samples.files import Opened
-from overdrive.samples.fingerprint import fingerprint
+from overdrive.samples.fingerprint import of_objects
 from overdrive.samples.layout import Unfit
 from overdrive.samples.prefix.cut import Cuttable, Place
 from overdrive.samples.prefix.draws import Draws, Generators
@@ -197,13 +197,13 @@ class _Examination:
         return Prefix(self.method, halves, names, form, chain), shortest
 
     def _verify(self, prefix: Prefix) -> None:
-        before = fingerprint(*prefix.roots).digest
+        before = of_objects(*prefix.roots)
         known = set(map(int, self.indices))
         for index in [each for each in range(len(self.method.owner)) if each not in known][:_FRESH]:
             with contextlib.suppress(Exception, Reached):  # such as a damaged file
                 prefix.begin(self.method.kind(index))
         self._compare(prefix, self.indices, SEEDS)
-        if fingerprint(*prefix.roots).digest != before:
+        if of_objects(*prefix.roots) != before:
             raise Unfit("fetching a sample changes what the part before its first random draw depends on")
         self._check_memory(prefix)
 

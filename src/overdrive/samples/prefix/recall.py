@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from overdrive.samples.files import stats_of
-from overdrive.samples.fingerprint import fingerprint
+from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.key import key_of
 from overdrive.samples.prefix.finding import Method
 from overdrive.samples.source import Source
@@ -19,19 +19,24 @@ from overdrive.version import __version__
 
 
 class Recall:
-    """What was found of one method, in this run or an earlier one."""
+    """What was found of one method, in this run or an earlier one.
+
+    Attributes:
+        seen: of the whole data set; None where nothing can be remembered.
+    """
 
     def __init__(self, store: Store | None, method: Method, source: Source) -> None:
         self._store = store
         self._name = ""
         self._note: dict[str, Any] | None = None  # to be written down
+        self.seen: Fingerprint | None = None
         if store is None:
             return
         of_method = (method.owner, method.base.__module__, method.base.__qualname__, method.name, method.kind.__name__)
         self._began = time.time_ns()
-        self._seen = fingerprint(*source.roots, *of_method, __version__, besides=str(store.folder))
-        if self._seen.hidden is None and not self._seen.open_file:
-            self._name = f"cut-{key_of(self._seen, len(source.dataset))}"
+        self.seen = fingerprint(*source.roots, *of_method, __version__, besides=str(store.folder))
+        if self.seen.hidden is None and not self.seen.open_file:
+            self._name = f"cut-{key_of(self.seen, len(source.dataset))}"
 
     def told(self) -> dict[str, Any] | None:
         """What an earlier run was told by its trial, if that is still to be believed."""
@@ -46,9 +51,9 @@ class Recall:
 
     def learnt(self, told: dict[str, Any]) -> None:
         """This run's trial has told so."""
-        if not self._name:
+        if not self._name or self.seen is None:
             return
-        depends = stats_of(self._seen.files.uncovered(set(told["opened"])))
+        depends = stats_of(self.seen.files.uncovered(set(told["opened"])))
         if depends is not None and all(modified < self._began for _, _, modified in depends):
             self._note = {"told": told, "depends": depends}
 

@@ -250,7 +250,7 @@ class Halving:
             raise Unfit("the loader uses only a small part of its data set")
         recall = Recall(self.keeper.store, method, source)
         prefix = find_prefix(method, source, generators, recall)
-        kept = self.keeper.keep(PrefixSource.of_prefix(prefix, source, generators))
+        kept = self.keeper.keep(PrefixSource.of_prefix(prefix, source, generators), recall.seen)
         served = Served(prefix, kept, generators, recall)
         self._served[id(method.owner), source.workers > 0] = served
         self._replace(method)
