@@ -96,7 +96,6 @@ def _one(words: tuple[str, ...], source: Path) -> dict[str, Any]:
                     "step_seconds": result["step_seconds"],
                     "parts": result["parts"],
                     "parts_off": result["parts_off"],
-                    "parts_off_error": found.error,
                     "phases": result["phases"],
                     "steps": result["steps"],
                     "pairs": found.pairs,
@@ -193,22 +192,23 @@ def _line(found: dict[str, Any]) -> str:
         + (f"seen {each['seen']:.1%} ±{each['error']:.1%}: {each['off']:+.0%}" if "seen" in each else each["reason"])
         for each in found["taken_away"]
     ]
-    step = f"{found['step_seconds'] * 1e3:8.2f} ms  parts {found['parts_off']:+.1%} ±{found['parts_off_error']:.1%}"
-    return f"{step}  {found['bottleneck']}  {'; '.join(taken)}"
+    timing = f"timing {found['overhead']['timed']:+.1%} ±{found['overhead']['error']:.1%}"
+    step = f"{found['step_seconds'] * 1e3:8.2f} ms  parts {found['parts_off']:+.1%}"
+    return f"{step}  {timing}  {found['bottleneck']}  {'; '.join(taken)}"
 
 
 def _table(programs: dict[str, Any]) -> str:
-    lines = ["| program | step | parts off | bottleneck | taken away | said | seen |", "|---|---|---|---|---|---|---|"]
+    lines = ["| program | step | parts off | timing costs | bottleneck | taken away | said | seen |", f"{'|---' * 8}|"]
     for name, found in programs.items():
         if "reason" in found:
-            lines.append(f"| {name} | | | {found['reason']} | | | |")
+            lines.append(f"| {name} | | | | {found['reason']} | | | |")
             continue
         (taken,) = found["taken_away"]
         away = taken["part"] + (" and backward" if taken["part"] == "forward" else "")
         seen = f"{taken['seen']:.1%} ± {taken['error']:.1%}" if "seen" in taken else taken["reason"]
-        off = f"{found['parts_off']:+.1%} ± {found['parts_off_error']:.1%}"
-        step = f"{found['step_seconds'] * 1e3:.1f} ms"
-        lines.append(f"| {name} | {step} | {off} | {found['bottleneck']} | {away} | {taken['said']:.1%} | {seen} |")
+        timing = f"{found['overhead']['timed']:+.1%} ± {found['overhead']['error']:.1%}"
+        step = f"{found['step_seconds'] * 1e3:.1f} ms | {found['parts_off']:+.1%}"
+        lines.append(f"| {name} | {step} | {timing} | {found['bottleneck']} | {away} | {taken['said']:.1%} | {seen} |")
     rows = [each for each in programs.values() if "reason" not in each]
     taken_all = [each for row in rows for each in row["taken_away"] if "seen" in each]
     near = sum(abs(each["off"]) <= 0.15 for each in taken_all)

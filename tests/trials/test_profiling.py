@@ -147,6 +147,8 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     seconds = {phase: amount for phase, amount in timeline.seconds.items() if amount}
     assert seconds == {"between": 6.0, "data": 2.0, "optimizer": 1.0, "forward": 3.0, "backward": 4.0}
     assert timeline.total == sum(seconds.values()) == 16.0
+    looks = {phase: times for phase, times in timeline.looks.items() if times}
+    assert looks == {"between": 4, "data": 2, "optimizer": 2, "forward": 1, "backward": 1}
     seams.batch_awaited.run(None, passes, 7)
     assert timeline.total == 16.0  # it no longer counts
 
@@ -157,6 +159,7 @@ def test_phases_add_up_and_an_inner_one_takes_its_time_from_the_outer(monkeypatc
     passes(2)
     timeline.stop()
     assert timeline.total == sum(timeline.seconds.values()) == 18.0 and timeline.seconds["optimizer"] == 3.0
+    assert sum(timeline.looks.values()) == 11  # and the lead's are not among them
 
 
 def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.facts import Facts
-from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed
+from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
 from overdrive.program import Program
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
@@ -51,7 +51,7 @@ class Measured:
 
     step: float = 0.0  # in plain blocks
     timed: float = 0.0  # in timed ones, the same steps
-    phases: dict[str, float] = field(default_factory=dict)  # of the timed ones; they add up to `timed`
+    phases: dict[str, float] = field(default_factory=dict)  # of the timed ones, without what looking at the clock costs
     error: float = 0.0  # the standard error of timed / step
     steps: int = 0
     pairs: int = 0
@@ -109,7 +109,7 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
             other.run(one.step - other.step)
         for copy in copies:
             copy.run(1, record="times")
-        so_far = [_seconds(copy) for copy in copies]
+        so_far = [_told(copy) for copy in copies]
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
         lead = min(_MOST_LEAD, round(_LEAD_SECONDS / pace))
         if length is not None:
@@ -128,10 +128,13 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
                 took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
             if made[0] != made[1]:
                 raise CannotProfile("Two copies of the program do not make the same steps in a call.")
-            told = _seconds(copies[timed])
-            phases = {phase: amount - so_far[timed][phase] for phase, amount in told.items()}
+            told = _told(copies[timed])
+            phases, looks = (
+                {phase: amount - before[phase] for phase, amount in now.items()}
+                for now, before in zip(told, so_far[timed], strict=True)
+            )
             so_far[timed] = told
-            blocks.append(Block(made[0], took[1 - timed], took[timed], phases, processes, timed))
+            blocks.append(Block(made[0], took[1 - timed], took[timed], phases, looks, processes, timed))
     except TrialOver as over:
         return _length(house, over)
     finally:
@@ -141,13 +144,12 @@ def turns(house: House, program: Program, length: int | None, blocks: list[Block
     return length
 
 
-def _seconds(copy: Trial) -> Mapping[str, float]:
-    """By phase, in all blocks so far that were timed."""
+def _told(copy: Trial) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Seconds, and looks at the clock, by phase, in all blocks so far that were timed."""
     told = copy.recorded()
     if reason := told["left_out"].get("times"):
         raise CannotProfile(f"The parts of a step could not be timed ({reason}).")
-    found: Mapping[str, float] = told["seconds"]
-    return found
+    return told["seconds"], told["looks"]
 
 
 def _sure(blocks: list[Block]) -> bool:
@@ -202,7 +204,9 @@ def _sum_up(found: Measured, blocks: list[Block]) -> None:
     found.step = sum(block.plain for block in kept) / found.steps
     found.timed = found.step * ratio(kept)
     share = found.timed / sum(block.timed for block in kept)
-    found.phases = {phase: share * sum(block.phases[phase] for block in kept) for phase in kept[0].phases}
+    phases = {phase: share * sum(block.phases[phase] for block in kept) for phase in kept[0].phases}
+    looks = {phase: sum(block.looks[phase] for block in kept) / found.steps for phase in kept[0].looks}
+    found.phases = untimed(phases, looks, found.step)
     found.error = standard_error(kept)
 
 

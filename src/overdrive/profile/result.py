@@ -64,6 +64,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         "flame": recorded.get("flame", {}),
         "overhead": {
             "timed": found.timed / found.step - 1 if found.step else 0.0,
+            "error": found.error,
             "recorded": {what: wall / found.step - 1 for what, wall in found.walls.items() if found.step},
             "steps": dict(found.recorded),
             "pairs": found.pairs,

@@ -182,7 +182,9 @@ def notes(result: Mapping[str, Any]) -> list[str]:
             if (dropped := positive(overhead.get("dropped")))
             else ""
         )
-        + f"; timing the parts costs {number(overhead.get('timed')) or 0:+.1%}."
+        + f"; timing the parts costs {number(overhead.get('timed')) or 0:+.1%} "
+        f"(± {number(overhead.get('error')) or 0:.1%}), which is taken off them as far as looks at the "
+        f"clock explain it: their sum is then {number(result.get('parts_off')) or 0:+.1%} off the step."
     ]
     told = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"

@@ -115,6 +115,7 @@ class Profiler:
 
     def report(self) -> dict[str, Any]:
         if self._details is None:
-            return {"seconds": self._timeline.seconds, "total": self._timeline.total, "left_out": self._left_out}
+            line = self._timeline
+            return {"seconds": line.seconds, "looks": line.looks, "total": line.total, "left_out": self._left_out}
         self._found |= self._details.later()
         return {**self._found, "left_out": self._left_out}

@@ -41,6 +41,7 @@ class Timeline:
 
     def __init__(self, device_waits: Callable[[], None] | None = None) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.looks = dict.fromkeys(PHASES, 0)  # at the clock, each of which ended a phase or broke into it
         self.phase = BETWEEN
         self.on_begin: Callable[[str], Any] | None = None
         self.on_end: Callable[[Any], None] | None = None
@@ -49,7 +50,7 @@ class Timeline:
         self._thread = threading.get_ident()
         self._since = 0.0
         self._began = 0.0
-        self._before: dict[str, float] = {}
+        self._before = dict(self.seconds), dict(self.looks)
         self.total = 0.0
         self.counts = False
 
@@ -66,14 +67,14 @@ class Timeline:
     def start(self) -> None:
         if self._wait:
             self._wait()
-        self._before = dict(self.seconds)
+        self._before = dict(self.seconds), dict(self.looks)
         self._since = self._began = time.perf_counter()
         self.counts = True
 
     def start_again(self) -> None:
         """What has been counted since the start was for warming up."""
         if self.counts:
-            self.seconds = self._before
+            self.seconds, self.looks = self._before
             self.start()
 
     def stop(self) -> None:
@@ -98,6 +99,7 @@ class Timeline:
                 self._wait()
             now = time.perf_counter()
             self.seconds[self.phase] += now - self._since
+            self.looks[self.phase] += 1
             self._since = now
 
     def begin(self, phase: str) -> None:
