@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from overdrive.contract import Contract
+from overdrive.evidence.speed import Pair
 from overdrive.program import Program
 from overdrive.trials.duel import Duel, Side
 from overdrive.trials.order import Order
@@ -50,3 +51,13 @@ def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> No
     assert not schedule(enough, adopted=2).time_for_another()  # the contributions come next
     late = schedule(enough - 2.0, adopted=2)
     assert late.selection_ends() == late.proof_begins() and late.time_for_another()
+
+
+def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
+    made = schedule(100.0, adopted=0)
+    control = made._found.control
+    assert control is not None
+    control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
+    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    blocks, warm_up, looked_into = 10 * 4.0, 3 * 4.0, (3 + 3) * 4.0
+    assert made.deadline - made.confirmation_begins() == 3 * (2.0 + warm_up + blocks) + looked_into

@@ -327,6 +327,26 @@ def test_a_program_whose_steps_take_long_is_tuned_in_a_few_minutes(
     assert {pair.process for pair in found.adopted[0].duel.pairs} == {0}
 
 
+def test_a_proof_in_fp64_for_which_there_is_no_time_is_given_up_at_once_and_not_begun_again(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        layout={"usual_saving": 0.4, "contract": Contract.ROUNDING},
+        pools={"usual_saving": 0.3, "processes": lambda self, facts: 3},
+        blocks={"usual_saving": 0.2, "contract": Contract.ROUNDING},
+    )
+    pace = paces(layout=1.3, pools=1.4, blocks=1.3)
+    other = {"result": lambda active: "other" if {"layout", "blocks"} & active else ""}
+    facts = Facts(shares={"forward": 1.0}, step_seconds=1.5)
+    program = Simulated(
+        lambda names: 150 * pace(names), start=5.0, takes_time=True, facts=facts, fp64=16.0, **other
+    ).enter(monkeypatch)
+    found = searched(tmp_path, budget=600.0)
+    assert names(found) == ["pools"] and found.verdict is Verdict.FASTER and found.confirmed and program.spent < 610.0
+    assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
+    assert sum(order.part is not None for order in program.started) == 1
+
+
 def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,7 +371,7 @@ def test_a_budget_too_small_changes_nothing_and_says_so(
     Simulated(paces(fast=2)).enter(monkeypatch)
     found = searched(tmp_path, budget=1.0)
     assert found.verdict is Verdict.INCONCLUSIVE and not found.chosen
-    assert reasons(found)["fast"] == "not tried: the budget was used up"
+    assert reasons(found)["fast"] == "not tried: too little of the budget is left to try and confirm it"
 
 
 def test_a_program_that_is_soon_over_is_measured_all_the_same(

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Ending, Order, Trace, TrialOver
 
-_CHUNK, _FIRST_CHUNK = 400, 16  # steps between two reports of a trial, at most and at first ...
-_CHUNK_SECONDS = 2.0  # ... and about so long, since a trial that is late is ended between two of them
+_CHUNK = 400  # steps between two reports of a trial at the most; at first it is one ...
+_CHUNK_SECONDS = 2.0  # ... and then about so long, since a trial that is late is ended between two of them
 
 
 class Bench:
@@ -18,12 +18,15 @@ class Bench:
 
     Attributes:
         until: when (time.monotonic()) trials end as "late", whatever is missing.
+        given_up: seconds that the longest trial would have needed that was ended as soon as there was seen to be no
+            time for it; 0: there was none.
     """
 
     def __init__(self, house: House) -> None:
         self.house = house
         self.until = math.inf
-        self.seconds = 5.0  # of the longest trial under the program's own seed so far
+        self.given_up = 0.0
+        self.seconds = 5.0  # of the longest trial under the program's own seed so far, teachers aside
         self._traces: dict[str, Trace | Ending] = {}
 
     def known(self, name: str, run: Callable[[], Trace | Ending]) -> Trace | Ending:
@@ -42,11 +45,12 @@ class Bench:
         """The program's first `steps` steps, or all of it where it makes fewer."""
         began = time.monotonic()
         trial = Trial(self.house, order)
-        chunk = _FIRST_CHUNK
+        chunk = 1
         try:
             trial.first_step(self.until)
+            first = time.monotonic()
             while trial.step < steps:
-                if time.monotonic() > self.until:
+                if time.monotonic() > self.until or self._no_time_for(order, trial.step, time.monotonic() - first):
                     return Ending("late", "the budget was used up")
                 block = trial.run(min(chunk, steps - trial.step))
                 chunk = max(1, min(_CHUNK, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))))
@@ -59,5 +63,23 @@ class Bench:
             if output is not None:
                 output.append(trial.output_tail(1 << 20))
             trial.stop()
-            if not order.seed:
+            if not order.seed and (order.part is None or order.part.role == "pupil"):
                 self.seconds = max(self.seconds, time.monotonic() - began)
+
+    def _no_time_for(self, order: Order, done: int, seconds: float) -> bool:
+        """Whether the chosen steps of a part cannot be made in time, of which each takes as long as those so far.
+
+        Steps in fp64 on a CPU were seen to take 16 times as long as others (convolutions). It is told from the first
+        steps, as long as all of them are chosen ones, at the earliest from the second and third.
+
+        Args:
+            seconds: since the first of the `done` steps.
+        """
+        chosen = order.part.steps if order.part is not None else ()
+        if done < 3 or not set(chosen).issuperset(range(1, done + 1)):
+            return False
+        needed = seconds / (done - 1) * sum(step > done for step in chosen)
+        if time.monotonic() + needed <= self.until:
+            return False
+        self.given_up = max(self.given_up, seconds + needed)
+        return True

@@ -235,9 +235,12 @@ class Prover:
         if level is not Contract.STATISTICAL:
             steps = min(self.steps, allowance.length or self.steps, MOST_STEPS)
             usual = allowance.start + steps * self._facts.step_seconds
+            needed = max(usual, self._bench.seconds)
             # The original's own trials are made once, the first time.
-            begun = self._teaching if level is Contract.ROUNDING else self._hashed
-            return (1.5 if begun else 3.0) * max(usual, self._bench.seconds)
+            if level is Contract.EXACT:
+                return (1.5 if self._hashed else 3.0) * needed
+            begun = self._teaching is not None and self._teaching.begun
+            return 1.5 * needed if begun else 3.0 * needed + self._bench.given_up
         expected = 3.0 * self._bench.seconds
         if not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)

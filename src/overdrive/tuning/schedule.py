@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from overdrive.contract import Contract
-from overdrive.trials.duel import pair_seconds
+from overdrive.trials.duel import WARM_UP_STEPS, pair_seconds, profile_steps
 from overdrive.tuning.arena import AGAIN, CONFIRMATION
 from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
@@ -29,9 +29,13 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        pair = pair_seconds(control.old_side.seconds_per_step, self._found.gain())
+        slow, gain = control.old_side.seconds_per_step, max(1.0, self._found.gain())
+        pair = pair_seconds(slow, gain)
         blocks = CONFIRMATION.looks_at(pair)[-1] * pair
-        return self.deadline - CONFIRMATION.processes * (self._start_seconds() + _PROCESS_SECONDS + blocks)
+        both = slow + slow / gain
+        each = self._start_seconds() + max(_PROCESS_SECONDS, WARM_UP_STEPS * both) + blocks
+        once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
+        return self.deadline - CONFIRMATION.processes * each - once
 
     def proof_begins(self, joining: Contract = Contract.EXACT) -> float:
         """`joining`: the level of what may yet be adopted."""

@@ -208,7 +208,9 @@ class Search:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
                 used_up = not self._schedule.time_for_another(technique.usual_start)
-                reason = "the budget was used up" if used_up else f"no time is left for a {technique.contract} proof"
+                reason = "too little of the budget is left to try and confirm it"
+                if not used_up:
+                    reason = f"no time is left for a {technique.contract} proof"
                 self._reject(technique, settings, f"not tried: {reason}")
             return None
         return max(in_time, key=lambda each: each[2])[:2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,11 @@ class Teaching:
         self._folder: Path | None = None
         self._taught: Mapping[str, Any] = {}
 
+    @property
+    def begun(self) -> bool:
+        """Whether the teacher was run, and need not be again."""
+        return self._folder is not None
+
     def begin(self) -> str | None:
         """Run the teacher once; returns why it is impossible, or None."""
         if self._folder is not None:
@@ -43,16 +47,16 @@ class Teaching:
             reason = self._teach_as(role)
             if reason is None:
                 return None
-            if time.monotonic() > self._bench.until:
+            if isinstance(reason, Ending) and reason.kind == "late":
                 self._forget_lesson()
                 self._folder = None  # with more time it may be had
-                return reason
-            self.careful = reason
+                return f"its proof broke off ({reason})"
+            self.careful = str(reason)
             self._forget_lesson()
         self._taught = {}
         return f"its steps cannot be repeated from saved states ({self.careful})"
 
-    def _teach_as(self, role: str) -> str | None:
+    def _teach_as(self, role: str) -> Ending | str | None:
         """Why this teacher is of no use, or None."""
         chosen = self._chosen(self._steps)
         trace = self._lecture(role, chosen)
@@ -60,18 +64,18 @@ class Teaching:
             self._forget_lesson()  # a short program: other steps
             trace = self._lecture(role, self._chosen(trace.steps))
         if isinstance(trace, Ending):
-            return str(trace)
+            return trace
         self._taught = trace.lesson
         if self._taught.get("needs"):  # its steps are made in fp64 by another run
             reference = self._reference(role, tuple(self._taught["states"]))
             if isinstance(reference, Ending):
-                return str(reference)
+                return reference
             self._taught = reference.lesson
         if not self._taught["states"]:
             return "it saved no state"
         pupil = self.pupil(self.plain)
         if isinstance(pupil, Ending):
-            return str(pupil)
+            return pupil
         return rounding.usable(rounding.rows_of(pupil.lesson)) if role == "teacher" else None
 
     def _lecture(self, role: str, chosen: tuple[int, ...]) -> Trace | Ending:
