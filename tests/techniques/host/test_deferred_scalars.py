@@ -22,7 +22,7 @@ class Late:
     """Reads what memory held at the mark; nothing (NaN) where it was made later."""
 
     def serves(self, tensor: Any) -> bool:
-        return tensor.layout is torch.strided
+        return tensor.layout is torch.strided and tensor.device.type == "cpu"
 
     def mark(self, tensor: Any) -> dict[int, float]:
         with torch.no_grad():
