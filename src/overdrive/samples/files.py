@@ -104,6 +104,8 @@ class Files:
 
     def hold(self, paths: set[str]) -> bool:
         """Whether one of these real paths is a file that was named, or lies in a folder that was."""
+        if not paths:  # as a rule; 50,000 names need not be looked through for it
+            return False
         names = set(map(os.path.basename, paths))
         named = {os.path.realpath(path) for path in self._stats if path.rpartition(os.sep)[2] in names}
         return not named.isdisjoint(paths) or any(

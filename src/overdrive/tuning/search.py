@@ -207,10 +207,10 @@ class Search:
         if not in_time:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
-                used_up = not self._schedule.time_for_another(technique.usual_start)
-                reason = "too little of the budget is left to try and confirm it"
-                if not used_up:
+                if self._schedule.time_for_another(technique.usual_start):
                     reason = f"no time is left for a {technique.contract} proof"
+                else:
+                    reason = "too little of the budget is left to try and confirm it"
                 self._reject(technique, settings, f"not tried: {reason}")
             return None
         return max(in_time, key=lambda each: each[2])[:2]
