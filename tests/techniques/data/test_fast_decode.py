@@ -1,14 +1,17 @@
-"""The technique `fast_decode` on real JPEG files: Pillow's own pixels, errors and objects, and no trace."""
+"""The technique `fast_decode` on real JPEG and PNG files: Pillow's own pixels, errors and objects, and no trace."""
 
 from __future__ import annotations
 
 import copy
 import io
 import pickle
+import struct
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +20,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
-from PIL import ImageFile, JpegImagePlugin  # noqa: E402
+from PIL import ImageFile, JpegImagePlugin, PngImagePlugin  # noqa: E402
 
 from overdrive.facts import Facts  # noqa: E402
 from overdrive.session import Session  # noqa: E402
@@ -26,40 +29,51 @@ from overdrive.techniques.data import fast_decode  # noqa: E402
 
 NAME = "fast_decode"
 JpegImageFile = JpegImagePlugin.JpegImageFile
+PngImageFile = PngImagePlugin.PngImageFile
 KNOWN: dict[bytes, Any] = {}  # what the stand-in decodes: files with Pillow's pixels
 
 
-def jpeg(size: tuple[int, int] = (40, 30), mode: str = "RGB", seed: int = 0, **how: Any) -> bytes:
+def saved(
+    format: str = "JPEG", size: tuple[int, int] = (40, 30), mode: str = "RGB", seed: int = 0, **how: Any
+) -> bytes:
     """A file with some structure and some noise."""
     random = np.random.default_rng(seed)
     coarse = Image.fromarray(random.integers(0, 255, (6, 6, 3), dtype=np.uint8)).resize(size, Image.Resampling.BICUBIC)
     pixels = np.asarray(coarse).astype(int) + random.integers(-12, 12, (size[1], size[0], 3))
     file = io.BytesIO()
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).convert(mode).save(file, "JPEG", **how)
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).convert(mode).save(file, format, **how)
     data = file.getvalue()
-    picture = Image.open(io.BytesIO(data))
     if mode in ("RGB", "L"):
-        KNOWN[data] = np.array(picture).reshape(size[1], size[0], -1)
+        KNOWN[data] = np.array(Image.open(io.BytesIO(data)))
     return data
 
 
-def _decode_jpeg(data: bytes, colorspace: str) -> Any:
+def _known(data: bytes) -> Any:
     if data not in KNOWN:
         raise ValueError("corrupt")
     return KNOWN[data].copy()
 
 
-@pytest.fixture(params=["stand-in", "simplejpeg"], autouse=True)
+def _decode_jpeg(data: bytes, colorspace: str) -> Any:
+    pixels = _known(data)
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+STAND_INS = {"simplejpeg": ("decode_jpeg", _decode_jpeg), "imagecodecs": ("png_decode", _known)}
+
+
+@pytest.fixture(params=["stand-in", "real"], autouse=True)
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delenv("OVERDRIVE_PREFILL", raising=False)
     monkeypatch.setattr(fast_decode, "_COMPARED", 2)
-    if request.param == "simplejpeg":
-        pytest.importorskip("simplejpeg")
-    else:
-        module = ModuleType("simplejpeg")
-        module.decode_jpeg = _decode_jpeg  # type: ignore[attr-defined]
-        module.__spec__ = type("Spec", (), {"name": "simplejpeg"})()  # type: ignore[assignment]
-        monkeypatch.setitem(sys.modules, "simplejpeg", module)
+    for name, (method, act) in STAND_INS.items():
+        if request.param == "real":
+            pytest.importorskip(name)
+            continue
+        module = ModuleType(name)
+        setattr(module, method, act)
+        module.__spec__ = type("Spec", (), {"name": name})()  # type: ignore[assignment]
+        monkeypatch.setitem(sys.modules, name, module)
     return str(request.param)
 
 
@@ -85,6 +99,13 @@ def told(picture: Any) -> list[Any]:
     ]
 
 
+TEXTS = PngImagePlugin.PngInfo()
+TEXTS.add_text("before", "the pixels")
+TEXTS.add_text("after", "the pixels", zip=True)
+TEXTS.add(b"tIME", bytes(7), after_idat=True)
+TEXTS.add(b"tEXt", b"behind\0the pixels", after_idat=True)
+TEXTS.add(b"prVt", b"of one's own", after_idat=True)
+
 KINDS: dict[str, dict[str, Any]] = {
     "4:4:4": {"subsampling": 0},
     "4:2:2": {"subsampling": 1},
@@ -98,12 +119,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "large": {"size": (301, 255)},
     "turned": {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"},
     "optimised, with a comment": {"optimize": True, "comment": b"a comment", "dpi": (72, 72)},
+    "PNG": {"format": "PNG"},
+    "PNG, gray": {"format": "PNG", "mode": "L"},
+    "PNG, one row": {"format": "PNG", "size": (33, 4)},
+    "PNG, of several chunks": {"format": "PNG", "size": (301, 255)},
+    "PNG, hardly packed": {"format": "PNG", "compress_level": 1, "dpi": (72, 72)},
+    "PNG, with texts": {"format": "PNG", "pnginfo": TEXTS},
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_pictures_are_the_same_in_every_byte(name: str) -> None:
-    files = [jpeg(seed=seed, **KINDS[name]) for seed in range(6)]
+    files = [saved(seed=seed, **KINDS[name]) for seed in range(6)]
     mode = Image.open(io.BytesIO(files[0])).mode
     plain = [told(Image.open(io.BytesIO(file)).convert(mode)) for file in files]
     plain += [told(Image.open(io.BytesIO(file))) for file in files]
@@ -136,8 +163,9 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("converted", [True, False])
-def test_whatever_is_done_to_a_picture_comes_to_the_same(name: str, converted: bool) -> None:
-    data = jpeg()
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_whatever_is_done_to_a_picture_comes_to_the_same(name: str, converted: bool, format: str) -> None:
+    data = saved(format)
 
     def made() -> Any:
         picture = Image.open(io.BytesIO(data))
@@ -154,24 +182,26 @@ def test_whatever_is_done_to_a_picture_comes_to_the_same(name: str, converted: b
         assert made() == plain
 
 
-def test_what_was_taken_as_an_array_is_of_pillows_class_once_pillow_has_it() -> None:
-    data = jpeg()
+@pytest.mark.parametrize(("format", "file"), [("JPEG", JpegImageFile), ("PNG", PngImageFile)])
+def test_what_was_taken_as_an_array_is_of_pillows_class_once_pillow_has_it(format: str, file: type) -> None:
+    data = saved(format)
     with Session([(NAME, {})]):
         compared(data)
         opened = Image.open(io.BytesIO(data))
         picture = opened.convert("RGB")
         assert type(picture) is not Image.Image and isinstance(picture, Image.Image)
-        assert isinstance(opened, JpegImageFile)
+        assert isinstance(opened, file)
         assert picture == Image.open(io.BytesIO(data)).convert("RGB")
         assert type(picture) is Image.Image and repr(picture).startswith("<PIL.Image.Image image mode=RGB")
-    assert opened.getpixel((1, 1)) == picture.getpixel((1, 1)) and type(opened) is JpegImageFile
+    assert opened.getpixel((1, 1)) == picture.getpixel((1, 1)) and type(opened) is file
     opened.close()
     with pytest.raises(ValueError, match="closed image"):
         np.asarray(opened)
 
 
-def test_files_are_let_go_of_as_pillow_does(tmp_path: Path) -> None:
-    data = jpeg()
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_files_are_let_go_of_as_pillow_does(tmp_path: Path, format: str) -> None:
+    data = saved(format)
     path = tmp_path / "a.jpg"
     path.write_bytes(data)
     with Session([(NAME, {})]):
@@ -187,7 +217,7 @@ def test_files_are_let_go_of_as_pillow_does(tmp_path: Path) -> None:
 
 
 def _cmyk() -> bytes:
-    return jpeg(mode="CMYK")
+    return saved(mode="CMYK")
 
 
 def _cut(data: bytes) -> bytes:
@@ -196,7 +226,7 @@ def _cut(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("broken", ["cut", "cut by a byte", "header only", "flipped bits", "CMYK", "rubbish behind"])
 def test_what_only_pillow_can_judge_is_left_to_it(broken: str, decoder: str) -> None:
-    whole = jpeg()
+    whole = saved()
     middle = len(whole) // 2
     files = {
         "cut": _cut(whole),
@@ -221,8 +251,117 @@ def test_what_only_pillow_can_judge_is_left_to_it(broken: str, decoder: str) -> 
     assert decoder == "simplejpeg" or not session.seams.left_out
 
 
+def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Of a PNG file: names and contents."""
+    found, place = [], 8
+    while place < len(data):
+        (length,) = struct.unpack_from(">I", data, place)
+        found.append((data[place + 4 : place + 8], data[place + 8 : place + 8 + length]))
+        place += length + 12
+    return found
+
+
+def _png(chunks: list[tuple[bytes, bytes]]) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )
+
+
+def _with_pixels(content: bytes) -> bytes:
+    return _png([(name, content if name == b"IDAT" else each) for name, each in _chunks(saved("PNG"))])
+
+
+def _otherwise(name: str) -> bytes:
+    """PNG files that a decoder may take for good ones, or for bad ones, where Pillow does not."""
+    whole = saved("PNG")
+    pixels = dict(_chunks(whole))[b"IDAT"]
+    rows = zlib.decompress(pixels)
+    middle = len(whole) // 2
+    animated = io.BytesIO()
+    frames = [Image.open(io.BytesIO(saved("PNG", seed=seed))) for seed in (1, 2)]
+    frames[0].save(animated, "PNG", save_all=True, append_images=frames[1:])
+    sixteen, palette, transparent, alpha = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+    Image.fromarray((np.arange(400).reshape(20, 20) * 100).astype(np.uint16)).save(sixteen, "PNG")
+    frames[0].quantize(8).save(palette, "PNG")
+    frames[0].save(transparent, "PNG", transparency=(1, 2, 3))
+    frames[0].convert("RGBA").save(alpha, "PNG")
+    return {
+        "cut": _cut(whole),
+        "cut by a byte": whole[:-1],
+        "no end": whole[:-12],
+        "header only": whole[:41],
+        "flipped bits": whole[:middle] + bytes(255 - byte for byte in whole[middle : middle + 8]) + whole[middle + 8 :],
+        "rubbish behind": whole + b"rubbish",
+        "wrong sum of the chunk": whole[:-13] + bytes([whole[-13] ^ 1]) + whole[-12:],
+        "wrong sum of the rows": _with_pixels(pixels[:-1] + bytes([pixels[-1] ^ 1])),
+        "without the rows' sum": _with_pixels(pixels[:-4]),
+        "a row too few": _with_pixels(zlib.compress(rows[:-121])),
+        "a byte too few": _with_pixels(zlib.compress(rows[:-1])),
+        "a row too many": _with_pixels(zlib.compress(rows + rows[:121])),
+        "rubbish behind the pixels": _with_pixels(pixels + b"rubbish"),
+        "no such filter": _with_pixels(zlib.compress(b"\x07" + rows[1:])),
+        "a chunk of nothing": _png([(b"IHDR", dict(_chunks(whole))[b"IHDR"]), (b"IDAT", b""), *_chunks(whole)[1:]]),
+        "pixels in two places": _png(
+            [*_chunks(whole)[:1], (b"IDAT", pixels[:200]), (b"tEXt", b"a\0b"), (b"IDAT", pixels[200:]), (b"IEND", b"")]
+        ),
+        "a broken text": _png([*_chunks(whole)[:-1], (b"zTXt", b"a\0\0broken"), (b"IEND", b"")]),
+        "a cut chunk behind": _png([*_chunks(whole)[:-1], (b"gAMA", b"a"), (b"IEND", b"")]),
+        "gamma": _png([*_chunks(whole)[:1], (b"gAMA", struct.pack(">I", 100_000)), *_chunks(whole)[1:]]),
+        "profile": _png([*_chunks(whole)[:1], (b"iCCP", b"p\0\0" + zlib.compress(bytes(200))), *_chunks(whole)[1:]]),
+        "bits that count": _png([*_chunks(whole)[:1], (b"sBIT", b"\5\6\5"), *_chunks(whole)[1:]]),
+        "animated": animated.getvalue(),
+        "16 bits": sixteen.getvalue(),
+        "palette": palette.getvalue(),
+        "transparent": transparent.getvalue(),
+        "with opacity": alpha.getvalue(),
+    }[name]
+
+
+_OTHERWISE = """cut|cut by a byte|no end|header only|flipped bits|rubbish behind|wrong sum of the chunk|
+wrong sum of the rows|without the rows' sum|a row too few|a byte too few|a row too many|rubbish behind the pixels|
+no such filter|a chunk of nothing|pixels in two places|a broken text|a cut chunk behind|gamma|profile|bits that count|
+animated|16 bits|palette|transparent|with opacity""".replace("\n", "")
+
+
+@pytest.mark.parametrize("name", _OTHERWISE.split("|"))
+def test_png_files_that_are_not_as_they_should_be_are_what_they_are_to_pillow(name: str, decoder: str) -> None:
+    data = _otherwise(name)
+
+    def outcome() -> Any:
+        picture: Any = None
+        try:
+            picture = Image.open(io.BytesIO(data))
+            converted = picture.convert(picture.mode)
+            return told(converted), told(picture), picture.text, converted.info
+        except Exception as error:
+            return type(error), str(error), picture and picture.size
+
+    plain = outcome()
+    with Session([(NAME, {})]) as session:
+        compared(saved("PNG"))
+        assert [outcome() for _ in range(3)] == [plain] * 3
+        assert not session.seams.left_out
+
+
+def test_what_stands_behind_a_pngs_pixels_is_known_once_they_are_taken() -> None:
+    data = saved("PNG", pnginfo=TEXTS)
+
+    def known() -> Any:
+        picture = Image.open(io.BytesIO(data))
+        converted = picture.convert("RGB")
+        return picture.text, picture.info, picture.private_chunks, picture.png, converted.info, picture.getexif()
+
+    plain = known()
+    assert plain[0]["behind"] == plain[4]["behind"] == "the pixels"
+    with Session([(NAME, {})]):
+        compared(data)
+        assert known() == plain
+        assert technique().decoded == 1
+
+
 def test_cut_files_are_read_where_the_program_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = jpeg()
+    whole = saved()
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     plain = told(Image.open(io.BytesIO(_cut(whole))).convert("RGB"))
     with Session([(NAME, {})]):
@@ -232,7 +371,7 @@ def test_cut_files_are_read_where_the_program_allows_it(monkeypatch: pytest.Monk
 
 
 def test_a_draft_is_decoded_by_pillow() -> None:
-    data = jpeg(size=(160, 120))
+    data = saved(size=(160, 120))
 
     def drafted() -> Any:
         picture = Image.open(io.BytesIO(data))
@@ -246,25 +385,28 @@ def test_a_draft_is_decoded_by_pillow() -> None:
     assert technique().decoded == 0
 
 
-def test_it_is_left_out_at_the_first_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = jpeg()
+@pytest.mark.parametrize(("format", "decode"), [("JPEG", "simplejpeg.decode_jpeg"), ("PNG", "imagecodecs.png_decode")])
+def test_it_is_left_out_at_the_first_difference(monkeypatch: pytest.MonkeyPatch, format: str, decode: str) -> None:
+    data = saved(format)
     plain = told(Image.open(io.BytesIO(data)).convert("RGB"))
-    real = sys.modules["simplejpeg"].decode_jpeg if "simplejpeg" in sys.modules else None
+    module, method = decode.split(".")
+    real = getattr(import_module(module), method)
 
-    def other(data: bytes, colorspace: str) -> Any:
-        pixels = (real or _decode_jpeg)(data, colorspace)
+    def other(*call: Any) -> Any:
+        pixels = real(*call)
         pixels[7, 5, 1] ^= 1
         return pixels
 
-    monkeypatch.setattr("simplejpeg.decode_jpeg", other)
+    monkeypatch.setattr(decode, other)
     with Session([(NAME, {})]) as session:
         assert all(told(Image.open(io.BytesIO(data)).convert("RGB")) == plain for _ in range(3))
+        assert f"{module} decodes a file ({format} RGB" in session.seams.left_out[NAME]
         assert "to other pixels than Pillow" in session.seams.left_out[NAME]
-        assert "convert" not in vars(JpegImageFile)
+        assert "convert" not in vars(JpegImageFile) and "convert" not in vars(PngImageFile)
 
 
 def test_each_kind_is_compared_by_itself() -> None:
-    kinds = [jpeg(**KINDS[name]) for name in ("4:4:4", "4:2:0", "gray", "progressive", "large")]
+    kinds = [saved(**KINDS[name]) for name in ("4:4:4", "4:2:0", "gray", "progressive", "large", "PNG", "PNG, gray")]
     with Session([(NAME, {})]):
         for _ in range(2):
             for data in kinds:
@@ -272,18 +414,30 @@ def test_each_kind_is_compared_by_itself() -> None:
         assert technique().decoded == 0
 
 
-def test_it_leaves_no_trace() -> None:
-    before = dict(vars(JpegImageFile))
+@pytest.mark.parametrize("file", [JpegImageFile, PngImageFile])
+def test_it_leaves_no_trace(file: type) -> None:
+    before = dict(vars(file))
     with Session([(NAME, {})]):
-        assert dict(vars(JpegImageFile)) != before
-    assert dict(vars(JpegImageFile)) == before
+        assert dict(vars(file)) != before
+    assert dict(vars(file)) == before
 
 
 def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_decode, "find_spec", lambda name: None if name == "simplejpeg" else object())
+    monkeypatch.setattr(fast_decode, "find_spec", lambda name: object() if name == "PIL" else None)
     with Session([(NAME, {})]) as session:
-        assert "pip install simplejpeg" in session.seams.left_out[NAME]
+        assert "pip install simplejpeg imagecodecs" in session.seams.left_out[NAME]
     assert "pip install simplejpeg" in (technique().applies(Facts(shares={"data": 0.5})) or "")
+
+
+@pytest.mark.parametrize(("library", "file"), [("simplejpeg", JpegImageFile), ("imagecodecs", PngImageFile)])
+def test_files_of_which_the_decoder_is_missing_are_pillows(
+    monkeypatch: pytest.MonkeyPatch, library: str, file: type
+) -> None:
+    monkeypatch.setattr(fast_decode, "find_spec", lambda name: None if name == library else object())
+    with Session([(NAME, {})]) as session:
+        assert not session.seams.left_out
+        seamed = {each for each in (JpegImageFile, PngImageFile) if "convert" in vars(each)}
+        assert seamed == {JpegImageFile, PngImageFile} - {file}
 
 
 def test_a_program_that_never_opens_a_jpeg_does_not_pay_for_pillow() -> None:
@@ -291,13 +445,18 @@ def test_a_program_that_never_opens_a_jpeg_does_not_pay_for_pillow() -> None:
         import sys
         from importlib.machinery import ModuleSpec
         from types import ModuleType
-        simplejpeg = sys.modules["simplejpeg"] = ModuleType("simplejpeg")
-        simplejpeg.__spec__ = ModuleSpec("simplejpeg", None)
+        for name in ("simplejpeg", "imagecodecs"):
+            sys.modules[name] = ModuleType(name)
+            sys.modules[name].__spec__ = ModuleSpec(name, None)
+        sys.modules["imagecodecs"].png_decode = None
         from overdrive.session import Session
         with Session([("fast_decode", {})]) as session:
             assert "PIL" not in sys.modules and "torch" not in sys.modules
             from PIL import Image, JpegImagePlugin
             assert not session.seams.left_out and "convert" in vars(JpegImagePlugin.JpegImageFile)
+            assert "PIL.PngImagePlugin" not in sys.modules
+            from PIL import PngImagePlugin
+            assert not session.seams.left_out and "convert" in vars(PngImagePlugin.PngImageFile)
             assert "torch" not in sys.modules
         assert "convert" not in vars(JpegImagePlugin.JpegImageFile)
     """

@@ -1,27 +1,41 @@
-"""Seam *picture decoded*: Pillow decodes a JPEG file whose pixels the program then takes as an array.
+"""Pictures that are arrays, until the program asks Pillow for more than the array.
 
 Pillow decodes into memory of its own, four bytes a pixel; `convert("RGB")` copies that, and an array is a copy again,
 three bytes a pixel. A picture decoded elsewhere is an array already: it is given to Pillow only where the program asks
-for more than the array. `DeferredImage` is such a picture; once Pillow has its pixels it is what it would have been.
+for more. `DeferredImage` is such a picture; once Pillow has its pixels it is what it would have been.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image, ImageFile
-from PIL.JpegImagePlugin import JpegImageFile
 
-_COLOURS = {"L": 1, "RGB": 3}
-_END = b"\xff\xd9"  # of a whole JPEG file; what is cut short is left to Pillow, errors included
+COLOURS = {"L": 1, "RGB": 3}
 
 # Given a picture that nobody has decoded yet: its pixels, or None where Pillow shall decode it.
 Decode = Callable[[Any], Any]
 
 
-def enter(decode: Decode) -> Callable[[], None]:
-    """Ask `decode` wherever a JPEG file is converted to its own mode, or taken as an array; returns what ends that.
+@dataclass(frozen=True)
+class Format:
+    """A kind of files, as Pillow opens them."""
+
+    name: str
+    file: type[ImageFile.ImageFile]
+    deferred: type[_Deferred]  # what such a file is, decoded elsewhere, until Pillow has its pixels
+    read: Callable[[Any], bytes | None]
+    """The whole file of a picture that nobody has decoded yet; None where it is not a plain one, which Pillow reads."""
+    kind_of: Callable[[Any], tuple[Any, ...]]
+    """What decides on the way in which such a file is decoded, and about its size; in words where it is shown."""
+    finish: Callable[[Any], None]
+    """What Pillow does with the file once its pixels are decoded."""
+
+
+def enter(format: Format, decode: Decode) -> Callable[[], None]:
+    """Ask `decode` wherever such a file is converted to its own mode, or taken as an array; returns what ends that.
 
     Raises:
         CannotDefer: this Pillow is of another make.
@@ -31,27 +45,27 @@ def enter(decode: Decode) -> Callable[[], None]:
 
     def convert(self: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
         pixels = decode(self) if mode == self.mode and not args and not kwargs else None
-        if pixels is not None and _hand_over(self, pixels):
+        if pixels is not None and _hand_over(self, pixels, format):
             return _copy_of(self, pixels)
         return Image.Image.convert(self, mode, *args, **kwargs)
 
     def array_interface(self: Any) -> Any:
         pixels = decode(self)
-        if pixels is not None and _hand_over(self, pixels):
+        if pixels is not None and _hand_over(self, pixels, format):
             return self.__array_interface__
         return Image.Image.__array_interface__.fget(self)  # type: ignore[attr-defined]
 
     ours = {"convert": convert, "__array_interface__": property(array_interface)}
-    before = {name: vars(JpegImageFile).get(name) for name in ours}
+    before = {name: vars(format.file).get(name) for name in ours}
     if any(before.values()):
-        raise CannotDefer("Pillow's JPEG files convert in a way of their own")
+        raise CannotDefer(f"Pillow's {format.name} files convert in a way of their own")
     for name, value in ours.items():
-        setattr(JpegImageFile, name, value)
+        setattr(format.file, name, value)
 
     def leave() -> None:
         for name, value in ours.items():
-            if vars(JpegImageFile).get(name) is value:
-                delattr(JpegImageFile, name)
+            if vars(format.file).get(name) is value:
+                delattr(format.file, name)
 
     return leave
 
@@ -106,7 +120,7 @@ class _Deferred(Image.Image):
             self._become()
             return self.__array_interface__
         width, height = self.size
-        shape = (height, width) if self.mode == "L" else (height, width, _COLOURS[self.mode])
+        shape = (height, width) if self.mode == "L" else (height, width, COLOURS[self.mode])
         # Not to be written to, as Pillow's bytes.
         data = memoryview(self.overdrive_pixels).toreadonly()
         return {"version": 3, "shape": shape, "typestr": "|u1", "data": data}
@@ -130,17 +144,9 @@ class DeferredImage(_Deferred):
     """What `convert` gives."""
 
 
-class DeferredJpeg(_Deferred, JpegImageFile):
-    """A file whose picture has been decoded."""
-
-    overdrive_becomes = JpegImageFile
-
-
-def kind_of(image: Any) -> tuple[Any, ...]:
-    """What decides on the way in which a JPEG file is decoded: colours and their sampling, passes, about the size."""
-    sampling = tuple((across, down) for _, across, down, _ in image.layer)
-    passes, adobe = bool(image.info.get("progressive")), image.info.get("adobe_transform")
-    return image.mode, sampling, passes, adobe, max(image.size).bit_length()
+def deferred(file: type[ImageFile.ImageFile]) -> type[_Deferred]:
+    """The class of a file, of Pillow's class `file`, whose picture has been decoded elsewhere."""
+    return type(f"Deferred{file.__name__}", (_Deferred, file), {"overdrive_becomes": file})
 
 
 def pixels_of(image: Any) -> bytes:
@@ -148,31 +154,36 @@ def pixels_of(image: Any) -> bytes:
     return Image.Image.tobytes(image)
 
 
-def read(image: Any) -> bytes | None:
-    """The whole file of a JPEG picture that nobody has decoded yet; None where it is not a plain one."""
-    plain = (
-        type(image) is JpegImageFile
+def size_class(image: Any) -> str:
+    return f"under {1 << max(image.size).bit_length()} pixels"
+
+
+def whole_file(image: Any) -> bytes:
+    """Everything in the file of `image`, which stays where it was."""
+    place = image.fp.tell()
+    image.fp.seek(0)
+    data: bytes = image.fp.read()
+    image.fp.seek(place)
+    return data
+
+
+def is_plain(image: Any, format: type[ImageFile.ImageFile], codec: str, settings: Any, offset: int) -> bool:
+    """Whether a file is of just that class, not decoded yet, and Pillow would decode all of it in one piece."""
+    return (
+        type(image) is format
         and image._im is None
-        and image.mode in _COLOURS
-        and image.layers == _COLOURS[image.mode]
-        and image.bits == 8
-        and not image.decoderconfig  # no draft, which decodes to another size
-        and image.tile == [ImageFile._Tile("jpeg", (0, 0, *image.size), 0, (image.mode, ""))]
+        and image.mode in COLOURS
+        and not image.decoderconfig
+        and image.tile == [ImageFile._Tile(codec, (0, 0, *image.size), offset, settings)]
         and image.fp is not None
         and not ImageFile.LOAD_TRUNCATED_IMAGES
     )
-    if not plain:
-        return None
-    place = image.fp.tell()
-    image.fp.seek(0)
-    data = image.fp.read()
-    image.fp.seek(place)
-    return data if data.endswith(_END) else None
 
 
-def _hand_over(image: Any, pixels: Any) -> bool:
+def _hand_over(image: Any, pixels: Any, format: Format) -> bool:
     """Let `image` be decoded: to these pixels. Its file is let go of, as Pillow does after loading."""
     try:
+        format.finish(image)
         if image._exclusive_fp and image._close_exclusive_fp_after_loading:
             image.fp.close()
     except Exception:  # Pillow decodes it then
@@ -181,7 +192,7 @@ def _hand_over(image: Any, pixels: Any) -> bool:
     image.tile = []
     image.readonly = 0
     image.overdrive_pixels = pixels
-    image.__class__ = DeferredJpeg
+    image.__class__ = format.deferred
     return True
 
 
