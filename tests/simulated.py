@@ -60,6 +60,7 @@ class Simulated:
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
     fp64: float = 1.0  # times as long as another step takes one that a teacher makes
+    taught: Callable[[Names], float] = lambda names: 1.0  # and one that a pupil makes
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[Order] = field(default_factory=list)  # all trials so far
     alive: list[_Trial] = field(default_factory=list)
@@ -117,6 +118,8 @@ class _Trial:
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
         if self.order.part is not None and "teacher" in self.order.part.role:
             seconds *= self._program.fp64
+        elif self.order.part is not None:
+            seconds *= self._program.taught(self._names)
         self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
 

@@ -347,6 +347,30 @@ def test_a_proof_in_fp64_for_which_there_is_no_time_is_given_up_at_once_and_not_
     assert sum(order.part is not None for order in program.started) == 1
 
 
+def test_a_pupil_for_which_there_is_no_time_is_not_begun_again_by_the_next_candidate(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        layout={"usual_saving": 0.4, "contract": Contract.ROUNDING},
+        blocks={"usual_saving": 0.2, "contract": Contract.ROUNDING},
+    )
+    pace = paces(layout=1.3, blocks=1.3)
+    other = {"result": lambda active: "other" if {"layout", "blocks"} & active else ""}
+    program = Simulated(
+        lambda names: 150 * pace(names),
+        start=5.0,
+        takes_time=True,
+        facts=Facts(shares={"forward": 1.0}, step_seconds=1.5),
+        taught=lambda names: 16.0 if names else 1.0,
+        **other,
+    ).enter(monkeypatch)
+    found = searched(tmp_path, budget=900.0)
+    assert names(found) == [] and program.spent < 910.0
+    assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
+    pupils = [order for order in program.started if order.part is not None and order.part.role == "pupil"]
+    assert len([order for order in pupils if order.techniques]) == 1
+
+
 def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 from overdrive.trials.host import House, Trial
@@ -18,14 +19,14 @@ class Bench:
 
     Attributes:
         until: when (time.monotonic()) trials end as "late", whatever is missing.
-        given_up: seconds that the longest trial would have needed that was ended as soon as there was seen to be no
-            time for it; 0: there was none.
+        given_up: by part ("teacher", "pupil", ...), seconds that the longest trial would have needed that was ended as
+            soon as there was seen to be no time for it; 0: there was none.
     """
 
     def __init__(self, house: House) -> None:
         self.house = house
         self.until = math.inf
-        self.given_up = 0.0
+        self.given_up: dict[str, float] = defaultdict(float)
         self.seconds = 5.0  # of the longest trial under the program's own seed so far, teachers aside
         self._traces: dict[str, Trace | Ending] = {}
 
@@ -75,11 +76,13 @@ class Bench:
         Args:
             seconds: since the first of the `done` steps.
         """
-        chosen = order.part.steps if order.part is not None else ()
+        if order.part is None:
+            return False
+        chosen, role = order.part.steps, order.part.role
         if done < 3 or not set(chosen).issuperset(range(1, done + 1)):
             return False
         needed = seconds / (done - 1) * sum(step > done for step in chosen)
         if time.monotonic() + needed <= self.until:
             return False
-        self.given_up = max(self.given_up, seconds + needed)
+        self.given_up[role] = max(self.given_up[role], seconds + needed)
         return True

@@ -239,8 +239,10 @@ class Prover:
             # The original's own trials are made once, the first time.
             if level is Contract.EXACT:
                 return (1.5 if self._hashed else 3.0) * needed
-            begun = self._teaching is not None and self._teaching.begun
-            return 1.5 * needed if begun else 3.0 * needed + self._bench.given_up
+            given_up = self._bench.given_up
+            if self._teaching is not None and self._teaching.begun:
+                return 1.5 * needed + given_up.get("pupil", 0.0)
+            return 3.0 * needed + max(given_up.values(), default=0.0)
         expected = 3.0 * self._bench.seconds
         if not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from overdrive.contract import Contract
-from overdrive.trials.duel import WARM_UP_STEPS, pair_seconds, profile_steps
+from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps
 from overdrive.tuning.arena import AGAIN, CONFIRMATION
 from overdrive.tuning.findings import Findings
 from overdrive.tuning.proof import Prover
@@ -29,13 +29,10 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        slow, gain = control.old_side.seconds_per_step, max(1.0, self._found.gain())
-        pair = pair_seconds(slow, gain)
-        blocks = CONFIRMATION.looks_at(pair)[-1] * pair
-        both = slow + slow / gain
-        each = self._start_seconds() + max(_PROCESS_SECONDS, WARM_UP_STEPS * both) + blocks
+        slow = control.old_side.seconds_per_step
+        both = slow + slow / max(1.0, self._found.gain())
         once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
-        return self.deadline - CONFIRMATION.processes * each - once
+        return self.deadline - self._duel_seconds(CONFIRMATION) - once
 
     def proof_begins(self, joining: Contract = Contract.EXACT) -> float:
         """`joining`: the level of what may yet be adopted."""
@@ -60,8 +57,7 @@ class Schedule:
 
     def time_to_fight_again(self) -> bool:
         """Whether what gained nothing in the whole plan may be fought for once more."""
-        needed = AGAIN.processes * (self._start_seconds() + _PROCESS_SECONDS)
-        return time.monotonic() + needed < self.proof_begins()
+        return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
 
     def time_for_errors(self) -> bool:
         """Whether there is time left, when all is settled, for another trial that nobody times."""
@@ -73,6 +69,15 @@ class Schedule:
         step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
         blocks = FIELD_ROUNDS * max(_FIELD_BLOCK_SECONDS, step)
         return configurations * (self._start_seconds() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
+
+    def _duel_seconds(self, rules: Rules) -> float:
+        """What a duel of the whole plan takes by these rules, to its last look."""
+        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        gain = max(1.0, self._found.gain())
+        pair = pair_seconds(slow, gain)
+        warm_up = WARM_UP_STEPS * (slow + slow / gain)
+        blocks = rules.looks_at(pair)[-1] * pair
+        return rules.processes * (self._start_seconds() + max(_PROCESS_SECONDS, warm_up) + blocks)
 
     def _start_seconds(self) -> float:
         """Of two processes, the program's own and one with all that is adopted, one after the other."""
