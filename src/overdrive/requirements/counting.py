@@ -23,7 +23,7 @@ _MOST_STEPS = 60
 _BLOCKS = 8
 _FEWEST_BLOCKS = 2  # of a program that comes to its end meanwhile
 _PROFILED = 3  # steps that are taken apart
-# Processes of one program differ, by as their memory happens to lie: steps of 1 ms took 0.86 to 1.36 ms with one thread,
+# Processes of one program differ, by as their memory happens to lie: steps of 1 ms took 0.86 to 1.36 with one thread,
 # those of a CNN 48 to 55. Where steps are short, several are timed, and the fastest counts.
 _SHORT_STEP = 0.1  # seconds
 _PROCESSES = 4

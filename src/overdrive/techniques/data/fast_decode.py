@@ -76,14 +76,16 @@ class FastDecode(Technique):
             try:
                 from overdrive.seams.pictures import deferred
 
-                format, decode = _WAYS[library]()
+                format, decode = _DECODERS[library][1]()
                 decoder = _Decoder(self, format, decode, library, lambda reason: seams.leave_out(self.name, reason))
                 leave.append(deferred.enter(format, decoder.decode))
             except Exception as error:  # in the midst of the program's own import
                 seams.leave_out(self.name, reason_of(error))
 
         arrivals = [
-            Arrival(plugin, partial(arrived, library)) for library, plugin in _PLUGINS.items() if find_spec(library)
+            Arrival(plugin, partial(arrived, library))
+            for library, (plugin, _) in _DECODERS.items()
+            if find_spec(library)
         ]
 
         def undo() -> None:
@@ -97,12 +99,8 @@ class FastDecode(Technique):
             arrival.watch()
 
 
-# What decodes the files that one of Pillow's plugins opens.
-_PLUGINS = {"simplejpeg": "PIL.JpegImagePlugin", "imagecodecs": "PIL.PngImagePlugin"}
-
-
 def _missing() -> str | None:
-    if not any(map(find_spec, _PLUGINS)):
+    if not any(map(find_spec, _DECODERS)):
         return "neither simplejpeg nor imagecodecs is installed (pip install simplejpeg imagecodecs)"
     if find_spec("PIL") is None:
         return "Pillow is not installed, so that no picture is decoded by it"
@@ -110,7 +108,7 @@ def _missing() -> str | None:
 
 
 def _jpeg() -> tuple[Format, Callable[[bytes, str], Any]]:
-    import simplejpeg  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import simplejpeg
 
     from overdrive.seams.pictures.jpeg import JPEG
 
@@ -119,7 +117,7 @@ def _jpeg() -> tuple[Format, Callable[[bytes, str], Any]]:
 
 
 def _png() -> tuple[Format, Callable[[bytes, str], Any]]:
-    import imagecodecs  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import imagecodecs
 
     from overdrive.seams.pictures.png import PNG
 
@@ -127,7 +125,8 @@ def _png() -> tuple[Format, Callable[[bytes, str], Any]]:
     return PNG, lambda data, mode: decode(data)
 
 
-_WAYS = {"simplejpeg": _jpeg, "imagecodecs": _png}
+# What decodes the files that one of Pillow's plugins opens.
+_DECODERS = {"simplejpeg": ("PIL.JpegImagePlugin", _jpeg), "imagecodecs": ("PIL.PngImagePlugin", _png)}
 
 
 class _Decoder:
