@@ -28,13 +28,13 @@ _NOW_AND_THEN = 512
 
 
 class FastDecode(Technique):
-    """Decodes JPEG files with simplejpeg and PNG files with imagecodecs, straight into the array that is taken of them.
+    """Decodes JPEG and PNG files with faster libraries, straight into the array that is taken of them.
 
     What it does: where a JPEG or PNG file opened by Pillow is converted to the mode that it has (`.convert("RGB")`) or
     taken as an array, libjpeg-turbo or libpng decodes the whole file into an array. Pillow, which decodes into four
     bytes a pixel, copies that and packs it into three again, gets the pixels only where the program asks for more than
     the array (`crop`, `resize`, `getpixel`); the pictures are Pillow's own otherwise. Needs `pip install simplejpeg` or
-    `pip install imagecodecs`; files of which neither is there are left to Pillow.
+    `pip install imagecodecs`; files whose decoder is missing are left to Pillow.
 
     When it helps: files that become tensors as they are, in data sets that `sample_cache` cannot keep. From file to
     array it took 1.4 to 1.6 times less processor time than Pillow 13 for JPEG, from 32 x 32 to 500 x 375 pixels, and
