@@ -155,6 +155,7 @@ def pixels_of(image: Any) -> bytes:
 
 
 def size_class(image: Any) -> str:
+    """The longer side, to the next power of two."""
     return f"under {1 << max(image.size).bit_length()} pixels"
 
 

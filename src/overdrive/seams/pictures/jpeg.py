@@ -29,7 +29,7 @@ def _kind_of(image: Any) -> tuple[Any, ...]:
 
 
 def _finish(image: Any) -> None:
-    """Nothing."""
+    """Nothing: Pillow reads no further either."""
 
 
 JPEG = Format("JPEG", JpegImageFile, deferred(JpegImageFile), _read, _kind_of, _finish)
