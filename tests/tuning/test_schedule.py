@@ -36,6 +36,15 @@ def schedule(left: float, adopted: int) -> Schedule:
     return Schedule(found, NOW + left + 10.0, prover)
 
 
+def with_slow_steps(made: Schedule) -> Schedule:
+    """Of two seconds."""
+    control = made._found.control
+    assert control is not None
+    control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
+    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    return made
+
+
 def test_contributions_are_reserved_for_what_may_be_adopted_next() -> None:
     made = schedule(100.0, adopted=2)
     assert made.proof_begins() == NOW + 100.0
@@ -54,21 +63,13 @@ def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> No
 
 
 def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
-    made = schedule(100.0, adopted=0)
-    control = made._found.control
-    assert control is not None
-    control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
-    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    made = with_slow_steps(schedule(100.0, adopted=0))
     blocks, warm_up, looked_into = 10 * 4.0, 3 * 4.0, (3 + 3) * 4.0
     assert made.deadline - made.confirmation_begins() == 3 * (2.0 + warm_up + blocks) + looked_into
 
 
 def test_a_fight_of_slow_steps_in_the_whole_plan_has_time_for_its_blocks() -> None:
-    made = schedule(100.0, adopted=1)
-    control = made._found.control
-    assert control is not None
-    control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
-    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    made = with_slow_steps(schedule(100.0, adopted=1))
     needed = 2 * (2.0 + 3 * 4.0 + 10 * 4.0)
     for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
         made.deadline += NOW + left - made.proof_begins()
