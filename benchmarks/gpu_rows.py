@@ -33,7 +33,7 @@ Result = dict[str, Any]
 LEVELS = ("exact", "rounding", "statistical")
 # What is taken together where there is no time to tune, by name, as far as the catalogue has it and it applies.
 GIVEN = (
-    *("sample_cache", "prefetch", "deferred_scalars", "fused_optimizer", "channels_last"),
+    *("sample_cache", "device_resident", "prefetch", "deferred_scalars", "fused_optimizer", "channels_last"),
     *("tf32", "cuda_graphs", "autocast", "compile"),
 )
 _TUNE_FROM = 120.0  # seconds that a tune must have, else the plan is the given one
@@ -193,24 +193,27 @@ def measure(
         else:
             arms[f"Overdrive {level}"] = Order(program, tuple(plan))
     watched = [Arm(name, order) for name, order in arms.items()]
-    busy: dict[str, float | None] = {}
+    alone: dict[str, Result] = {}  # what was seen of an arm while the others stood still
 
     def watch_use(arm: Arm, trial: Trial, pace: float) -> None:
-        if device == "cuda" and time.monotonic() < deadline:
-            busy[arm.name] = idle_share(trial, max(1, round(_BUSY_SECONDS / pace)))
+        if time.monotonic() < deadline:
+            steps = max(1, round(_BUSY_SECONDS / pace))
+            alone[arm.name] = {"gpu_idle": idle_share(trial, steps) if device == "cuda" else None}
+            trial.run(steps, profile=True)
+            alone[arm.name]["waits_for_data"] = trial.facts().share("data")
 
     try:
         step_in_turn(house, watched, _ROUNDS, deadline, together=not tiny, while_alone=watch_use)
     except Late as late:
         result["cut_short"] = str(late)
-    by_name = {arm.name: _cell(arm, watched[0], facts, costs, busy) for arm in watched}
+    by_name = {arm.name: _cell(arm, watched[0], facts, costs, alone.get(arm.name, {})) for arm in watched}
     by_name.update({name: {"same_as": twin} for name, twin in same.items()})
     result["arms"] = by_name
     result["techniques"] = {level: [name for name, _ in plan] for level, plan in plans.items()}
     return result
 
 
-def _cell(arm: Arm, base: Arm, facts: Facts, costs: Result, busy: Mapping[str, float | None]) -> dict[str, Any]:
+def _cell(arm: Arm, base: Arm, facts: Facts, costs: Result, alone: Result) -> dict[str, Any]:
     seconds = arm.seconds_per_step
     cell: Result = {"setup_seconds": arm.setup_seconds, "left_out": dict(arm.left_out), "failed": arm.failure}
     if seconds is None:
@@ -221,7 +224,8 @@ def _cell(arm: Arm, base: Arm, facts: Facts, costs: Result, busy: Mapping[str, f
         seconds_per_step=seconds,
         samples_per_s=samples / seconds,
         against_plain=vars(against) if against and arm is not base else None,
-        gpu_idle=busy.get(arm.name),
+        gpu_idle=alone.get("gpu_idle"),
+        waits_for_data=alone.get("waits_for_data"),
         peak_bytes=arm.peak_memory or None,
         rounds=[len(each) for each in arm.fields],
     )
@@ -296,14 +300,14 @@ def _utilization() -> Callable[[], float | None] | None:
 
 def table(results: Mapping[str, Result]) -> list[str]:
     lines = [
-        "| program | how | samples/s | against plain | share of the limit | GPU idle | peak memory |",
-        "|---|---|---|---|---|---|---|",
+        "| program | how | samples/s | against plain | share of the limit | GPU idle | waits for data | peak memory |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in results.items():
         if "plan" in row:
-            lines.append(f"| {name} | *plans: {row['plan']}* | | | | | |")
+            lines.append(f"| {name} | *plans: {row['plan']}* | | | | | | |")
         if "arms" not in row:
-            lines.append(f"| {name} | not run: {row.get('not_run', '?')} | | | | | |")
+            lines.append(f"| {name} | not run: {row.get('not_run', '?')} | | | | | | |")
             continue
         for how, arm in row["arms"].items():
             lines.append(f"| {name} | {how} | {' | '.join(_cells(arm))} |")
@@ -312,14 +316,15 @@ def table(results: Mapping[str, Result]) -> list[str]:
 
 def _cells(arm: Result) -> Sequence[str]:
     if "same_as" in arm:
-        return f"the plan is that of {arm['same_as']}", "", "", "", ""
+        return f"the plan is that of {arm['same_as']}", *[""] * 5
     if "samples_per_s" not in arm:
-        return f"failed: {arm['failed'] or 'no time'}", "", "", "", ""
+        return f"failed: {arm['failed'] or 'no time'}", *[""] * 5
     share = arm.get("share_of_limit")
     return (
         f"{arm['samples_per_s']:,.0f}",
         told(arm["against_plain"]) if arm["against_plain"] else "1",
         f"{share:.1%} ({arm['limit']})" if share is not None else "–",
         "–" if arm["gpu_idle"] is None else f"{arm['gpu_idle']:.0%}",
+        "–" if arm["waits_for_data"] is None else f"{arm['waits_for_data']:.1%}",
         "–" if arm["peak_bytes"] is None else f"{arm['peak_bytes'] / 2**20:,.0f} MiB",
     )

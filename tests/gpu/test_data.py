@@ -1,4 +1,4 @@
-"""Batches gathered into pinned memory. Skipped, saying so, where there is no GPU. Not yet run on a GPU."""
+"""Batches gathered into pinned memory, and what copying costs. Skipped without a GPU, saying so. Not yet run on one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.samples.table import Table
 from overdrive.session import Session
+from tests.samples.test_cost import PARTS, Naps, facts_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
 
@@ -75,3 +76,9 @@ def test_what_the_program_does_not_pin_is_not_pinned(technique: str) -> None:
     batches = loader()
     with Session([(technique, {})]):
         assert not any(each.is_pinned() for _ in range(2) for batch in batches for each in batch)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_copying_to_the_gpu_is_a_part(pinned: bool) -> None:
+    (found,) = facts_of(DataLoader(Naps(), batch_size=8, pin_memory=pinned), device="cuda").loaders
+    assert set(found.seconds_per_item) == PARTS | {"copy", "wait"} and found.seconds_per_item["copy"] > 0

@@ -234,13 +234,6 @@ def test_the_facts_of_a_loader_hold_it_all() -> None:
     assert made is not None and made >= 8 * 0.9 * NAP and found.seconds_per_item["copy"] == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
-@pytest.mark.parametrize("pinned", [False, True])
-def test_copying_to_the_gpu_is_a_part(pinned: bool) -> None:
-    (found,) = facts_of(DataLoader(Naps(), batch_size=8, pin_memory=pinned), device="cuda").loaders
-    assert set(found.seconds_per_item) == PARTS | {"copy", "wait"} and found.seconds_per_item["copy"] > 0
-
-
 def test_nobody_pays_for_costs_that_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.torch.probe.examine", lambda *_: pytest.fail("examined"))
     (found,) = facts_of(DataLoader(Naps(), batch_size=8), costs=False).loaders
