@@ -312,19 +312,6 @@ def test_a_file_that_was_named_in_another_way_is_covered(tmp_path: Path, monkeyp
         assert files.uncovered(asked) == ["/not/there", str(other.resolve())]
 
 
-def test_files_that_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "folder" / "sub").mkdir(parents=True)
-    for name in ("named", "other", "folder/sub/new"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "link").symlink_to(tmp_path / "folder")
-    monkeypatch.chdir(tmp_path)
-    files = Files("")
-    files.note_all(["./named", "link"])
-    top = str(tmp_path.resolve())
-    assert files.hold({f"{top}/named"}) and files.hold({f"{top}/other", f"{top}/folder/sub/new"})
-    assert not files.hold({f"{top}/other"}) and not files.hold({f"{top}/folder2"}) and not files.hold(set())
-
-
 @pytest.mark.parametrize("odd", ["./a", "a/./b", "a/../b", "a//b", "a/", "a/..", "/a/.", "../a", "a", ".a", "/a/.b/c"])
 def test_paths_are_made_absolute_as_python_does_it(odd: str) -> None:
     paths = ["/plain", odd, "/plain/too"]

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from overdrive.samples.effects import cut_off
 from overdrive.samples.layout import ForkFailed, Unfit
 
 Tick = Callable[[int], None]
@@ -182,9 +183,7 @@ def _be_child(work: Work, pipe: int, parent: int, beside: bool, in_main_thread: 
         _forget_handlers()
         if beside:
             _stand_back(parent, in_main_thread)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nowhere, standard)
+        cut_off(keep=(pipe,))
         import torch
 
         torch.set_num_threads(1)  # as torch's workers do: OpenMP's threads did not survive the fork

@@ -102,16 +102,6 @@ class Files:
         alone = sorted([f"{path}\0{status}" for path, status in stats])
         return "\0".join(alone) + repr(sorted(self._folders.items()))
 
-    def hold(self, paths: set[str]) -> bool:
-        """Whether one of these real paths is a file that was named, or lies in a folder that was."""
-        if not paths:  # as a rule; 50,000 names need not be looked through for it
-            return False
-        names = set(map(os.path.basename, paths))
-        named = {os.path.realpath(path) for path in self._stats if path.rpartition(os.sep)[2] in names}
-        return not named.isdisjoint(paths) or any(
-            path.startswith(os.path.join(folder, "")) for path in paths for folder in self._folders
-        )
-
     def uncovered(self, paths: set[str]) -> list[str]:
         """Those of the paths that are not among these files."""
         known = set(_absolute(list(self._stats)))
@@ -163,7 +153,7 @@ def _exists(text: str) -> bool:
 
 
 class Opened:
-    """Collects the files that this thread opens, for reading or for writing, inside its `with` blocks.
+    """Collects the files that this thread opens for reading, inside its `with` blocks.
 
     An audit hook cannot be removed, so there is one a process, which looks at who listens.
     """
@@ -174,7 +164,6 @@ class Opened:
     def __init__(self) -> None:
         self._thread = 0
         self._read: set[str] = set()
-        self._written: set[str] = set()
 
     def __enter__(self) -> Opened:
         if not Opened._installed:
@@ -188,17 +177,14 @@ class Opened:
         Opened._listening = None
 
     def hear(self, path: object, flags: object) -> None:
-        if isinstance(path, (str, bytes)) and isinstance(flags, int) and threading.get_ident() == self._thread:
-            reads = flags & os.O_ACCMODE == os.O_RDONLY
-            (self._read if reads else self._written).add(os.path.abspath(os.fsdecode(path)))
+        if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
+            return
+        if flags & os.O_ACCMODE == os.O_RDONLY and threading.get_ident() == self._thread:
+            self._read.add(os.path.abspath(os.fsdecode(path)))
 
     def paths(self) -> set[str]:
         """Real paths of what was read; the files of Python, packages and the system left out."""
         return _data_files(self._read)
-
-    def written(self) -> set[str]:
-        """The same of what was opened for writing, where it is still there."""
-        return _data_files(self._written)
 
 
 def _data_files(paths: set[str]) -> set[str]:

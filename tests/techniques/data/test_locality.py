@@ -39,7 +39,7 @@ PROGRAM = """
     if __name__ == "__main__":
         root, meeting, log, rank, shuffle = sys.argv[1:]
         rank, shuffle = int(rank), shuffle == "shuffle"
-        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), 99)
+        os.dup2(os.open(log, os.O_RDWR | os.O_APPEND), 99)
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
         left_out, crcs, fetched = [], [], []
         with Session([("sample_cache", {})], on_left_out=lambda *why: left_out.append(why)):

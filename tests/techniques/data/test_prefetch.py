@@ -531,7 +531,7 @@ def test_files_are_written_once(sampler: bool, tmp_path: Path) -> None:
         lambda: DataLoader(Plain(), 4, sampler=Noting()) if sampler else DataLoader(writing, 4), read
     )
     assert ours == plain != ""
-    assert "does more than read (open)" in left_out["prefetch"]
+    assert "does more than read: it opens a file for writing" in left_out["prefetch"]
 
 
 def test_a_rare_change_of_the_data_set_is_noticed_where_it_happens() -> None:

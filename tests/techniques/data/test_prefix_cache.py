@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import re
@@ -243,7 +244,7 @@ def chain_of(run: Run) -> Any:
 
 def test_transforms_before_the_first_random_one_are_kept_too(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    number = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     def noted(image: Any) -> Any:
         os.write(number, b"noted")
@@ -323,7 +324,7 @@ class Counted(Packed):
 
     def __init__(self, log: Path) -> None:
         super().__init__()
-        self.number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.number = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     def decoded(self, index: int) -> Any:
         os.write(self.number, f"{index} ".encode())
@@ -861,11 +862,11 @@ def test_where_a_method_was_cut_is_found_out_once(
     assert not run.left_out and same(plain, kept)
     (note,) = folder.glob("*/cut-*.json")
 
-    whole = tmp_path / "whole"
+    whole = mmap.mmap(-1, 1)  # shared with the forked process, where it happens
     find = proving._Examination._find
 
     def noting(self: Any) -> Any:
-        whole.touch()  # in the forked process
+        whole[0] = 1
         return find(self)
 
     monkeypatch.setattr(proving._Examination, "_find", noting)
@@ -873,7 +874,7 @@ def test_where_a_method_was_cut_is_found_out_once(
         harm(note)
     plain, kept, run = both(lambda: DataLoader(Beside(), 8))
     assert not run.left_out and same(plain, kept)
-    assert whole.exists() == (harm is not None)
+    assert whole[0] == (harm is not None)
 
 
 # Real libraries, where they are installed

@@ -183,7 +183,7 @@ def test_samples_are_fetched_once(workers: int, tmp_path: Path) -> None:
             return super().__getitem__(index)
 
     log = str(tmp_path / "log")
-    log_number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log_number = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     loader = DataLoader(Noted(), 8, shuffle=True, num_workers=workers)
     with Run() as run:
         list(loader)

@@ -271,7 +271,7 @@ def test_gray_pictures_subsets_and_a_list_of_ones_own(S: Any) -> None:
 
 def test_each_picture_is_decoded_once(S: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "fetched")
-    number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    number = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     class Counting(Pictures):
         def __getitem__(self, index: int) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from overdrive.samples.ahead import generators
-from overdrive.samples.ahead.effects import Effects
 from overdrive.samples.ahead.parcel import Parcel, pack
 from overdrive.samples.child import Tick, in_child
+from overdrive.samples.effects import only_reading
 from overdrive.samples.fingerprint import Fingerprint, fingerprint
 from overdrive.samples.layout import Unfit
 from overdrive.samples.randomness import reseed
@@ -45,21 +45,18 @@ def look(roots: tuple[Any, Any]) -> Fingerprint:
 
 
 def _examine(iterator: Any, roots: tuple[Any, Any], digest: str, tick: Tick) -> None:
-    effects = Effects()
-    effects.stop()
     indices = _indices(iterator)
-    reseed(1)
-    begun = generators.states()
-    first = _fetch(iterator, indices, tick)
-    ended = generators.states()
-    drawn = generators.drawn_from(begun, ended)
+    with only_reading():
+        reseed(1)
+        begun = generators.states()
+        first = _fetch(iterator, indices, tick)
+        ended = generators.states()
+        drawn = generators.drawn_from(begun, ended)
 
-    reseed(2)  # those that it does not draw from must not matter
-    for name in drawn:
-        generators.restore(name, begun[name])
-    second = _fetch(iterator, indices, tick)
-    if effects.tried:
-        raise Unfit(f"fetching a sample does more than read ({effects.tried})")
+        reseed(2)  # those that it does not draw from must not matter
+        for name in drawn:
+            generators.restore(name, begun[name])
+        second = _fetch(iterator, indices, tick)
     if fingerprint(*roots).digest != digest:
         raise Unfit("fetching a sample changes the data set")
     if any(generators.state(name) != ended[name] for name in drawn):

@@ -12,6 +12,7 @@ import numpy as np
 
 from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
+from overdrive.samples.effects import only_reading
 from overdrive.samples.fingerprint import STANDS_FOR
 from overdrive.samples.layout import Unfit
 from overdrive.samples.prefix.draws import Contents, Draws, Generators, contents_of
@@ -98,6 +99,11 @@ def entered(source: Source, generators: Generators) -> Generators:
 
 def _trace(source: Source, objects: set[int], generators: Generators, tick: Tick) -> dict[str, Any]:
     """Runs in the forked process."""
+    with only_reading():
+        return _draws_and_chains(source, objects, generators, tick)
+
+
+def _draws_and_chains(source: Source, objects: set[int], generators: Generators, tick: Tick) -> dict[str, Any]:
     generators = entered(source, generators)
     drew, chains = False, []
     indices = spread(len(source.dataset), SAMPLES)

@@ -19,6 +19,7 @@ import numpy as np
 from overdrive.samples import log, progress
 from overdrive.samples.child import Tick, in_child
 from overdrive.samples.codec import Bytes, Uneven, encode, literal
+from overdrive.samples.effects import only_reading
 from overdrive.samples.files import Opened
 from overdrive.samples.fingerprint import of_objects
 from overdrive.samples.layout import Unfit
@@ -95,10 +96,11 @@ class _Examination:
         prefix = _prefix_as(told, self.method, self.cuttable)
         count = len(self.method.owner)
         chosen = random.Random(time.time_ns()).sample(range(count), min(_LOOKED_AT, count))
-        self._compare(prefix, list(map(self.method.kind, chosen)), SEEDS[:1])
+        with only_reading():
+            self._compare(prefix, list(map(self.method.kind, chosen)), SEEDS[:1])
 
     def whole(self) -> dict[str, Any]:
-        with Opened() as opened:
+        with only_reading(), Opened() as opened:
             return {**self._find(), "opened": sorted(opened.paths())}
 
     def _find(self) -> dict[str, Any]:

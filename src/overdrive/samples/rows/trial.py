@@ -11,6 +11,7 @@ import numpy as np
 
 from overdrive.samples import progress
 from overdrive.samples.child import Tick, in_child
+from overdrive.samples.effects import only_reading
 from overdrive.samples.fingerprint import fingerprint
 from overdrive.samples.layout import Layout, Unfit, layout_of, orders
 from overdrive.samples.randomness import States, reseed
@@ -56,7 +57,12 @@ def slices_of(source: Source) -> Slices:
     if callable(getattr(root, "__getitems__", None)):
         raise Unfit("its data set fetches whole batches by itself")
     seen = fingerprint(*source.roots, content=False)
-    told = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, len(source.dataset)))
+
+    def examine(tick: Tick) -> dict[str, Any]:
+        with only_reading():
+            return _examine(source, tick)
+
+    told = in_child(examine, lambda _: progress(0, len(source.dataset)))
     origins = [
         Origin(each["kind"], tuple((kind, key) for kind, key in each["path"]), tuple(each["order"]))
         for each in told["origins"]
