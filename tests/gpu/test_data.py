@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.samples.table import Table
 from overdrive.session import Session
+from overdrive.techniques.catalogue import catalogue
 from tests.samples.test_cost import PARTS, Naps, facts_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
@@ -70,6 +71,34 @@ def test_a_batch_is_gathered_into_pinned_memory_and_not_copied_there(monkeypatch
         monkeypatch.setattr(Table, "gather", noting)
         for images, _ in batches:
             assert images.data_ptr() == made[-1]
+
+
+@pytest.mark.parametrize("pins", [True, False])
+def test_batches_gathered_ahead_arrive_as_they_are(pins: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+
+    def go() -> list[Any]:
+        model = torch.nn.Linear(1, 1).to("cuda")
+        torch.optim.SGD(model.parameters(), 0.1)  # tells where the program trains
+        moved = []
+        batches = loader(pin_memory=pins)
+        for _ in range(3):
+            for images, labels in batches:
+                images, labels = images.to("cuda", non_blocking=True), labels.cuda()
+                moved.append((images * 2, labels))
+                images.zero_()  # the program's own copy: nobody else's
+        torch.cuda.synchronize()
+        return [(images.cpu(), labels.cpu()) for images, labels in moved]
+
+    plain = go()
+    with Session([("sample_cache", {}), ("prefetch", {})]) as session:
+        ours = go()
+        assert not session.seams.left_out
+        crew: Any = catalogue()["prefetch"].crew  # type: ignore[attr-defined]
+        assert crew.taken > COUNT // 256 and crew.offers.given > COUNT // 256
+    for one, other in zip(plain, ours, strict=True):
+        assert all(map(torch.equal, one, other))
 
 
 def test_what_the_program_does_not_pin_is_not_pinned(technique: str) -> None:

@@ -6,8 +6,8 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Protocol
 
 from overdrive.samples.buffers import Buffers
 from overdrive.samples.fill import Filling
@@ -33,6 +33,12 @@ def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     return _recording(kept, loader, call)
 
 
+class Early(Protocol):
+    """Gathers batches before the program asks for them."""
+
+    def batch(self, indices: list[int], rows: Rows) -> Any: ...
+
+
 class _Fetcher:
     """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
 
@@ -50,6 +56,7 @@ class _Fetcher:
         self._live = live  # whether the program sees changes to its data set at once, having no workers
         self._coming = coming
         self._filling: Filling | None = None
+        self.ahead: Early | None = None  # gathers the next batches meanwhile
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -62,6 +69,8 @@ class _Fetcher:
             if rows is not None:
                 absent = self._absent(rows)
                 if not len(absent):
+                    if self.ahead is not None:
+                        return self.ahead.batch(indices, rows)
                     return kept.table.gather(rows, buffers=self._buffers)
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
@@ -151,14 +160,19 @@ def _without_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
     return iterator
 
 
+def draws_as_torch(loader: Any) -> bool:
+    """Whether the loader's indices are drawn by torch's own samplers."""
+    batches = loader.batch_sampler
+    own = [type(each).__module__.startswith("torch.utils.data.") for each in (batches, loader.sampler)]
+    return all(own) and getattr(batches, "sampler", None) is loader.sampler
+
+
 def _coming(loader: Any, iterator: Any) -> Callable[[], Iterable[int]] | None:
     """The indices that the iterator will draw, for a forked process to find out by drawing them from its copy.
 
     For torch's own samplers only: another one may write to files or to memory that forked processes share.
     """
-    batches = loader.batch_sampler
-    own = [type(each).__module__.startswith("torch.utils.data.") for each in (batches, loader.sampler)]
-    if not all(own) or getattr(batches, "sampler", None) is not loader.sampler:
+    if not draws_as_torch(loader):
         return None
     drawn = iterator._sampler_iter
     return lambda: chain.from_iterable(drawn)
@@ -170,7 +184,7 @@ def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any
     current = loader._iterator if loader.persistent_workers else None
     if current is not None and isinstance(getattr(current, "_dataset_fetcher", None), _Fetcher):
         current._reset(loader)  # as torch does; it draws no seed again
-        current._sampler_iter = _Ahead(current._sampler_iter, ahead)
+        current._sampler_iter = Drawn(current._sampler_iter, ahead)
         return current
     with _no_workers(loader):
         if current is None:
@@ -181,7 +195,7 @@ def _instead_of_workers(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any
             iterator = call()
             generator.set_state(state)
     iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False, buffers=buffers_for(iterator))
-    iterator._sampler_iter = _Ahead(iterator._sampler_iter, ahead)
+    iterator._sampler_iter = Drawn(iterator._sampler_iter, ahead)
     if loader.persistent_workers:
         loader._iterator = iterator  # its workers, if there were some, end
     return iterator
@@ -205,7 +219,7 @@ def _no_workers(loader: Any) -> Iterator[None]:
         space.update(before)
 
 
-class _Ahead:
+class Drawn:
     """Draws indices so many batches early, like a loader that keeps its workers busy.
 
     The sampler draws from random generators: how early it does so decides on what the program draws.
@@ -221,7 +235,7 @@ class _Ahead:
         with contextlib.suppress(StopIteration):
             self._drawn.append(next(self._indices))
 
-    def __iter__(self) -> _Ahead:
+    def __iter__(self) -> Drawn:
         return self
 
     def __next__(self) -> Any:
@@ -230,6 +244,10 @@ class _Ahead:
         indices = self._drawn.popleft()
         self._draw()
         return indices
+
+    def coming(self, count: int) -> list[Any]:
+        """What will be handed out next, this much at most."""
+        return list(islice(self._drawn, count))
 
 
 class _Tap:

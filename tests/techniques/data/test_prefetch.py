@@ -785,6 +785,8 @@ def test_a_program_ends_without_waiting_and_prints_once(
 def test_the_card_says_when_it_cannot_help() -> None:
     facts = Facts(cores=4, shares={"data": 0.5}, loaders=(LoaderFacts(8, 0, True, 100, 0.01),))
     assert technique().applies(facts) is None
+    with_workers = (LoaderFacts(8, 2, True, 100, 0.01),)
+    assert technique().applies(Facts(device="cuda", cores=4, shares={"data": 0.5}, loaders=with_workers)) is None
     for other in (
         Facts(cores=4, shares={"data": 0.5}, loaders=(LoaderFacts(8, 2, True, 100, 0.01),)),
         Facts(cores=4, shares={"data": 0.01}, loaders=facts.loaders),

@@ -18,6 +18,7 @@ from typing import Any
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
 from overdrive.samples.ahead.course import Course
+from overdrive.samples.ahead.gathering import Thread, gather_ahead, gathers
 from overdrive.samples.ahead.trial import look, roots_of, try_out
 from overdrive.samples.device.offers import Copier, Offers
 from overdrive.samples.fingerprint import Fingerprint
@@ -60,6 +61,7 @@ class Crew:
         self._on_refused = on_refused
         self._device = device
         self._copier: Copier | None = None
+        self._thread: Thread | None = None  # that gathers batches of kept samples
         self._loaders: weakref.WeakKeyDictionary[Any, Ahead] = weakref.WeakKeyDictionary()
         self._aheads: deque[Ahead] = deque(maxlen=_MOST_KNOWN)
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -71,6 +73,8 @@ class Crew:
             ahead = self._loaders[loader] = self._known(loader) or self._new(loader)
         if ahead.refused is not None:
             return
+        if gathers(iterator):
+            return self._gather_ahead(loader, iterator, ahead)
         reason = _unsuited(iterator)
         if reason is not None:
             ahead.refuse(reason)
@@ -78,6 +82,25 @@ class Crew:
         iterator.overdrive_course = Course(ahead)
         iterator.__class__ = _iterator_class()
         self._iterators.add(iterator)
+
+    def _gather_ahead(self, loader: Any, iterator: Any, ahead: Ahead) -> None:
+        self._thread = self._thread if self._thread is not None and self._thread.mine else Thread()
+        resident = hasattr(iterator, "overdrive_offer")  # its samples are on the GPU already
+        reason = gather_ahead(
+            loader,
+            iterator,
+            thread=self._thread,
+            copier=(lambda: None) if resident else self.copier,
+            offers=self.offers,
+            taken=self._count,
+        )
+        if reason:
+            ahead.refuse(reason)
+        else:
+            self._iterators.add(iterator)
+
+    def _count(self) -> None:
+        self.taken += 1
 
     def _new(self, loader: Any) -> Ahead:
         ahead = Ahead(self, loader)
@@ -104,7 +127,8 @@ class Crew:
         return any(loader not in self._loaders for loader in loaders)
 
     def room(self) -> bool:
-        running = [each for each in list(self._iterators) if each.overdrive_course.running]
+        courses = [each.overdrive_course for each in list(self._iterators) if hasattr(each, "overdrive_course")]
+        running = [course for course in courses if course.running]
         return len(running) < _MOST_RUNNING
 
     def copier(self) -> Copier | None:
@@ -119,9 +143,14 @@ class Crew:
     def close(self) -> None:
         """End all forked copies; iterators go on as torch's own."""
         for iterator in list(self._iterators):
+            if not hasattr(iterator, "overdrive_course"):
+                iterator._dataset_fetcher.ahead = None
+                continue
             iterator.overdrive_course.end()
             del iterator.overdrive_course
             iterator.__class__ = _iterator_class().__base__
+        if self._thread is not None:
+            self._thread.end()
         self._iterators.clear()
         self._aheads.clear()
         self._loaders.clear()

@@ -45,8 +45,8 @@ def look(roots: tuple[Any, Any]) -> Fingerprint:
 
 
 def _examine(iterator: Any, roots: tuple[Any, Any], digest: str, tick: Tick) -> None:
-    indices = _indices(iterator)
     with only_reading():
+        indices = _indices(iterator)
         reseed(1)
         begun = generators.states()
         first = _fetch(iterator, indices, tick)

@@ -1,0 +1,219 @@
+"""The next batches of kept samples, gathered by a thread while the program works on this one.
+
+What is gathered from a complete table is a function of the indices alone: no random number is drawn, and no code of
+the program's runs. So a thread may do it, which a data set's own fetch is not left to.
+
+A batch made early is handed out only where the program's own next index is the one it was made from, and the table
+still stands for the data set. The indices are known before the program draws them where nobody can tell the difference:
+torch's own samplers draw from generators of their own, or all at once with the first index; the first index and the
+last are drawn at their own time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from overdrive.samples.buffers import Buffers
+from overdrive.samples.device.offers import Copier, Give, Offers, tensors_in
+from overdrive.samples.kept import Kept
+from overdrive.samples.serve import Drawn, draws_as_torch, kept_by
+from overdrive.samples.table import Rows
+
+_DEPTH = 2  # batches that are gathered early: each has as much time as a step takes
+# To hand a batch over takes 30 to 100 µs, and where there is no GPU nothing else is won.
+LEAST_SECONDS = 0.0003
+_PATIENCE = 5.0
+
+
+@dataclass
+class _Job:
+    indices: Any
+    rows: Rows
+    buffers: Buffers
+    copier: Copier | None
+    batch: Any = None
+    copies: list[tuple[Any, Any, Give]] = field(default_factory=list)
+    failed: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Thread:
+    """One for all loaders of a session; it ends with the program, or with the session."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[_Job, Kept] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="overdrive: batches", daemon=True)
+        self._thread.start()
+        self._owner = os.getpid()
+
+    @property
+    def mine(self) -> bool:
+        """False in a forked process, which has no such thread."""
+        return os.getpid() == self._owner
+
+    def order(self, job: _Job, kept: Kept) -> None:
+        self._jobs.put((job, kept))
+
+    def end(self) -> None:
+        self._jobs.put(None)
+        if self.mine:
+            self._thread.join(_PATIENCE)
+
+    def _work(self) -> None:
+        while (ordered := self._jobs.get()) is not None:
+            job, kept = ordered
+            try:
+                job.batch = kept.table.gather(job.rows, buffers=job.buffers)
+                if job.copier is not None:
+                    job.copies = [(each, job.copier.device, job.copier.start(each)) for each in tensors_in(job.batch)]
+            except Exception:  # the program's own gathering will meet it
+                job.failed = True
+            job.done.set()
+            del job, kept, ordered  # or the last batch would be held until the next
+
+
+class Gathering:
+    """Of one iterator, whose batches are gathered from kept samples.
+
+    Args:
+        coming: what the program's next indices will be, so many at most.
+        copier: gives what copies batches to the GPU, None where there is nothing to copy.
+        taken: told of each batch that came true.
+    """
+
+    def __init__(
+        self,
+        thread: Thread,
+        kept: Kept,
+        coming: Callable[[int], list[Any]],
+        pins: bool,
+        copier: Callable[[], Copier | None],
+        offers: Offers,
+        taken: Callable[[], None],
+    ) -> None:
+        self._thread = thread
+        self._kept = kept
+        self._coming = coming
+        self._buffers = {False: Buffers(), True: Buffers(pinned=True)}
+        self._pins = pins
+        self._copier = copier
+        self._offers = offers
+        self._taken = taken
+        self._jobs: deque[_Job] = deque()
+        self._seconds = 0.0  # for the latest batch gathered here
+
+    def batch(self, indices: list[int], rows: Rows) -> Any:
+        """The batch of these samples, all of which are there and as they should be."""
+        alike = self._thread.mine and _in_no_mode()
+        batch = self._early(indices) if alike else None
+        if batch is None:
+            self._jobs.clear()
+            began = time.perf_counter()
+            batch = self._kept.table.gather(rows, buffers=self._buffers[self._pins])
+            self._seconds = time.perf_counter() - began
+        if alike and self._kept.table.complete:
+            self._order_more()
+        return batch
+
+    def _early(self, indices: list[int]) -> Any:
+        if not self._jobs:
+            return None
+        job = self._jobs.popleft()
+        if job.indices != indices or not job.done.wait(_PATIENCE) or job.failed:
+            return None
+        for tensor, device, give in job.copies:
+            self._offers.add(tensor, device, give)
+        self._taken()
+        return job.batch
+
+    def _order_more(self) -> None:
+        copier = self._copier()
+        if copier is None and self._seconds < LEAST_SECONDS:
+            return
+        for indices in self._coming(_DEPTH)[len(self._jobs) :]:
+            rows = self._kept.rows(indices)
+            if rows is None:
+                return
+            pinned = self._pins or (copier is not None and copier.needs_pinned)
+            job = _Job(indices, rows, self._buffers[pinned], copier)
+            self._jobs.append(job)
+            self._thread.order(job, self._kept)
+
+
+class Peeking:
+    """Draws a few of an iterator's indices early, but neither the first nor the last one.
+
+    Args:
+        length: how many there are.
+    """
+
+    def __init__(self, indices: Iterator[Any], length: int) -> None:
+        self._indices = indices
+        self._left = length
+        self._drawn: deque[Any] = deque()
+
+    def __iter__(self) -> Peeking:
+        return self
+
+    def __next__(self) -> Any:
+        if self._drawn:
+            return self._drawn.popleft()
+        self._left -= 1
+        return next(self._indices)
+
+    def coming(self, count: int) -> list[Any]:
+        """What `next` will give, this much at most. Only for one who has had the first."""
+        while len(self._drawn) < count and self._left > 1:
+            self._left -= 1
+            self._drawn.append(next(self._indices))
+        return list(self._drawn)[:count]
+
+
+def gathers(iterator: Any) -> bool:
+    """Whether its batches are gathered from kept samples, whole."""
+    return kept_by(iterator) is not None
+
+
+def gather_ahead(loader: Any, iterator: Any, **how: Any) -> str:
+    """Let the batches of an iterator of kept samples be gathered early; or why not.
+
+    Args:
+        how: as for `Gathering`.
+    """
+    kept = kept_by(iterator)
+    assert kept is not None
+    drawn = iterator._sampler_iter
+    if not isinstance(drawn, Drawn):
+        if not _draws_unseen(loader):
+            return "its sampler is not one of torch's, whose indices can be known before"
+        drawn = iterator._sampler_iter = Peeking(drawn, len(iterator))
+    pins = bool(getattr(iterator, "_pin_memory", False))
+    iterator._dataset_fetcher.ahead = Gathering(kept=kept, coming=drawn.coming, pins=pins, **how)
+    return ""
+
+
+def _in_no_mode() -> bool:
+    """Whether this thread makes tensors as any other does."""
+    import torch
+
+    return not torch.is_inference_mode_enabled() and torch.get_default_device().type == "cpu"
+
+
+def _draws_unseen(loader: Any) -> bool:
+    """Whether nobody can tell that indices, but the first and the last, were drawn early."""
+    from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+    if not draws_as_torch(loader) or type(loader.sampler) not in (SequentialSampler, RandomSampler, DistributedSampler):
+        return False
+    sampler = loader.sampler
+    if getattr(sampler, "generator", None) is None:
+        return True
+    # One of the program's own: without replacement, it is drawn from with the first index alone.
+    return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
