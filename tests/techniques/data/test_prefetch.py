@@ -562,17 +562,9 @@ def test_evaluation_without_gradients_gets_tensors_of_its_kind() -> None:
     assert ours == plain and not left_out and taken() > 10
 
 
-def test_workers_and_cached_samples_are_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
+def test_workers_are_left_to_fetch_ahead_by_themselves() -> None:
     plain, ours, left_out = both(lambda: DataLoader(Plain(), 8, num_workers=1), lambda loader: epochs(loader, 1))
     assert ours == plain and "workers" in left_out["prefetch"]
-    seed()
-    plain = epochs(MAKERS["shuffled"]())
-    gc.collect()
-    seed()
-    with Session([("prefetch", {}), ("sample_cache", {})]) as session:
-        assert epochs(MAKERS["shuffled"]()) == plain
-    assert "another technique" in session.seams.left_out["prefetch"] and "sample_cache" not in session.seams.left_out
 
 
 def test_one_loader_refused_leaves_the_others() -> None:
