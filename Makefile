@@ -68,6 +68,7 @@ $(VENV)/.docs: $(VENV)/.venv pyproject.toml constraints.txt
 $(VENV)/.bench: $(VENV)/.test
 	@echo "== installing the peers that Overdrive is compared with"
 	$(PIP) -e ".[test,peers]"
+	@$(PIP) ffcv || echo "== ffcv is left out: it builds where OpenCV's and TurboJPEG's headers are installed"
 	@touch $@
 
 clean:
