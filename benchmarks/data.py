@@ -6,8 +6,8 @@ Every arm fetches the same CIFAR-10 JPEG images, decodes and normalises them, 64
 the files in the page cache; nothing is trained. Overdrive's arms start with an empty cache: their first
 epoch is the one that fills it, their second the one that is compared. Peers' own formats are written
 before, and that is not timed; ffcv compiles in its first epoch, so its second is compared. Peers that are not
-installed are left out (ffcv builds with Debian's libopencv-dev, libturbojpeg0-dev and pkg-config). As many rounds are made as fit into
-the time, three at least. Writes benchmarks/results/data.json.
+installed are left out (ffcv builds with Debian's libopencv-dev, libturbojpeg0-dev and pkg-config). As many rounds
+are made as fit into the time, three at least. Writes benchmarks/results/data.json.
 
 The parts `cached` and `rows` are what is left when nothing is decoded any more: the last of several epochs from the
 cache, and over images that the program holds as tensors; both against a loop that does nothing but copy the rows.

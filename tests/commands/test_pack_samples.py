@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,38 @@ def test_a_run_under_the_plan_starts_with_all_samples(
     done = overdrive(*words, cwd=project)
     assert done.stdout == plain.stdout and "holds no samples that are this data set's" in done.stderr
     assert json.loads(record.read_text())["techniques"] == []
+
+
+def test_a_packing_that_was_killed_goes_on_after_the_last_whole_table(
+    project: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from overdrive.commands import pack_samples
+
+    monkeypatch.chdir(project)
+    real, copied = shutil.copytree, []
+
+    def killed(source: Path, target: Path) -> None:
+        """In the midst of the second table."""
+        real(source, target)
+        copied.append(target)
+        if len(copied) == 2:
+            rows = next(target.glob("*.raw"))
+            rows.write_bytes(rows.read_bytes()[:100])
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pack_samples.shutil, "copytree", killed)
+        patch.setattr(pack_samples.shutil, "rmtree", lambda *_, **__: None)  # nobody cleans up after a kill
+        patch.setattr(os, "getpid", lambda: 2**22 + 1)  # of nobody: the highest number is 2**22
+        with pytest.raises(KeyboardInterrupt):
+            write_samples(Program("train.py"), project / "packed")
+    left = [each.name for each in (project / "packed").iterdir()]
+    assert len(left) == 2 and sum(name.startswith("draft-") for name in left) == 1
+    again = overdrive("pack", "--samples", "decoded", "-o", "packed", "train.py", cwd=project)
+    assert again.returncode == 0 and "1 of which were there" in again.stdout, again.stderr
+    assert not list((project / "packed").glob("draft-*")) and (project / "packed" / "plan.toml").exists()
 
 
 def test_what_cannot_be_packed_is_told(

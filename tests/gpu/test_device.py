@@ -154,6 +154,7 @@ def test_an_early_number_does_not_wait_for_what_follows() -> None:
         torch.cuda.synchronize()
 
 
+@pytest.mark.tunes
 def test_tune_shows_cpu_against_gpu(script: Callable[[str], Path], overdrive: Run, tmp_path: Path) -> None:
     path, out = script(SCRIPT.replace("EPOCHS", "400")), tmp_path / "result.json"
     done = overdrive("tune", "--contract", "statistical", "--budget", "150s", "--json", str(out), path.name,

@@ -61,6 +61,7 @@ def test_a_technique_trains_on_the_gpu(technique: tuple[str, dict[str, str]], tm
     assert abs(losses[0] - losses[1]) < 0.25
 
 
+@pytest.mark.tunes
 def test_tune_on_the_gpu(script: Callable[[str], Path], overdrive: Run, tmp_path: Path) -> None:
     path = script(SCRIPT.replace("EPOCHS", "400"))
     out = tmp_path / "result.json"

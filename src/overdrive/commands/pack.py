@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +115,24 @@ def _found(program: Program) -> list[dict[str, Any]]:
     return told
 
 
-def first_step(program: Program, module: str, finder: str, techniques: Sequence[Chosen] = ()) -> Any:
+def first_step(
+    program: Program,
+    module: str,
+    finder: str,
+    techniques: Sequence[Chosen] = (),
+    on_fill: Callable[[int, int], None] = lambda done, total: None,
+) -> Any:
     """What the technique `finder` (of `module`, beside others) reports of the program's first training step, in a trial
     of its own; None where it reported nothing.
+
+    Args:
+        on_fill: told how many samples of how many have been fetched.
 
     Raises:
         CannotPack: the program makes no such step.
     """
     with House(also=[module]) as house:
+        house.on_fill = on_fill
         report = house.scratch / "inductor" / f"{finder}.json"  # this folder stays writable in a trial
         trial = Trial(house, Order(program, (*techniques, (finder, {"report": str(report)}))))
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 
 from overdrive.atomic_file import write_atomically
@@ -39,7 +42,12 @@ def write_samples(program: Program, folder: Path) -> int:
         raise CannotPack(str(error)) from None
     began = time.monotonic()
     console.print(f"Fetching all samples of {program.command()}, or finding them where they are.", markup=False)
-    told = _found(program)
+    with console.status("") as status:  # a line on a terminal, nothing in a file
+
+        def fetched(done: int, total: int) -> None:
+            status.update(f"{done:,} of {total:,} samples fetched")
+
+        told = _found(program, fetched)
     for reason in told["refused"]:
         console.print(f"  a data set is left as it is: {reason}", markup=False)
     tables = []
@@ -70,10 +78,10 @@ def write_samples(program: Program, folder: Path) -> int:
     return 0
 
 
-def _found(program: Program) -> dict[str, Any]:
+def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, Any]:
     """What `sample_cache` keeps of the program, by its first training step."""
     cache = (_CACHE, catalogue()[_CACHE].defaults())
-    told: dict[str, Any] | None = first_step(program, _FINDER, "samples_kept", [cache])
+    told: dict[str, Any] | None = first_step(program, _FINDER, "samples_kept", [cache], on_fill)
     if told is None:
         raise CannotPack("The program's samples could not be examined.")
     return told
@@ -94,8 +102,9 @@ def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
             f"The samples need {sum(wanting.values()) / 1e9:.2f} GB, and {folder} has {free / 1e9:.2f} GB free: "
             "choose another place with --output."
         )
+    _clean(folder)
     for key in wanting:
-        draft = folder / f"draft-{os.getpid()}-{key}"
+        draft = folder / f"{_drafts_here()}{os.getpid()}-{key}"
         try:
             shutil.copytree(home() / key, draft)
             os.rename(draft, folder / key)
@@ -104,6 +113,19 @@ def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
         if store.open(key) is None:  # which compares all sums
             raise CannotPack(f"The samples did not arrive in {folder} as they are in {home()}.")
     return len(keys) - len(wanting)
+
+
+def _drafts_here() -> str:
+    """How the drafts of this machine begin; others may pack into the same folder of a file server."""
+    return f"draft-{platform.node()}-"
+
+
+def _clean(folder: Path) -> None:
+    """Remove what was left by a packing that was killed."""
+    for draft in folder.glob(_drafts_here() + "*"):
+        process = draft.name.removeprefix(_drafts_here()).partition("-")[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _plan(program: Program, folder: Path) -> str:

@@ -98,7 +98,6 @@ class Keeper:
         self._shares = Shares()
         self._tried = 0
         self._opened = False
-        self.fill_seconds = 0.0  # spent on filling tables at once
         try:
             self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
         except StoreUnavailable as error:
@@ -255,7 +254,6 @@ class Keeper:
             except BaseException:
                 kept.close()
                 raise
-            self.fill_seconds += kept.fill_seconds
         return self._add(kept)
 
     def _add(self, kept: Kept) -> Kept:

@@ -40,7 +40,6 @@ class Kept:
     Attributes:
         dropped: why it does not any more; None while it does.
         joined: whether another process has begun the table, whose idle cores fill it.
-        fill_seconds: time spent on filling it at once, 0 where it was found complete or fills by and by.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Kept:
         self.table = table
         self.key = key
         self.dropped: str | None = None
-        self.fill_seconds = 0.0
+        self._fill_seconds = 0.0  # spent on filling it at once
         self._seen = seen
         self._draft = draft
         self.joined = draft is not None and draft.joined
@@ -169,8 +168,8 @@ class Kept:
         except ForkFailed:
             if not self.source.workers:
                 fill_here(self.table, self.source, self._opened)
-        self.fill_seconds = time.perf_counter() - began
-        log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self.fill_seconds)
+        self._fill_seconds = time.perf_counter() - began
+        log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self._fill_seconds)
         self.finish_if_complete()
 
     def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
@@ -248,7 +247,7 @@ class Kept:
             self.drop("the data set, or a file of it, was changed while its samples were read")
             return
         opened = self._seen.files.uncovered(self._opened.paths() | self._opened_elsewhere)
-        draft.finish(opened, self.fill_seconds or time.perf_counter() - self._began)
+        draft.finish(opened, self._fill_seconds or time.perf_counter() - self._began)
 
     def count_others(self) -> None:
         """Rows were written by other hands: this process's data set, or its workers."""

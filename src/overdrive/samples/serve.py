@@ -36,7 +36,7 @@ def serve(kept: Kept, loader: Any, call: Callable[[], Any]) -> Any:
 class Early(Protocol):
     """Gathers batches before the program asks for them."""
 
-    def batch(self, indices: list[int], rows: Rows) -> Any: ...
+    def batch(self, rows: Any) -> Any: ...
 
 
 class _Fetcher:
@@ -70,7 +70,7 @@ class _Fetcher:
                 absent = self._absent(rows)
                 if not len(absent):
                     if self.ahead is not None:
-                        return self.ahead.batch(indices, rows)
+                        return self.ahead.batch(rows)
                     return kept.table.gather(rows, buffers=self._buffers)
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")

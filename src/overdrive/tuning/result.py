@@ -290,6 +290,8 @@ def _break_even(found: Findings) -> int | None:
     duel = found.confirmation
     if duel is None or not found.chosen or found.needed():
         return None
+    # Filling a cache is in both: where it lies on disk, the trials filled it, once; where it lies in memory, each
+    # process fills it anew before its first step, to which its set-up reaches.
     setup = found.seconds + max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
     times = 1.0
     if duel.old_side.samples and duel.new_side.samples:

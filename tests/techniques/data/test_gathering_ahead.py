@@ -1,4 +1,4 @@
-"""`prefetch` beside `sample_cache`: batches of kept samples are gathered by a thread, and nobody can tell."""
+"""`prefetch` beside `sample_cache` or `batch_fetch`: a thread gathers the next batches, and nobody can tell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from torch.utils.data import (  # noqa: E402
     DistributedSampler,
     RandomSampler,
     Sampler,
+    Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
 )
 
@@ -229,6 +231,72 @@ def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -
     found = [(images, copy) for images, copy, labels in moved if labels.device.type == "cpu"]
     assert len(found) == session.taken
     assert all(torch.equal(copy, images) for images, copy in found)
+
+
+class Held(Dataset):
+    """Rows of arrays: `batch_fetch` gathers them from there."""
+
+    def __init__(self, images: Any) -> None:
+        self.images = images
+        self.labels = torch.arange(len(images))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.images[index], self.labels[index]
+
+
+def readonly() -> Any:
+    array = torch.randn(COUNT, 40, generator=torch.Generator().manual_seed(2)).numpy()
+    array.flags.writeable = False
+    return array
+
+
+ROWS: dict[str, Callable[[], Any]] = {
+    "tensors": lambda: DataLoader(TensorDataset(Images().images, torch.arange(COUNT)), 8, shuffle=True),
+    "an array that nobody can write to": lambda: DataLoader(Held(readonly()), 8, shuffle=True),
+    "a part": lambda: DataLoader(Subset(TensorDataset(Images().images), list(range(5, 55))), 8, shuffle=True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_the_programs_own_tensors_are_gathered_early(name: str) -> None:
+    plain, ours, session = both(ROWS[name], epochs, Counted("prefetch", "batch_fetch"))
+    assert ours == plain and not session.left_out and session.taken > 8
+
+
+def test_what_the_program_writes_to_its_tensors_is_in_the_next_batch() -> None:
+    def writing(loader: Any) -> list[Any]:
+        seen = []
+        for _ in range(2):
+            for number, batch in enumerate(loader):
+                seen.append(list(leaves(batch)))
+                if number % 3 == 1:
+                    loader.dataset.tensors[0].add_(1)
+        return seen
+
+    plain, ours, session = both(ROWS["tensors"], writing, Counted("prefetch", "batch_fetch"))
+    assert ours == plain and session.taken > 0
+
+
+def test_a_subset_whose_numbers_change_is_read_as_it_is() -> None:
+    def shifting(loader: Any) -> list[Any]:
+        seen = []
+        for batch in loader:
+            seen.append(list(leaves(batch)))
+            loader.dataset.indices[:] = [(each + 1) % COUNT for each in loader.dataset.indices]
+        return seen
+
+    plain, ours, _ = both(ROWS["a part"], shifting, Run("prefetch", "batch_fetch"))
+    assert ours == plain
+
+
+def test_arrays_that_could_be_written_to_unseen_are_left_alone() -> None:
+    make = lambda: DataLoader(Held(readonly().copy()), 8, shuffle=True)  # noqa: E731
+    plain, ours, session = both(make, epochs, Counted("prefetch", "batch_fetch"))
+    assert ours == plain and session.taken == 0
+    assert "could write to the arrays of its data set unseen" in session.reason
 
 
 def test_a_thread_that_fails_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,6 +326,23 @@ def test_candidates_fit_the_shared_memory_and_are_valid() -> None:
     assert technique.candidates(facts(made=0.030, step=0.040, wait=0.030))[-1]["affinity"] == "spread"
 
 
+@pytest.mark.parametrize(("made", "ready"), [(0.030, 2), (0.010, 2), (0.005, 4), (0.001, 8)])
+def test_quick_batches_are_kept_ready_in_greater_number(made: float, ready: int) -> None:
+    """For as long as a worker may be held up."""
+    found = facts(made=made, step=made + 0.001, wait=made)
+    assert catalogue()["loader_workers"].candidates(found)[0]["prefetch"] == ready
+
+
+def test_where_memory_allows_no_more_workers_these_may_use_more_threads() -> None:
+    def threads(**room: Any) -> list[tuple[Any, ...]]:
+        tries = catalogue()["loader_workers"].candidates(facts(made=0.030, step=0.040, wait=0.030, **room))
+        return [(each["workers"], each["threads"], each["start"]) for each in tries if "threads" in each]
+
+    assert threads(batch_bytes=MEGA, shared_memory=5 * MEGA)[:1] == [(2, 4, "forkserver")]
+    assert threads(batch_bytes=MEGA, shared_memory=5 * MEGA, cores=2) == []
+    assert threads(batch_bytes=MEGA, shared_memory=500 * MEGA) == []
+
+
 def test_the_same_number_of_workers_is_tried_persistent() -> None:
     each = LoaderFacts(10, 3, True, 1000, 0.01)
     assert counts(Facts(cores=2, shares={"data": 0.5}, loaders=(each,)))[-1] == 3

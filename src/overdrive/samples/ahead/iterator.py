@@ -18,7 +18,7 @@ from typing import Any
 from overdrive.machine.memory import available_memory
 from overdrive.samples import log
 from overdrive.samples.ahead.course import Course
-from overdrive.samples.ahead.gathering import Thread, gather_ahead, gathers
+from overdrive.samples.ahead.gathering import Gathered, Thread, gather_ahead, gathered_by
 from overdrive.samples.ahead.trial import look, roots_of, try_out
 from overdrive.samples.device.offers import Copier, Offers
 from overdrive.samples.fingerprint import Fingerprint
@@ -73,8 +73,9 @@ class Crew:
             ahead = self._loaders[loader] = self._known(loader) or self._new(loader)
         if ahead.refused is not None:
             return
-        if gathers(iterator):
-            return self._gather_ahead(loader, iterator, ahead)
+        what = gathered_by(iterator)
+        if what is not None:
+            return self._gather_ahead(loader, iterator, what, ahead)
         reason = _unsuited(iterator)
         if reason is not None:
             ahead.refuse(reason)
@@ -83,12 +84,13 @@ class Crew:
         iterator.__class__ = _iterator_class()
         self._iterators.add(iterator)
 
-    def _gather_ahead(self, loader: Any, iterator: Any, ahead: Ahead) -> None:
+    def _gather_ahead(self, loader: Any, iterator: Any, what: Gathered, ahead: Ahead) -> None:
         self._thread = self._thread if self._thread is not None and self._thread.mine else Thread()
         resident = hasattr(iterator, "overdrive_offer")  # its samples are on the GPU already
         reason = gather_ahead(
             loader,
             iterator,
+            what,
             thread=self._thread,
             copier=(lambda: None) if resident else self.copier,
             offers=self.offers,

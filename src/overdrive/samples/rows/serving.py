@@ -11,7 +11,7 @@ from overdrive.samples.keeper import other_loaders
 from overdrive.samples.layout import Unfit
 from overdrive.samples.rows.slices import Slices
 from overdrive.samples.rows.trial import slices_of
-from overdrive.samples.serve import buffers_for
+from overdrive.samples.serve import Early, buffers_for
 from overdrive.samples.source import Source
 
 # A trial takes half a second, which a program that makes a new data set in every step won't get back.
@@ -95,12 +95,25 @@ class _Fetcher:
     """Stands for torch's fetcher in one iterator."""
 
     def __init__(self, slices: Slices, real: Any, buffers: Buffers) -> None:
-        self._slices = slices
+        self.slices = slices
         self._real = real
         self._buffers = buffers
+        self.ahead: Early | None = None  # gathers the next batches meanwhile
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def fetch(self, indices: Any) -> Any:
-        return self._slices.fetch(self._real, indices, self._buffers)
+        return self.slices.fetch(self._real, indices, self._gathered)
+
+    def _gathered(self, indices: Any) -> Any:
+        rows = self.slices.rows(indices)
+        if self.ahead is not None and rows is not None:
+            return self.ahead.batch(rows)
+        return self.slices.gather(rows, self._buffers)
+
+
+def slices_of_iterator(iterator: Any) -> Slices | None:
+    """The arrays that this iterator gathers its batches from; None where it does not."""
+    fetcher = getattr(iterator, "_dataset_fetcher", None)
+    return fetcher.slices if type(fetcher) is _Fetcher else None

@@ -8,6 +8,7 @@ is seen at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +97,31 @@ class Slices:
             self.dropped = reason
             log.info("batches are no longer gathered from arrays: %s", reason)
 
-    def fetch(self, fetcher: Any, indices: Any, buffers: Buffers) -> Any:
-        """A batch: gathered, or the real one where that is not to be. The first one is fetched both ways."""
+    def versions(self) -> tuple[int, ...] | None:
+        """Other ones where the program has written to an array; None where that could not be told.
+
+        What is written to a tensor through a numpy array that shares its memory is not seen.
+        """
+        import torch
+
+        versions = []
+        for origin in self.origins:
+            if origin.kind == INDEX:
+                continue
+            thing: Any = origin.find(self._root)
+            if isinstance(thing, torch.Tensor) and not thing.is_inference():
+                versions.append(thing._version)
+            elif not isinstance(thing, np.ndarray) or thing.flags.writeable:
+                return None
+        return tuple(versions)
+
+    def fetch(self, fetcher: Any, indices: Any, gathered: Callable[[Any], Any]) -> Any:
+        """A batch: what `gathered` has by `gather`, or the real one where that is not to be. The first one is fetched
+        both ways."""
         batch = None
         try:
             if self.dropped is None and not (self.touched() and self.changed()):
-                batch = self.gather(indices, buffers)
+                batch = gathered(indices)
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         if batch is not None and self._compared:
@@ -113,11 +133,15 @@ class Slices:
                 self.drop("a batch came out another one than in the trial")
         return real
 
-    def gather(self, indices: Any, buffers: Buffers | None = None) -> Any:
-        """The batch of these samples; None where the real data set has to see to it."""
+    def rows(self, indices: Any) -> list[int] | None:
+        """Where these samples lie in the arrays; None where the real data set has to see to it."""
         rows = _plain(indices)
         for subset in self._subsets:
             rows = _plain([int(subset.indices[row]) for row in rows]) if rows else None
+        return rows
+
+    def gather(self, rows: list[int] | None, buffers: Buffers | None = None) -> Any:
+        """The batch that lies there; None where the real data set has to see to it."""
         if not rows:
             return None
         tensors = []

@@ -89,7 +89,7 @@ def _examine(source: Source, tick: Tick) -> dict[str, Any]:
     origins = [_chosen(source, root, place, each) for place, each in enumerate(candidates)]
     slices = Slices(source, fingerprint(*source.roots, content=False), layout, origins)
     for indices in (tried, tried[::-1][:5], tried[:1], (tried * _LARGEST_BATCH)[: source.batch_size or 1]):
-        ours = slices.gather(indices)
+        ours = slices.gather(slices.rows(indices))
         if ours is None or not same_bits(source.fetch(indices), ours, layout):
             raise Unfit("its batches are more than rows put together")
     return {

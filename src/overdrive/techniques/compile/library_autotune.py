@@ -17,8 +17,9 @@ class LibraryAutotune(Technique):
     """Lets the libraries below PyTorch choose the fastest kernel by trying, and denormals be zero.
 
     What it does: on a GPU, has cuDNN try its convolution algorithms for each new shape and keep the fastest
-    (`benchmark`), or takes matrix products to cuBLASLt in place of cuBLAS (`blas`). On a CPU, and only where
-    asked for, makes denormal numbers zero (`flush_denormals`). All when the optimizer is made.
+    (`benchmark`), or takes matrix products to cuBLASLt in place of cuBLAS (`blas`). On a CPU it makes denormal
+    numbers zero (`flush_denormals`); oneDNN, which chooses its kernels by itself, has nothing to be tried there:
+    its formats are `channels_last`, its arithmetic `autocast`. All when the optimizer is made.
 
     When it helps: convolutions of fixed shapes on a GPU. Denormals, where a network has them (activations that
     decay towards zero), cost a CPU a hundred cycles each.

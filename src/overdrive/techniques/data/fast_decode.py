@@ -48,6 +48,9 @@ class FastDecode(Technique):
     colours, of other than 8 bits, with a palette or a transparent colour, interlaced or animated; cut-off files and
     those whose checksums are wrong; `draft`; and every file that the decoder refuses, so that errors come out the same.
 
+    Others were left out: `torchvision.io` decodes JPEG with the same libjpeg-turbo; nvJPEG and DALI decode on the
+    GPU, where other rounding gives other pixels, and the program wants each picture in main memory.
+
     Source: https://gitlab.com/jfolz/simplejpeg, https://libjpeg-turbo.org/, https://www.cgohlke.com/imagecodecs
     """
 

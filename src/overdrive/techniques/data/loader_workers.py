@@ -26,6 +26,11 @@ _CORES_TO_SPREAD = 4
 # A batch is measured before workers start only where the shared memory has less room than this for each
 # of those in flight: larger batches are hardly seen, and measuring takes a fork.
 _ROOMY_BATCH = 1 << 30
+# A worker that the kernel puts aside for another process is back after some 10 ms. Meanwhile the loop takes the
+# batches that it has ready: as many as it makes in twice that time, two of slow ones.
+_HELD_UP_SECONDS = 0.02
+_FEWEST_READY, _MOST_READY = 2, 8
+_MOST_THREADS = 8
 _PLACE = shared_memory.PLACE
 _CONTEXT = "_DataLoader__multiprocessing_context"  # how a DataLoader keeps it
 _CHANGED = ("num_workers", "prefetch_factor", "persistent_workers", "worker_init_fn", _CONTEXT)
@@ -37,7 +42,10 @@ class LoaderWorkers(Technique):
     What it does: sets the number of workers, how many batches each keeps ready, whether they live on from
     epoch to epoch, how they are started, on which cores and with how many threads they run, for every
     map-style `DataLoader` of the program. As many workers are tried as the measured cost of a batch asks
-    for. Where their batches would not fit into /dev/shm, there are fewer workers, or none.
+    for, with so many batches ready that a worker may be held up for a moment. Where their batches would not fit
+    into /dev/shm, there are fewer workers, which may use several threads each, or none. They live on, and are
+    started as the program has it, unless they are to use several threads; from 4 cores on, it is also tried to
+    keep each on one core.
 
     When it helps: where the loop waits for data and cores (or a GPU's idle host) are free to make it.
 
@@ -96,12 +104,18 @@ class LoaderWorkers(Technique):
         loader = _most_waited_for(facts)
         now = loader.workers if loader else 0
         tries: list[dict[str, Value]] = []
+        ready = _ready(loader)
         for count in _counts(facts, loader):
-            workers, prefetch = _fitted(facts, loader, count, 2)
-            if workers and workers != now:
-                tries.append({"workers": workers, "prefetch": prefetch, "persistent": True})
+            workers, prefetch = _fitted(facts, loader, count, ready)
+            if not workers or workers == now:
+                continue
+            tries.append({"workers": workers, "prefetch": prefetch, "persistent": True})
+            threads = min(facts.cores // workers, _MOST_THREADS)
+            if workers < count and threads > 1:
+                # Memory allows no more of them: these may use the other cores, which forked ones cannot.
+                tries.append({**tries[-1], "start": "forkserver", "threads": threads})
         if now:
-            tries.append({"workers": now, "prefetch": 2, "persistent": True})  # the same number, but persistent
+            tries.append({"workers": now, "prefetch": ready, "persistent": True})  # the same number, but persistent
         if facts.cores >= _CORES_TO_SPREAD and tries:
             tries.append({**tries[0], "affinity": "spread"})
         return [each for place, each in enumerate(tries) if each not in tries[:place]][:4]
@@ -146,6 +160,12 @@ def _counts(facts: Facts, loader: LoaderFacts | None) -> list[int]:
         # One more than by the mean: the cost of batches differs.
         return list(dict.fromkeys((most, min(most + 1, facts.cores))))
     return list(dict.fromkeys((most, max(1, most - 1), max(1, most // 2))))  # the training needs cores too
+
+
+def _ready(loader: LoaderFacts | None) -> int:
+    """How many batches each worker should keep ready."""
+    made = loader.seconds_to_make if loader else None
+    return min(_MOST_READY, max(_FEWEST_READY, math.ceil(_HELD_UP_SECONDS / made))) if made else _FEWEST_READY
 
 
 def _fitted(facts: Facts, loader: LoaderFacts | None, workers: int, prefetch: int) -> tuple[int, int]:

@@ -27,10 +27,13 @@ class Prefetch(Technique):
     random states are then set to what they would be. Beside a GPU a batch is also copied there in the meantime,
     and the program's own `.to(device)` finds it there. Where they are not, the batch is fetched as without us,
     and the copy starts again from there; where that happens often (three times, less one for every ten batches
-    that came true) the loader is left alone. Batches that `sample_cache` gathers are gathered by a thread instead,
-    two batches early, where the sampler is torch's own or the loader had workers: nobody can tell then when an
-    index was drawn. Copies to the GPU use a stream and events, and memory of torch's allocators, which hand it
-    out again when the streams are done with it: a ring of buffers of our own would save nothing.
+    that came true) the loader is left alone.
+
+    Batches that `sample_cache` gathers, or `batch_fetch` from tensors and from arrays that nobody can write to,
+    are gathered by a thread instead, two batches early, where the sampler is torch's own or the loader had
+    workers: nobody can tell then when an index was drawn. Copies to the GPU use a stream and events, and memory
+    of torch's allocators, which hand it out again when the streams are done with it: a ring of buffers of our
+    own would save nothing.
 
     When it helps: where the loop waits for data in a `DataLoader` without workers, and a core is free: above all
     beside a GPU, and for random augmentation, which no cache can keep. A program that draws from the same

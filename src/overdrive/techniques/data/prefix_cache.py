@@ -57,11 +57,6 @@ class PrefixCache(Technique):
         """Why loaders were refused."""
         return self.halving.reasons if self.halving else []
 
-    @property
-    def fill_seconds(self) -> float:
-        """Time spent on filling tables before the first batch."""
-        return self.halving.keeper.fill_seconds if self.halving else 0.0
-
     def applies(self, facts: Facts) -> str | None:
         if facts.items_draw() is False:
             return "fetching an item draws no random numbers: sample_cache keeps samples whole"

@@ -73,11 +73,6 @@ class SampleCache(Technique):
         """Why loaders were refused."""
         return self.keeper.reasons if self.keeper else []
 
-    @property
-    def fill_seconds(self) -> float:
-        """Time spent on filling tables before the first batch."""
-        return self.keeper.fill_seconds if self.keeper else 0.0
-
     def applies(self, facts: Facts) -> str | None:
         if facts.items_draw():
             return "fetching an item draws random numbers, so that no sample comes twice"

@@ -31,7 +31,8 @@ class VectorisedTransforms(Technique):
 
     When it hurts: where the images are too large or too many for the memory (then it refuses), or are used once.
     With workers, all of them are decoded before the first batch; transforms that are done image by image are then
-    refused, for the workers do them side by side, and so they are where nothing follows them.
+    refused, for the workers do them side by side, and so they are where nothing follows them. Nothing is done on a
+    GPU: the program gets its batch in main memory, where it may look at it, so that it must be made there anyhow.
 
     Contract: exact. In a forked process the program's own batches and ours are made from the same random states and
     must be equal in every bit and stride and leave all generators in the same states; a data set that does anything
