@@ -21,7 +21,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, random_split  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    random_split,
+)
 
 from overdrive.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.samples import kept as kept_module  # noqa: E402
@@ -379,6 +387,29 @@ def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> No
         wait_for_fillers()  # nothing is fetched here meanwhile
         assert served.kept.table.present.all()
         kept += [*batches, *loader]
+    assert not run.left_out and same(plain, kept)
+
+
+def test_idle_cores_leave_other_machines_shares_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "0")
+
+    def make() -> Any:
+        data = Packed()
+        sampler: Any = DistributedSampler(data, num_replicas=2, rank=1, shuffle=False)
+        return DataLoader(data, 4, sampler=sampler)
+
+    seed()
+    loader = make()
+    plain = [*loader, *loader]
+    with Run() as run:
+        seed()
+        loader = make()
+        kept = [*loader, *loader]
+        (served,) = technique().halving._served.values()  # type: ignore[union-attr]
+        assert not served.kept.filling
+        there = set(np.flatnonzero(served.kept.table.present).tolist())
+        assert there == set(loader.sampler)
     assert not run.left_out and same(plain, kept)
 
 

@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 from PIL import Image  # noqa: E402
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate  # noqa: E402
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, DistributedSampler, Subset, default_collate  # noqa: E402
 
 from overdrive.session import Session  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
@@ -286,6 +286,31 @@ def test_each_picture_is_decoded_once(S: Any, tmp_path: Path) -> None:
     assert left_out_of(lambda: DataLoader(Counting(chain), 7, shuffle=True), [], stop=None, between=see) is None
     os.close(number)
     assert counts[0] > COUNT and counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fixed_share_is_all_that_is_read_and_kept(S: Any, folder: Path, tmp_path: Path, workers: int) -> None:
+    place = tmp_path / "fetched"
+    number = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    class Counting(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            os.write(number, f"{index}\n".encode())
+            return super().__getitem__(index)
+
+    chain = S.Compose(CHAINS["usual"](S))
+
+    def make() -> Any:
+        data = Counting(chain)
+        sampler: Any = DistributedSampler(data, num_replicas=2, rank=1, shuffle=False)
+        return DataLoader(data, 7, sampler=sampler, num_workers=workers)
+
+    assert both(make, stop=None) is None
+    os.close(number)
+    share = set(DistributedSampler(range(COUNT), num_replicas=2, rank=1, shuffle=False))  # type: ignore[arg-type]
+    assert len(share) == 27 and set(map(int, place.read_text().split())) == share
+    (table,) = folder.glob("*/0.raw")
+    assert table.stat().st_size == len(share) * 3 * 12 * 12
 
 
 def test_the_next_session_finds_the_pictures_on_disk(S: Any, folder: Path) -> None:

@@ -8,7 +8,7 @@ sample.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -57,9 +57,15 @@ class HeadSource(Source):
         return *super().roots, *self.whole.roots, "head"
 
     def same(self, other: Source) -> bool:
-        return isinstance(other, HeadSource) and self.whole.same(other.whole) and self.chain is other.chain
+        alike = isinstance(other, HeadSource) and self.whole.same(other.whole) and self.chain is other.chain
+        return alike and (self.share is None or self.share.same(other.share))
 
-    def fetch(self, indices: list[int]) -> Any:
+    @property
+    def by_index(self) -> HeadSource:
+        """The same, whose rows are the data set's own indices."""
+        return replace(self, share=None)
+
+    def fetch(self, rows: list[int]) -> Any:
         """
         Raises:
             Unfit: the data set does more to an image than to put it into its sample, or the loader than to stack.
@@ -80,7 +86,7 @@ class HeadSource(Source):
 
         self.head.forget()
         try:
-            return _MapDatasetFetcher(self.dataset, True, collate, False).fetch(indices)  # type: ignore[no-untyped-call]
+            return _MapDatasetFetcher(self.dataset, True, collate, False).fetch(self.indices(rows))  # type: ignore[no-untyped-call]
         finally:
             self.head.forget()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ class AugmentKeeper(Keeper):
     """Keeps what comes out of the heads, of loaders whose batches can be made from them."""
 
     def _source(self, loader: Any) -> Source:
-        return HeadSource.of(loader)
+        return replace(HeadSource.of(loader), share=self._shares.of(loader))
 
     def keep(self, source: Source, earlier: Fingerprint | None = None) -> Kept:
         assert isinstance(source, HeadSource)
@@ -109,13 +110,15 @@ class _Augmenting(_Fetcher):
                 return None
             rows = kept.rows(indices)
             if rows is None:
-                kept.drop("its sampler gives other things than lists of whole numbers")
+                if kept.source.share is None:
+                    kept.drop("its sampler gives other things than lists of whole numbers")
                 return None
             absent = kept.table.absent(rows)
             if not len(absent):
                 return kept.table.gather(rows, buffers=self._buffers)
             before = States.now()
-            heads = kept.fetch_rest(kept.source, indices, rows, absent)
+            assert isinstance(kept.source, HeadSource)
+            heads = kept.fetch_rest(kept.source.by_index, indices, rows, absent)
         except Exception as error:  # its own error comes again when it fetches for itself
             if isinstance(error, Unfit):
                 kept.drop(str(error))
@@ -180,7 +183,8 @@ def _examine(source: HeadSource, tick: Tick) -> dict[str, Any]:
         Unfit: they differ, or a worker would begin in another random state than torch gives it.
     """
     _enter_worker(source)
-    indices = spread(len(source.whole.dataset), _SAMPLES)
+    indices = source.indices(spread(source.count, _SAMPLES))
+    source = source.by_index
     layout = layout_of(source.fetch(indices[:1]))  # which finds the images among its leaves
     leaf = source.tail.leaf or 0
     source.tail.fit(layout.leaves[leaf].sizes)

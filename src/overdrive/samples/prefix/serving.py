@@ -21,6 +21,7 @@ from overdrive.samples.prefix.prefix import Odd, Prefix, PrefixSource
 from overdrive.samples.prefix.proving import find_prefix
 from overdrive.samples.prefix.recall import Recall
 from overdrive.samples.prefix.sequence import Strayed
+from overdrive.samples.share import Shares
 from overdrive.samples.source import Source
 
 # Times as many samples as the loader's: a table has a row for each, and a trial fills them all.
@@ -31,9 +32,16 @@ _LOOKS_EVERY = 64  # samples, between two looks at the processes that make some 
 
 
 class Served:
-    """One method of one object whose first halves are kept."""
+    """One method of one object whose first halves are kept.
 
-    def __init__(self, prefix: Prefix, kept: Kept, generators: Generators, recall: Recall) -> None:
+    Args:
+        shared_out: whether this process's loader never asks for more than a share of them. Other processes then
+            make none: they would read what is another machine's.
+    """
+
+    def __init__(
+        self, prefix: Prefix, kept: Kept, generators: Generators, recall: Recall, shared_out: bool = False
+    ) -> None:
         self.prefix = prefix
         self.kept = kept
         self._owner = prefix.method.owner
@@ -44,6 +52,7 @@ class Served:
         self._off = False  # in this process
         self._fetched = 0
         self._recall = recall
+        self._shared_out = shared_out
         self._note()
 
     @property
@@ -91,7 +100,7 @@ class Served:
     def _let_others_fill(self) -> None:
         """Idle cores make first halves too, from the far end."""
         self._fetched += 1
-        if self._fetched % _LOOKS_EVERY != 1 or not self.in_force or os.getpid() != self._process:
+        if self._shared_out or self._fetched % _LOOKS_EVERY != 1 or not self.in_force or os.getpid() != self._process:
             return
         try:
             if self.kept.filling:
@@ -153,6 +162,7 @@ class Halving:
         # By object, and whether it is fetched from in a worker: there it may compute with other threads.
         self._served: dict[tuple[int, bool], Served] = {}
         self._known: list[tuple[Source, list[Served]]] = []
+        self._shares = Shares()
         self._tried = 0
         self._replaced: list[tuple[type, str, Any, Any]] = []
 
@@ -211,7 +221,7 @@ class Halving:
             contents = contents_of(source.dataset)
             for chain in find_methods(source, contents):
                 try:
-                    found.append(self._served_by(chain, source, contents.generators))
+                    found.append(self._served_by(chain, loader, source, contents.generators))
                 except Unfit as error:
                     reasons.append(str(error))
             if found:
@@ -228,7 +238,7 @@ class Halving:
         self.reasons.append(reason)
         return reason
 
-    def _served_by(self, chain: list[Method], source: Source, generators: Generators) -> Served:
+    def _served_by(self, chain: list[Method], loader: Any, source: Source, generators: Generators) -> Served:
         """The innermost method that can be halved.
 
         Raises:
@@ -240,18 +250,18 @@ class Halving:
             if known is not None and known.in_force:
                 return known
             try:
-                return self._serve(method, source, generators)
+                return self._serve(method, loader, source, generators)
             except Unfit as error:
                 reasons.append(str(error))
         raise Unfit(reasons[0])
 
-    def _serve(self, method: Method, source: Source, generators: Generators) -> Served:
+    def _serve(self, method: Method, loader: Any, source: Source, generators: Generators) -> Served:
         if len(method.owner) > _MOST_UNUSED * len(source.dataset):
             raise Unfit("the loader uses only a small part of its data set")
         recall = Recall(self.keeper.store, method, source)
         prefix = find_prefix(method, source, generators, recall)
         kept = self.keeper.keep(PrefixSource.of_prefix(prefix, source, generators), recall.seen)
-        served = Served(prefix, kept, generators, recall)
+        served = Served(prefix, kept, generators, recall, self._shares.of(loader) is not None)
         self._served[id(method.owner), source.workers > 0] = served
         self._replace(method)
         return served
