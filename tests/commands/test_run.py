@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from overdrive.commands.run import Waiting
 from tests.conftest import Run
 
 Write = Callable[[str], Path]
@@ -214,3 +215,25 @@ def test_using_puts_a_block_of_code_under_a_plan(script: Write, python: Run) -> 
     got = python("train.py", cwd=path.parent)
     assert got.stdout == "3 ['threads']\nTrue\n", got.stderr
     assert "left out allocator" in got.stderr
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_who_waits_for_samples_is_told(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    seconds = [0.0]
+    waiting = Waiting(lambda: seconds[0])
+
+    def read(done: int, at: float) -> str:
+        seconds[0] = at
+        waiting(done, 4000)
+        return capsys.readouterr().err
+
+    line = "\roverdrive: {} of 4,000 samples read\033[K" if terminal else "overdrive: {} of 4,000 samples read\n"
+    assert read(10, 0.0) == read(1000, 1.9) == ""  # nobody asks about that
+    assert read(1100, 2.1) == line.format("1,100")
+    assert read(1200, 2.2) == ""
+    assert read(2000, 33.0) == line.format("2,000")
+    assert read(4000, 34.0) == ("\r\033[K" if terminal else "")
+    assert read(10, 35.0) == "" and read(20, 38.0) == line.format("20")  # another data set

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overdrive import samples
 from overdrive.atomic_file import write_atomically
 from overdrive.contract import Contract
 from overdrive.launch import end_as_python_would, execute
@@ -26,6 +29,32 @@ def say(text: str) -> None:
 
 def announce(name: str, reason: str) -> None:
     say(f"left out {name}: {reason}")
+
+
+class Waiting:
+    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
+
+    _SHORT = 2.0  # seconds that nobody asks about
+    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` samples have been read. See `samples.on_progress`."""
+        terminal, now = sys.stderr.isatty(), self._clock()
+        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
+        if self._told_at is None:
+            self._told_at = now + self._SHORT - every
+        if not 0 < done < total:
+            if terminal:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self._told_at = None
+        elif now - self._told_at >= every:
+            self._told_at = now
+            told = f"overdrive: {done:,} of {total:,} samples read"
+            print(f"\r{told}\033[K" if terminal else told, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path, program: Program) -> Plan:
@@ -64,6 +93,7 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
     process = os.getpid()
     session = Session(techniques, [recorder], announce)
     failure: BaseException | None = None
+    samples.on_progress = Waiting()
     try:
         with session:
             execute(program)
