@@ -285,6 +285,19 @@ def test_what_came_out_idle_by_chance_is_fought_for_again(
     assert names(searched(tmp_path)) == ["fast", "other"]  # its own duel was clear
 
 
+@pytest.mark.parametrize("bottleneck", ["data", "forward"])
+def test_what_relieves_the_bottleneck_is_tried_first(
+    bottleneck: str, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(loading={"relieves": ("data",), "order": 2}, computing={"relieves": ("forward",), "order": 1})
+    shares = {"data": 0.2, "forward": 0.2, bottleneck: 0.8}
+    program = Simulated(facts=Facts(shares=shares)).enter(monkeypatch)
+    searched(tmp_path)
+    tried = [name for order in program.started for name, _ in order.techniques]
+    assert tried[0] == {"data": "loading", "forward": "computing"}[bottleneck]
+    assert {"loading", "computing"} <= set(tried)
+
+
 def test_what_another_makes_useless_is_dropped(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(part={"order": 1}, whole={"order": 2})
     Simulated(lambda active: 0.005 if "whole" in active else 0.008 if "part" in active else 0.01).enter(monkeypatch)
