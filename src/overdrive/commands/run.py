@@ -40,6 +40,7 @@ class Waiting:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told_at: float | None = None
+        self._shown = False  # a line stands on the terminal
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` samples have been read. See `samples.on_progress`."""
@@ -48,11 +49,11 @@ class Waiting:
         if self._told_at is None:
             self._told_at = now + self._SHORT - every
         if not 0 < done < total:
-            if terminal:
+            if self._shown:  # else what stands there is the program's
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
-            self._told_at = None
+            self._told_at, self._shown = None, False
         elif now - self._told_at >= every:
-            self._told_at = now
+            self._told_at, self._shown = now, terminal
             told = f"overdrive: {done:,} of {total:,} samples read"
             print(f"\r{told}\033[K" if terminal else told, end="" if terminal else "\n", file=sys.stderr, flush=True)
 

@@ -31,20 +31,12 @@ class Effects:
 
     def __init__(self) -> None:
         self._tried = ""  # the first that was stopped
-        self._stops = False
-        self._hooked = False
         self._said = 0
 
     def stop(self) -> None:
         """From now on, raise PermissionError in the place of each effect."""
         self._said = _said_so_far()
-        self._stops = True
-        if not self._hooked:
-            sys.addaudithook(self._hook)
-            self._hooked = True
-
-    def let(self) -> None:
-        self._stops = False
+        sys.addaudithook(self._hook)
 
     @property
     def tried(self) -> str:
@@ -54,8 +46,6 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        if not self._stops:
-            return
         if event == "open":
             path, _, flags = arguments
             # Compiled code of modules that a fetch imports is Python's own affair.
@@ -75,7 +65,7 @@ class Effects:
 
 @contextlib.contextmanager
 def only_reading() -> Iterator[None]:
-    """For what fetches samples in a forked process.
+    """For what fetches samples in a forked process; effects are stopped until that ends. A decorator, too.
 
     Raises:
         Unfit: it did more than read, whatever came of that.
@@ -87,8 +77,6 @@ def only_reading() -> Iterator[None]:
     except Exception:
         if not effects.tried:
             raise
-    finally:
-        effects.let()
     if effects.tried:
         raise Unfit(f"fetching a sample does more than read: it {effects.tried}")
 

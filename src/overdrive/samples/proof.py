@@ -80,13 +80,9 @@ def still_true(source: Source, table: Table, wanted: int) -> bool:
         return compare(lambda count: None)
 
 
+@only_reading()
 def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     """The whole examination; runs in the forked process."""
-    with only_reading():
-        return _compare_fetches(source, before, tick)
-
-
-def _compare_fetches(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     # Those that are named singly: a database, say, which is written to where no audit event tells of it.
     named = before.files.named()[:_NAMED]
     stats = stats_of(named)

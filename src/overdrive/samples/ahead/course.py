@@ -103,7 +103,7 @@ class Course:
         """In what the program is not as it was when the forked copy began; nothing, if it is."""
         if self._ahead.disturbed():
             return "the data set is written to all the time"
-        if self._surroundings != surroundings():
+        if self._surroundings != _surroundings():
             return "the program switches gradients, autocast or the like between its batches"
         return ""
 
@@ -138,7 +138,7 @@ class Course:
         if runner is None or not ahead.trusted:
             return
         try:
-            if ahead.crew.copier() is not None and runner.ready() and self._surroundings == surroundings():
+            if ahead.crew.copier() is not None and runner.ready() and self._surroundings == _surroundings():
                 made = runner.next(1.0)
                 self._held = Held(made, None, []) if made.lack else self._hold(made)
         except Exception as error:
@@ -188,7 +188,7 @@ class Course:
             ahead.refuse(str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}")
             return
         ahead.start_seconds = runner.start_seconds
-        self._surroundings = surroundings()
+        self._surroundings = _surroundings()
         self._runner = runner
         self._ends = weakref.finalize(self, runner.end)
 
@@ -213,7 +213,7 @@ def _mismatch(made: Made, index: Any) -> str:
     return ""
 
 
-def surroundings() -> tuple[Any, ...]:
+def _surroundings() -> tuple[Any, ...]:
     """What a program can switch that changes how tensors are made."""
     import torch
 

@@ -97,13 +97,9 @@ def entered(source: Source, generators: Generators) -> Generators:
     return contents_of(source.dataset).generators if source.prepare_worker is not None else generators
 
 
+@only_reading()
 def _trace(source: Source, objects: set[int], generators: Generators, tick: Tick) -> dict[str, Any]:
     """Runs in the forked process."""
-    with only_reading():
-        return _draws_and_chains(source, objects, generators, tick)
-
-
-def _draws_and_chains(source: Source, objects: set[int], generators: Generators, tick: Tick) -> dict[str, Any]:
     generators = entered(source, generators)
     drew, chains = False, []
     indices = spread(len(source.dataset), SAMPLES)

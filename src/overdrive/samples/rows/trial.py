@@ -57,12 +57,7 @@ def slices_of(source: Source) -> Slices:
     if callable(getattr(root, "__getitems__", None)):
         raise Unfit("its data set fetches whole batches by itself")
     seen = fingerprint(*source.roots, content=False)
-
-    def examine(tick: Tick) -> dict[str, Any]:
-        with only_reading():
-            return _examine(source, tick)
-
-    told = in_child(examine, lambda _: progress(0, len(source.dataset)))
+    told = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, len(source.dataset)))
     origins = [
         Origin(each["kind"], tuple((kind, key) for kind, key in each["path"]), tuple(each["order"]))
         for each in told["origins"]
@@ -70,6 +65,7 @@ def slices_of(source: Source) -> Slices:
     return Slices(source, seen, Layout.from_json(told["layout"]), origins)
 
 
+@only_reading()
 def _examine(source: Source, tick: Tick) -> dict[str, Any]:
     root, _ = unwrapped(source.dataset)
     count = len(source.dataset)
