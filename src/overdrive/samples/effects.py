@@ -46,13 +46,14 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
+        # Compiled code of modules that a fetch imports is Python's own affair: a draft in a new folder, then renamed.
+        if arguments and "__pycache__" in str(arguments[0]):
+            return
         if event == "open":
             path, _, flags = arguments
-            # Compiled code of modules that a fetch imports is Python's own affair.
-            harmless = (
-                not isinstance(flags, int) or not flags & _WRITES or path == os.devnull or "__pycache__" in str(path)
-            )
-            if harmless:
+            if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
+                return
+            if isinstance(path, int):  # a descriptor: it was opened before
                 return
             effect = "opens a file for writing"
         elif event in _EVENTS:

@@ -166,7 +166,6 @@ def make_current(effect: Effect) -> None:
     vars(sys)["overdrive_effect"] = effect
 
 
-
 class Doing(Dataset):
     def __init__(self, draws: bool) -> None:
         self.draws = draws
@@ -274,3 +273,30 @@ def test_a_warning_is_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with Session([("sample_cache", {})], on_left_out=reasons.__setitem__):
         list(DataLoader(Sines(draws=False), 4))
     assert not reasons
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_a_module_that_a_fetch_imports_first_is_compiled_by_python_as_ever(
+    technique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compiled code is written to a folder that is made for it, and then renamed."""
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "met_late.py").write_text("OFFSET = 1\n")
+
+    class Importing(Effect):
+        def do(self, index: int) -> None:
+            __import__("met_late")
+
+    make_current(Importing(tmp_path))
+    reasons: dict[str, str] = {}
+    gc.collect()
+    with monkeypatch.context() as patch, Session([(technique, {})], on_left_out=reasons.__setitem__):
+        patch.setattr(course, "LEAST_SECONDS", 0.0)
+        patch.setattr(course, "LEAST_STARTS", 0.0)
+        sys.modules.pop("met_late", None)
+        torch.manual_seed(1)
+        assert len(list(DataLoader(Doing(draws=technique == "prefix_cache"), 4))) == COUNT // 4
+    assert "changes files" not in str(reasons) and "opens a file" not in str(reasons)
+    sys.modules.pop("met_late", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
+from overdrive.samples import log  # noqa: E402
 from overdrive.samples.ahead import gathering, iterator  # noqa: E402
 from overdrive.samples.serve import Drawn  # noqa: E402
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
@@ -31,7 +33,9 @@ COUNT = 60
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level("INFO", "overdrive")  # a test that fails shows why
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
     monkeypatch.setattr(gathering, "LEAST_SECONDS", 0.0)
@@ -107,14 +111,16 @@ class Counted(Run):
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str) -> None:
     plain, ours, session = both(MAKERS[name], epochs, Counted("prefetch", "sample_cache"))
-    assert ours == plain and not session.left_out
+    assert ours == plain
+    assert not session.left_out
     assert session.taken > 5
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_could_be_seen_is_left_alone(name: str) -> None:
     plain, ours, session = both(REFUSED[name], epochs, Counted("prefetch", "sample_cache"))
-    assert ours == plain and session.taken == 0
+    assert ours == plain
+    assert session.taken == 0
     assert "its sampler is not one of torch's" in session.reason
 
 
@@ -126,7 +132,8 @@ def test_a_checkpoint_of_the_generator_is_as_without_us() -> None:
 
     for name in ("a generator of its own", "a part"):
         plain, ours, session = both(MAKERS[name], watched, Counted("prefetch", "sample_cache"))
-        assert ours == plain and session.taken > 4
+        assert ours == plain
+        assert session.taken > 4
 
 
 def test_a_data_set_that_is_changed_in_the_midst_of_an_epoch() -> None:
@@ -151,7 +158,8 @@ def test_batches_that_the_program_keeps_or_writes_to_stay_its_own() -> None:
         return [list(leaves(batch)) for batch in kept]
 
     plain, ours, session = both(MAKERS["shuffled"], keeping, Counted("prefetch", "sample_cache"))
-    assert ours == plain and session.taken > 8
+    assert ours == plain
+    assert session.taken > 8
 
 
 def test_other_modes_are_those_of_the_program() -> None:
@@ -163,7 +171,8 @@ def test_other_modes_are_those_of_the_program() -> None:
         return seen
 
     plain, ours, session = both(MAKERS["shuffled"], switching, Counted("prefetch", "sample_cache"))
-    assert ours == plain and session.taken > 4
+    assert ours == plain
+    assert session.taken > 4
 
 
 def test_a_process_that_the_program_forks_goes_on_by_itself() -> None:
@@ -176,11 +185,44 @@ def test_a_process_that_the_program_forks_goes_on_by_itself() -> None:
         assert crew(session).taken > 0
         child = os.fork()
         if child == 0:
-            rest = list(batches)
-            right = all(torch.equal(images, Images().images[labels].sin()) for images, labels in rest)
-            os._exit(0 if right and len(rest) == 5 else 1)
+            status = 1
+            try:
+                faulthandler.dump_traceback_later(100, exit=True)
+                rest = list(batches)
+                right = all(torch.equal(images, Images().images[labels].sin()) for images, labels in rest)
+                status = 0 if right and len(rest) == 5 else 2
+            finally:
+                os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert len([*first, *batches]) == 8
+
+
+def test_nothing_is_being_gathered_while_a_process_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child of a program that forks must not find a lock that our thread held."""
+    begun, go_on = threading.Event(), threading.Event()
+    at_work = [False]
+
+    class Slow(Beside):
+        def start(self, tensor: Any) -> Callable[[], Any]:
+            at_work[0] = True
+            begun.set()
+            assert go_on.wait(10)
+            at_work[0] = False
+            return super().start(tensor)
+
+    slow = Slow()
+    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: slow)
+    seed()
+    with run():
+        batches = iter(MAKERS["in order"]())
+        next(batches)
+        assert begun.wait(10)
+        threading.Timer(0.3, go_on.set).start()
+        child = os.fork()
+        if child == 0:
+            os._exit(at_work[0])
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(batches)) == 7
 
 
 def test_it_is_undone_in_the_middle_of_an_epoch() -> None:
@@ -227,7 +269,8 @@ def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -
         return seen
 
     plain, ours, session = both(MAKERS["shuffled"], move, Counted("prefetch", "sample_cache"))
-    assert ours == plain and session.taken >= 12
+    assert ours == plain
+    assert session.taken >= 12
     found = [(images, copy) for images, copy, labels in moved if labels.device.type == "cpu"]
     assert len(found) == session.taken
     assert all(torch.equal(copy, images) for images, copy in found)
@@ -263,7 +306,8 @@ ROWS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_the_programs_own_tensors_are_gathered_early(name: str) -> None:
     plain, ours, session = both(ROWS[name], epochs, Counted("prefetch", "batch_fetch"))
-    assert ours == plain and not session.left_out and session.taken > 8
+    assert ours == plain
+    assert not session.left_out and session.taken > 8
 
 
 def test_what_the_program_writes_to_its_tensors_is_in_the_next_batch() -> None:
@@ -277,7 +321,8 @@ def test_what_the_program_writes_to_its_tensors_is_in_the_next_batch() -> None:
         return seen
 
     plain, ours, session = both(ROWS["tensors"], writing, Counted("prefetch", "batch_fetch"))
-    assert ours == plain and session.taken > 0
+    assert ours == plain
+    assert session.taken > 0
 
 
 def test_a_subset_whose_numbers_change_is_read_as_it_is() -> None:
@@ -295,7 +340,8 @@ def test_a_subset_whose_numbers_change_is_read_as_it_is() -> None:
 def test_arrays_that_could_be_written_to_unseen_are_left_alone() -> None:
     make = lambda: DataLoader(Held(readonly().copy()), 8, shuffle=True)  # noqa: E731
     plain, ours, session = both(make, epochs, Counted("prefetch", "batch_fetch"))
-    assert ours == plain and session.taken == 0
+    assert ours == plain
+    assert session.taken == 0
     assert "could write to the arrays of its data set unseen" in session.reason
 
 
@@ -306,7 +352,8 @@ def test_a_thread_that_fails_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(iterator.Crew, "copier", lambda crew: Full())
     plain, ours, session = both(MAKERS["shuffled"], epochs, Counted("prefetch", "sample_cache"))
-    assert ours == plain and session.taken == 0
+    assert ours == plain
+    assert session.taken == 0
 
 
 def test_indices_drawn_for_workers_are_known_without_drawing() -> None:

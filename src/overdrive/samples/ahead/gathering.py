@@ -36,6 +36,33 @@ LEAST_SECONDS = 0.0003
 _PATIENCE = 5.0
 
 
+class _Rest:
+    """Lets a process be forked between two batches only.
+
+    What a thread holds at a fork, nobody ever gives back in the child: locks of allocators, of the dynamic linker, of
+    a driver. A program that forks (workers, for one) has no thread of ours without us.
+    """
+
+    def __init__(self) -> None:
+        self.working = threading.Lock()
+        self._held = False
+
+    def before_fork(self) -> None:
+        self._held = self.working.acquire(timeout=_PATIENCE)
+
+    def in_parent(self) -> None:
+        if self._held:
+            self.working.release()
+
+    def in_child(self) -> None:
+        self.working = threading.Lock()
+
+
+_REST = _Rest()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_REST.before_fork, after_in_parent=_REST.in_parent, after_in_child=_REST.in_child)
+
+
 class Gathered(Protocol):
     """What batches are gathered from."""
 
@@ -117,14 +144,15 @@ class Thread:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job.batch = job.what.gather(job.rows, job.buffers)
-                if job.copier is not None:
-                    job.copies = [(each, job.copier.device, job.copier.start(each)) for each in tensors_in(job.batch)]
-            except Exception:  # the program's own gathering will meet it
-                job.failed = True
-            job.done.set()
-            del job  # or the last batch would be held until the next
+            with _REST.working:
+                try:
+                    job.batch = job.what.gather(job.rows, job.buffers)
+                    if copier := job.copier:
+                        job.copies = [(each, copier.device, copier.start(each)) for each in tensors_in(job.batch)]
+                except Exception:  # the program's own gathering will meet it
+                    job.failed = True
+                job.done.set()
+                del job  # or the last batch would be held until the next
 
 
 class Gathering:
