@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from overdrive.program import Program
+from overdrive.trials.duel import Side
 from overdrive.trials.host import House, Trial
 from overdrive.trials.order import Order, TrialOver
 
@@ -53,6 +54,10 @@ def trial(script: Callable[[str], Path]) -> Iterator[Make]:
 
 def ending_of(trial: Trial) -> tuple[str, str]:
     trial.first_step()
+    return ending_of_running(trial)
+
+
+def ending_of_running(trial: Trial) -> tuple[str, str]:
     with pytest.raises(TrialOver) as over:
         trial.run(500)
     return over.value.ending.kind, over.value.ending.detail
@@ -127,6 +132,21 @@ def test_a_program_that_exits_ends_with_its_code(trial: Make) -> None:
 
 def test_a_program_out_of_memory_is_told_from_a_failing_one(trial: Make) -> None:
     assert ending_of(trial("if step == 5: raise MemoryError()"))[0] == "oom"
+
+
+HOARD = """if step == 5:
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        hoard = [torch.empty(1 << 26) for _ in range(100)]"""
+
+
+def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> None:
+    kind, detail = ending_of(trial(HOARD))
+    assert kind == "oom" and "allocate" in detail
+    following = trial()
+    side = Side().add(following.first_step()).add(following.run(100))
+    assert following.left_out == {} and 0 < side.peak_memory < 2 << 30
+    assert ending_of_running(following) == ("ended", "after 200 steps")
 
 
 def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:

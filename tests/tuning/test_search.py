@@ -19,6 +19,7 @@ from overdrive.report.words import sentence
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
 from overdrive.trials.order import Ending, Order, Trace
+from overdrive.tuning import search
 from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import Progress
 from overdrive.tuning.findings import Findings
@@ -659,3 +660,15 @@ def test_a_short_program_of_which_two_do_not_fit(offer: Offer, tmp_path: Path, m
     Simulated(paces(fast=2), megabytes(500), memory=800e6, steps=400).enter(monkeypatch)
     found = searched(tmp_path)
     assert names(found) == ["fast"] and found.confirmation is not None and found.confirmation.total_steps == 400
+
+
+def test_a_gpu_that_others_use_is_said_once(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a program that ran out of memory is measured a second time, with what it needs."""
+    offer(lean=LEAN)
+    full = Ending("oom", "out of memory")
+    Simulated(ending=lambda active: None if "lean" in active else full, peak=megabytes(500)).enter(monkeypatch)
+    monkeypatch.setattr(search, "memory_in_use", lambda: 30 << 30)
+    monkeypatch.setattr(search, "busy_share", lambda: 0.9)
+    notes = searched(tmp_path).notes
+    assert len([note for note in notes if note.startswith("Other processes held 32.2 GB of a GPU's memory")]) == 1
+    assert len([note for note in notes if note.startswith("Other programs were using 90% of the cores")]) == 1

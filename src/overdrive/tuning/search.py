@@ -81,6 +81,7 @@ class Search:
 
     def run(self) -> Findings:
         found = self.found
+        self._look_around()
         if self._control():
             while (candidate := self._next()) is not None:
                 self._try(*candidate)
@@ -91,18 +92,21 @@ class Search:
         found.isolation = self._arena.house.isolation
         return found
 
-    def _control(self) -> bool:
-        """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
-        found = self.found
-        plain = found.reference()
+    def _look_around(self) -> None:
+        """Who else uses this machine."""
         busy = busy_share()
         if busy > _BUSY:
-            found.notes.append(
+            self.found.notes.append(
                 f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
             )
         taken = memory_in_use()
         if taken > _SHARED_GPU:
-            found.notes.append(f"Other processes held {size(taken)} of a GPU's memory when the tune began.")
+            self.found.notes.append(f"Other processes held {size(taken)} of a GPU's memory when the tune began.")
+
+    def _control(self) -> bool:
+        """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
+        found = self.found
+        plain = found.reference()
         self._progress.stage("control: the program against itself")
         duel = found.control = self._arena.fight(plain, plain, CONTROL, self._deadline)
         failure = duel.old_ending or duel.ending

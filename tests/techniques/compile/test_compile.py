@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._functorch.config
 import torch._inductor.compile_fx
+import torch._inductor.config
 from torch import nn
 
 from overdrive import samples
@@ -175,6 +177,20 @@ def test_a_compiler_that_fails_in_evaluation_only_is_left_out(
     plain, evaluated[:] = list(evaluated), []
     assert losses == pytest.approx(train(None, each_step=evaluate)[0], rel=1e-6)
     assert plain == pytest.approx(evaluated, rel=1e-6)
+
+
+def test_where_no_compiler_for_kernels_is_installed_the_program_runs_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # else kernels of an earlier test may be found there
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nowhere/g++",))
+    torch._dynamo.reset()
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        losses, left_out, model = train({})
+    torch._dynamo.reset()
+    assert "the compiler failed" in left_out["compile"]
+    assert not compiled(model)
+    assert losses == pytest.approx(train(None)[0], rel=1e-6)
 
 
 def test_a_model_that_falls_wholly_back_says_so(graphs: list[bool]) -> None:
