@@ -623,7 +623,17 @@ def test_one_that_nothing_helps_is_refused_with_its_reason(
     Simulated(ending=lambda active: Ending("oom", "out of memory")).enter(monkeypatch)
     found = searched(tmp_path)
     assert found.refusal is not None and "runs out of memory by itself" in found.refusal
+    assert found.refusal.endswith("with all that could be tried: useless.")
     assert found.refusal_is_failure and not found.chosen
+
+
+def test_one_that_nothing_could_help_is_refused_too(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(ending=lambda active: Ending("oom", "out of memory")).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is not None and found.refusal.endswith("no technique that saves memory can be tried on it.")
 
 
 def test_where_two_do_not_fit_whole_processes_are_run_in_turn(

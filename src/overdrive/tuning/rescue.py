@@ -34,6 +34,7 @@ class Rescue:
         self._deadline = now + _SHARE * (deadline - now)
         self._patience = _PATIENCE * (self._deadline - now)
         self._facts = Facts()
+        self._tried: list[str] = []
 
     def run(self) -> bool:
         """Whether it runs now; then what it needs is adopted, first of all."""
@@ -49,6 +50,7 @@ class Rescue:
             if isinstance(outcome, Ending):
                 if len(chosen) == 1:
                     name, settings = chosen[0]
+                    self._tried += [name] if name not in self._tried else []
                     found.rejected.append(Rejected(name, settings, f"the program does not run with it ({outcome})"))
             else:
                 self._adopt(plain, order, first, outcome)
@@ -56,6 +58,12 @@ class Rescue:
             if time.monotonic() > self._deadline:
                 break
         return False
+
+    def in_vain(self) -> str:
+        """What was tried, for a sentence that says the program runs out of memory."""
+        if not self._tried:
+            return "no technique that saves memory can be tried on it"
+        return f"with all that could be tried: {', '.join(self._tried)}"
 
     def _plans(self) -> Iterator[tuple[Chosen, ...]]:
         """One setting of one technique, the mildest settings first; then techniques together, each at its strongest."""

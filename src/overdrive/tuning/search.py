@@ -177,10 +177,11 @@ class Search:
         if found.needed():
             found.notes.append("With that it runs, and out of memory later on: nothing faster was looked for.")
             return False
-        if Rescue(found, self._arena, self._deadline).run():
+        rescue = Rescue(found, self._arena, self._deadline)
+        if rescue.run():
             return self._control()
         found.refusal_is_failure = True
-        found.refusal = f"The program runs out of memory by itself ({failure.detail}), and with all that was tried."
+        found.refusal = f"The program runs out of memory by itself ({failure.detail}), and {rescue.in_vain()}."
         return False
 
     def _measure_errors(self) -> None:
