@@ -100,11 +100,21 @@ def test_what_is_saved_opens_without_a_gpu(tmp_path: Path) -> None:
     assert torch.load(path, weights_only=True).is_cuda  # nothing of it stays behind
 
 
-@pytest.mark.parametrize("other", ["channels_last", "autocast", "fused_optimizer", "compile", "sample_cache"])
-def test_others_go_with_it(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+OTHERS = [
+    *(("channels_last",), ("autocast",), ("fused_optimizer",), ("compile",), ("sample_cache",), ("deferred_scalars",)),
+    *(("cuda_graphs",), ("cuda_graphs", "deferred_scalars"), ("prefetch", "sample_cache"), ("device_resident",)),
+]
+
+
+@pytest.mark.parametrize("others", OTHERS, ids=" ".join)
+def test_others_go_with_it(others: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
-    moved, session = run(SCRIPT.replace("EPOCHS", "1"), [("device", {}), (other, {})])
+    text = SCRIPT.replace("EPOCHS", "2")
+    alone, _ = run(text, [("device", {})])
+    moved, session = run(text, [("device", {}), *((other, {}) for other in others)])
     assert not session.seams.left_out and moved["where"] == {"cuda"}
+    close = 0.05 if "autocast" in others else 1e-3
+    assert moved["losses"][:8] == pytest.approx(alone["losses"][:8], rel=close)
 
 
 LATE = """
