@@ -49,7 +49,7 @@ Report = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def report(overdrive: Run, tmp_path: Path) -> Report:
     """Runs `overdrive report ARGS`."""
-    return lambda *args: overdrive("report", *args, cwd=tmp_path, timeout=60)
+    return lambda *args: overdrive("report", *args, cwd=tmp_path, timeout=200)
 
 
 @pytest.fixture

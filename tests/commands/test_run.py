@@ -107,7 +107,7 @@ def test_ctrl_c_ends_it_as_it_ends_python(script: Write) -> None:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
         outcomes.append((process.returncode, without_our_lines(errors)))
     assert outcomes[0] == outcomes[1]
 

@@ -132,7 +132,7 @@ def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> N
             break
     time.sleep(3)
     tune.send_signal(signal.SIGINT)
-    _, errors = tune.communicate(timeout=60)
+    _, errors = tune.communicate(timeout=120)
     assert tune.returncode == 130
     assert "the same command goes on from there" in errors and "Traceback" not in errors
 

@@ -207,7 +207,7 @@ def test_nothing_is_being_gathered_while_a_process_is_forked(monkeypatch: pytest
         def start(self, tensor: Any) -> Callable[[], Any]:
             at_work[0] = True
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(100)
             at_work[0] = False
             return super().start(tensor)
 
@@ -217,7 +217,7 @@ def test_nothing_is_being_gathered_while_a_process_is_forked(monkeypatch: pytest
     with run():
         batches = iter(MAKERS["in order"]())
         next(batches)
-        assert begun.wait(10)
+        assert begun.wait(100)
         threading.Timer(0.3, go_on.set).start()
         child = os.fork()
         if child == 0:
