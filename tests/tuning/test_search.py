@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -682,3 +683,25 @@ def test_a_gpu_that_others_use_is_said_once(offer: Offer, tmp_path: Path, monkey
     notes = searched(tmp_path).notes
     assert len([note for note in notes if note.startswith("Other processes held 32.2 GB of a GPU's memory")]) == 1
     assert len([note for note in notes if note.startswith("Other programs were using 90% of the cores")]) == 1
+
+
+def test_a_first_look_is_closer_where_its_seeds_are_needed_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three seeds that happen to lie close together say little of how far ten are apart."""
+    seeds = "k1417"  # under which the first three are within 0.1 % of each other, and ten within 0.5 %
+    program = Simulated(result=lambda active: seeds, loss=lambda active: 1.009 if active else 1.0).enter(monkeypatch)
+    plain = Order(target(tmp_path))
+    new = Order(plain.program, (("allocator", {}),))
+    with House(isolate=False) as house:
+        bench = Bench(house)
+        prover = Prover(bench, Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        one, other = bench.run(plain, 300), bench.run(new, 300)
+        assert isinstance(one, Trace) and isinstance(other, Trace)
+        first = prover.screened(plain, new, one, other)
+        assert first.level is None and "outside the spread of 4 seeds" in first.sentence
+        closer = prover.screened(plain, new, one, other, closer=True)
+        assert closer.level is Contract.STATISTICAL and "within the spread of 11 seeds" in closer.sentence
+        worse = replace(other, losses=[[1.1 * loss for loss in step] for step in other.losses])
+        assert prover.screened(plain, new, one, worse, closer=True).level is None
+    assert max(order.seed or 0 for order in program.started) == 10

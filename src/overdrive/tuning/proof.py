@@ -221,13 +221,22 @@ class Prover:
             evidence={"statistical": evidence},
         )
 
-    def screened(self, old: Order, new: Order, one: Trace, other: Trace) -> Check:
-        """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'."""
+    def screened(self, old: Order, new: Order, one: Trace, other: Trace, closer: bool = False) -> Check:
+        """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'.
+
+        Args:
+            closer: one that lies outside the spread of a few seeds, which may be half as wide as it should be, is
+                looked at among as many as the proof of the whole plan is going to need.
+        """
         told = self._same_inputs(old, new)
         if isinstance(told, Check):
             return told
-        runs = self._original_arm(old, range(1, _FIRST_LOOK + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
-        return screened(one, other, [run.losses for run in runs if run.converged])
+        for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
+            runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
+            check = screened(one, other, [run.losses for run in runs if run.converged])
+            if check.level is not None or len(runs) < count:
+                break
+        return check
 
     def seconds_needed(self, level: Contract) -> float:
         """An estimate for the proof of a whole plan at this level."""

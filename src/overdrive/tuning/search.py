@@ -360,9 +360,8 @@ class Search:
         if opened:
             return OPEN
         self._prover.end_by(self._schedule.confirmation_begins())
-        if self.found.loosest() is Contract.STATISTICAL:
-            # So will the whole plan be proved, and no stricter: in the minute that takes, four others can be tried.
-            return self._prover.screened(self.found.quick_plain(), new, one, other)
+        if self.found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
+            return self._prover.screened(self.found.quick_plain(), new, one, other, closer=True)
         check = Check(None, "")
         if technique.contract is Contract.EXACT or same_bits(one, other):
             check = self._prover.exact(old, new)
