@@ -73,7 +73,7 @@ class Simulated:
 
         for room in (apart, bench, field_module, rescue, together):
             patch.setattr(room, "Trial", trial)
-        patch.setattr("overdrive.tuning.search.busy_share", lambda: 0.0)
+        patch.setattr("overdrive.tuning.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
             began = time.monotonic()
             patch.setattr(time, "monotonic", lambda: began + self.spent)

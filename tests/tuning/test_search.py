@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from overdrive.report.words import sentence
 from overdrive.trials.bench import Bench
 from overdrive.trials.host import House
 from overdrive.trials.order import Ending, Order, Trace
-from overdrive.tuning import search
+from overdrive.tuning import neighbours
 from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import Progress
 from overdrive.tuning.findings import Findings
@@ -184,8 +185,8 @@ def test_what_could_not_be_proved_in_time_is_not_begun(
     program = Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
     needed = Prover.seconds_needed
 
-    def dear(prover: Prover, level: Contract) -> float:
-        return 1e6 if level is Contract.STATISTICAL else needed(prover, level)
+    def dear(prover: Prover, level: Contract, *others: Any) -> float:
+        return 1e6 if level is Contract.STATISTICAL else needed(prover, level, *others)
 
     monkeypatch.setattr(Prover, "seconds_needed", dear)
     found = searched(tmp_path, Contract.STATISTICAL)
@@ -236,6 +237,13 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
         if within < math.inf:  # broken off, and gone on with another budget
             again = Prover(Bench(house), memory, facts, allowance=Allowance(2 * within, start=1.0))
             assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (1 + steps * 0.05 * 2))
+        run = 2 + steps * 0.05 * 2
+        sooner = 10 + 1.1 * 5 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is twice as fast
+        assert prover.seconds_needed(Contract.STATISTICAL, plain, 2.0) == pytest.approx(sooner)
+        for seed in (1, 2, 3, 4):  # of the original, which are there
+            memory.remember_run(prover._run_name(plain, seed), {})
+        left = 10 + 1.1 * (3 + 5) * run
+        assert prover.seconds_needed(Contract.STATISTICAL, plain) == pytest.approx(left)
         large = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, peak=1 << 50))
         assert large._at_once == 1
         short = Prover(Bench(house), memory, facts, allowance=Allowance(within, start=2.0, length=50))
@@ -678,8 +686,8 @@ def test_a_gpu_that_others_use_is_said_once(offer: Offer, tmp_path: Path, monkey
     offer(lean=LEAN)
     full = Ending("oom", "out of memory")
     Simulated(ending=lambda active: None if "lean" in active else full, peak=megabytes(500)).enter(monkeypatch)
-    monkeypatch.setattr(search, "memory_in_use", lambda: 30 << 30)
-    monkeypatch.setattr(search, "busy_share", lambda: 0.9)
+    monkeypatch.setattr(neighbours, "memory_in_use", lambda: 30 << 30)
+    monkeypatch.setattr(neighbours, "busy_share", lambda: 0.9)
     notes = searched(tmp_path).notes
     assert len([note for note in notes if note.startswith("Other processes held 32.2 GB of a GPU's memory")]) == 1
     assert len([note for note in notes if note.startswith("Other programs were using 90% of the cores")]) == 1
@@ -705,3 +713,27 @@ def test_a_first_look_is_closer_where_its_seeds_are_needed_anyway(
         worse = replace(other, losses=[[1.1 * loss for loss in step] for step in other.losses])
         assert prover.screened(plain, new, one, worse, closer=True).level is None
     assert max(order.seed or 0 for order in program.started) == 10
+
+
+def test_a_statistical_technique_of_a_slow_program_has_its_time(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPT of 0.2 s a step left 10 of 18 minutes over, with "no time for a statistical proof"."""
+    monkeypatch.setattr("overdrive.tuning.proof.granted_cores", lambda: 2)
+    monkeypatch.setattr("overdrive.tuning.allowance.granted_cores", lambda: 2)
+    pace = paces(low=1.9, comp=1.08)
+    offer(
+        low={"contract": Contract.STATISTICAL, "usual_saving": 0.3},
+        comp={"contract": Contract.ROUNDING, "usual_saving": 0.15, "usual_start": 30.0},
+        idle={"usual_saving": 0.35},
+    )
+    facts = Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=0.22, parameters=2_000_000)
+    Simulated(
+        lambda names: 22 * pace(names),
+        result=lambda active: ", ".join(sorted(active - {"idle"})),
+        facts=facts,
+        start=5.0,
+        takes_time=True,
+    ).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL, budget=12 * 60)
+    assert "low" in {each.name for each in [*found.adopted, *found.dropped]}, reasons(found)

@@ -234,12 +234,18 @@ class Prover:
         for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
-            if check.level is not None or len(runs) < count:
+            outside = check.level is None and check.proxy  # what else is wrong, more seeds don't make right
+            if not outside or len(runs) < count:
                 break
         return check
 
-    def seconds_needed(self, level: Contract) -> float:
-        """An estimate for the proof of a whole plan at this level."""
+    def seconds_needed(self, level: Contract, plain: Order | None = None, gain: float = 1.0) -> float:
+        """An estimate for the proof of a whole plan at this level.
+
+        Args:
+            plain: what it will be compared with, some of whose runs under seeds may be there.
+            gain: of the plan, which shortens its runs.
+        """
         allowance = self._allowance
         if level is not Contract.STATISTICAL:
             steps = min(self.steps, allowance.length or self.steps, MOST_STEPS)
@@ -252,16 +258,17 @@ class Prover:
             if self._teaching is not None and self._teaching.begun:
                 return 1.5 * needed + given_up.get("pupil", 0.0)
             return 3.0 * needed + max(given_up.values(), default=0.0)
-        expected = 3.0 * self._bench.seconds
-        if not self._whole:
+        each = self.run_seconds or 3.0 * self._bench.diary_seconds
+        if not self.run_seconds and not self._whole:
             steps = min(self._run_steps, allowance.length or self._run_steps)
-            expected = allowance.start + steps * self.step_seconds * self._at_once
-        same_inputs = 2 * self._bench.seconds  # three trials, two at a time
-        return same_inputs + _SPARE * self._rounds() * (self.run_seconds or expected)
-
-    def _rounds(self) -> int:
-        """Of runs at once, until both arms have their first look."""
-        return 2 * -(-_LOOKS[0] // self._at_once)
+            each = allowance.start + steps * self.step_seconds * self._at_once
+        started = min(allowance.start, each)
+        seeds = range(1, _LOOKS[0] + 1)
+        there = sum(plain is not None and self._memory.run(self._run_name(plain, seed)) is not None for seed in seeds)
+        rounds = -(-(len(seeds) - there) // self._at_once)  # of runs at once, until the original has its first look
+        candidate = -(-len(seeds) // self._at_once) * (started + (each - started) / max(1.0, gain))
+        same_inputs = 2 * self._bench.diary_seconds  # three trials, two at a time
+        return same_inputs + _SPARE * (rounds * each + candidate)
 
     def _steps_of_a_run(self) -> int:
         """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
@@ -272,7 +279,8 @@ class Prover:
         name = f"steps of a run | {self.metric.name}"
         known = self._memory.registration(name)
         if known is None:
-            each = self._allowance.seconds / self._rounds() - self._allowance.start
+            rounds = 2 * -(-_LOOKS[0] // self._at_once)  # of runs at once, until both arms have their first look
+            each = self._allowance.seconds / rounds - self._allowance.start
             known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
             self._memory.register(name, known)
         return int(known["steps"])

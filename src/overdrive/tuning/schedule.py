@@ -15,6 +15,7 @@ _FIELD_WARM_UP_SECONDS = 2.5
 _FIELD_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
+_MOST_PROMISED = 0.5
 
 
 class Schedule:
@@ -34,26 +35,38 @@ class Schedule:
         once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
         return self.deadline - self._duel_seconds(CONFIRMATION) - once
 
-    def proof_begins(self, joining: Contract = Contract.EXACT) -> float:
-        """`joining`: the level of what may yet be adopted."""
+    def proof_begins(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+        """
+        Args:
+            joining: the level of what may yet be adopted.
+            promise: the share of a step that it promises to save. It is adopted only if it saves some, and the runs
+                of its proof are then shorter.
+        """
         level = max(self._found.loosest(), joining, key=lambda each: each.rank)
-        needed = self._prover.seconds_needed(level)
-        if level is Contract.STATISTICAL:  # and for a stricter proof of the rest, should that come to nothing
-            needed += self._prover.seconds_needed(Contract.ROUNDING)
-        return self.confirmation_begins() - needed
+        if level is not Contract.STATISTICAL:
+            return self.confirmation_begins() - self._prover.seconds_needed(level)
+        gain = self._found.gain() / (1 - min(promise, _MOST_PROMISED))
+        needed = self._prover.seconds_needed(level, self._found.quick_plain(), gain)
+        return self.confirmation_begins() - needed - self.rest_seconds()
 
-    def selection_ends(self, joining: Contract = Contract.EXACT) -> float:
-        proof, adopted = self.proof_begins(joining), len(self._found.adopted)
+    def rest_seconds(self) -> float:
+        """Of the proof of what would be left, should a statistical one come to nothing: of those that joined it."""
+        joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
+        levels = sorted((each for each in joined if each), key=lambda level: level.rank)
+        return self._prover.seconds_needed(levels[-1]) if levels else 0.0
+
+    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+        proof, adopted = self.proof_begins(joining, promise), len(self._found.adopted)
         if not adopted:
             return proof
         if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates
         return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
-    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT) -> bool:
+    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
-        return time.monotonic() + needed < self.selection_ends(level)
+        return time.monotonic() + needed < self.selection_ends(level, promise)
 
     def time_to_fight_again(self) -> bool:
         """Whether what gained nothing in the whole plan may be fought for once more."""

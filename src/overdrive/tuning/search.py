@@ -12,8 +12,6 @@ from overdrive.contract import Contract
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.facts import Facts
-from overdrive.machine.cpu import busy_share
-from overdrive.machine.gpu import memory_in_use
 from overdrive.metric import Metric
 from overdrive.objective import TIME, Objective, size
 from overdrive.program import Program
@@ -28,6 +26,7 @@ from overdrive.tuning.allowance import Allowance
 from overdrive.tuning.arena import CANDIDATE, CONTROL, WEIGHED, Arena, Progress
 from overdrive.tuning.findings import Adopted, Findings, Rejected
 from overdrive.tuning.formats import formats_tried
+from overdrive.tuning.neighbours import neighbours
 from overdrive.tuning.proof import Prover
 from overdrive.tuning.reasons import lost_narrowly, no_faster, no_smaller, peaks
 from overdrive.tuning.rescue import Rescue
@@ -35,9 +34,6 @@ from overdrive.tuning.resume import Memory
 from overdrive.tuning.schedule import Schedule
 from overdrive.tuning.settlement import Settlement
 
-# One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
-_BUSY = 0.2
-_SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.
 _OTHER_PROGRAM = 1.1
@@ -81,7 +77,7 @@ class Search:
 
     def run(self) -> Findings:
         found = self.found
-        self._look_around()
+        found.notes += neighbours()
         if self._control():
             while (candidate := self._next()) is not None:
                 self._try(*candidate)
@@ -91,17 +87,6 @@ class Search:
         found.seconds = time.monotonic() - found.started
         found.isolation = self._arena.house.isolation
         return found
-
-    def _look_around(self) -> None:
-        """Who else uses this machine."""
-        busy = busy_share()
-        if busy > _BUSY:
-            self.found.notes.append(
-                f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
-            )
-        taken = memory_in_use()
-        if taken > _SHARED_GPU:
-            self.found.notes.append(f"Other processes held {size(taken)} of a GPU's memory when the tune began.")
 
     def _control(self) -> bool:
         """The program against itself: the noise floor, the facts, and whether it repeats itself bit for bit."""
@@ -208,7 +193,7 @@ class Search:
             return self._next()
         if not waiting:
             return None
-        in_time = [each for each in waiting if self._schedule.time_for_another(each[0].usual_start, each[0].contract)]
+        in_time = [each for each in waiting if self._in_time(each[0])]
         if not in_time:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
@@ -219,6 +204,9 @@ class Search:
                 self._reject(technique, settings, f"not tried: {reason}")
             return None
         return max(in_time, key=lambda each: each[2])[:2]
+
+    def _in_time(self, each: Technique) -> bool:
+        return self._schedule.time_for_another(each.usual_start, each.contract, self._promise(each))
 
     def _waiting(self) -> Iterator[tuple[Technique, Settings, float]]:
         chosen = {name for name, _ in self.found.best()}
@@ -237,7 +225,7 @@ class Search:
             reason = technique.applies(self._facts)
             if reason or conflict(technique.name, chosen):
                 continue  # may change as the plan grows; noted at the end where it stays so
-            promise = self._facts.share(*technique.relieves) * technique.usual_saving
+            promise = self._promise(technique)
             for rank, settings in enumerate(technique.candidates(self._facts)):
                 label = _label(technique.name, settings)
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
@@ -252,6 +240,10 @@ class Search:
                 if self.found.gain() > _OTHER_PROGRAM * gain:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
                     yield technique, settings, (rating + saved) / 2
+
+    def _promise(self, technique: Technique) -> float:
+        """The share of a step that it usually saves where these parts of a step take so much of it."""
+        return self._facts.share(*technique.relieves) * technique.usual_saving
 
     def _leave_aside(self, technique: Technique, reason: str) -> None:
         label = _label(technique.name, {})
@@ -275,7 +267,8 @@ class Search:
         pairs = technique.processes(self._facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
-        duel = self._arena.fight(old, new, rules, self._schedule.selection_ends(technique.contract))
+        ends = self._schedule.selection_ends(technique.contract, self._promise(technique))
+        duel = self._arena.fight(old, new, rules, ends)
         if wanted == "time":
             reason = no_faster(duel, technique.name) or self._too_large(duel)
         else:
@@ -375,7 +368,8 @@ class Search:
         if Contract.STATISTICAL not in levels:
             return check
         if self.found.contract.allows(Contract.STATISTICAL):
-            if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL):
+            saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
+            if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
                 return Check(None, "the budget has no time for the proof that it would need")
             return self._prover.screened(self.found.quick_plain(), new, one, other)
         if time.monotonic() > self._schedule.confirmation_begins():

@@ -126,9 +126,8 @@ class Settlement:
             elif level is Contract.OPEN:
                 proof = OPEN
             else:
-                ends = latest = self._schedule.confirmation_begins()
-                if any(each.joined not in (None, level) for each in found.adopted):
-                    ends -= self._prover.seconds_needed(Contract.ROUNDING)  # for theirs, if this one comes to nothing
+                latest = self._schedule.confirmation_begins()
+                ends = latest - self._schedule.rest_seconds()
                 proof = self._prover.statistical(found.quick_plain(), best, ends, latest=latest)
             found.proof = proof
             if proof.level is not None:
