@@ -238,8 +238,8 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
             again = Prover(Bench(house), memory, facts, allowance=Allowance(2 * within, start=1.0))
             assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (1 + steps * 0.05 * 2))
         run = 2 + steps * 0.05 * 2
-        sooner = 10 + 1.1 * 5 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is twice as fast
-        assert prover.seconds_needed(Contract.STATISTICAL, plain, 2.0) == pytest.approx(sooner)
+        sooner = 10 + 1.1 * 5 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is three times as fast
+        assert prover.seconds_needed(Contract.STATISTICAL, plain, 3.0) == pytest.approx(sooner)
         for seed in (1, 2, 3, 4):  # of the original, which are there
             memory.remember_run(prover._run_name(plain, seed), {})
         left = 10 + 1.1 * (3 + 5) * run

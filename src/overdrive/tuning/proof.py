@@ -244,7 +244,8 @@ class Prover:
 
         Args:
             plain: what it will be compared with, some of whose runs under seeds may be there.
-            gain: of the plan, which shortens its runs.
+            gain: of the plan over that, which shortens its runs. Half of it is counted on: runs share the cores, each
+                with fewer threads than the program had when the gain was measured.
         """
         allowance = self._allowance
         if level is not Contract.STATISTICAL:
@@ -266,7 +267,7 @@ class Prover:
         seeds = range(1, _LOOKS[0] + 1)
         there = sum(plain is not None and self._memory.run(self._run_name(plain, seed)) is not None for seed in seeds)
         rounds = -(-(len(seeds) - there) // self._at_once)  # of runs at once, until the original has its first look
-        candidate = -(-len(seeds) // self._at_once) * (started + (each - started) / max(1.0, gain))
+        candidate = -(-len(seeds) // self._at_once) * (started + (each - started) / max(1.0, (1 + gain) / 2))
         same_inputs = 2 * self._bench.diary_seconds  # three trials, two at a time
         return same_inputs + _SPARE * (rounds * each + candidate)
 

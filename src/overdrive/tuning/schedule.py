@@ -45,7 +45,7 @@ class Schedule:
         level = max(self._found.loosest(), joining, key=lambda each: each.rank)
         if level is not Contract.STATISTICAL:
             return self.confirmation_begins() - self._prover.seconds_needed(level)
-        gain = self._found.gain() / (1 - min(promise, _MOST_PROMISED))
+        gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
         needed = self._prover.seconds_needed(level, self._found.quick_plain(), gain)
         return self.confirmation_begins() - needed - self.rest_seconds()
 
