@@ -625,6 +625,7 @@ def test_a_program_that_forks_goes_on_in_both_processes() -> None:
         pid = os.fork()
         if pid == 0:
             try:
+                torch.set_num_threads(1)  # OpenMP's threads are not in a forked process
                 random.setstate(python)  # which Python seeds anew in a forked process
                 rest = [[list(leaves(batch)), states()] for batch in iterator]
                 os.write(writing, hashlib.sha256(repr(rest).encode()).hexdigest().encode())
