@@ -183,9 +183,9 @@ def test_where_no_compiler_for_kernels_is_installed_the_program_runs_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # else kernels of an earlier test may be found there
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nowhere/g++",))
     torch._dynamo.reset()
-    with torch._functorch.config.patch(enable_autograd_cache=False):
+    nowhere = torch._inductor.config.patch({"cpp.cxx": ("/nowhere/g++",)})
+    with nowhere, torch._functorch.config.patch(enable_autograd_cache=False):
         losses, left_out, model = train({})
     torch._dynamo.reset()
     assert "the compiler failed" in left_out["compile"]

@@ -45,17 +45,19 @@ class _Rest:
 
     def __init__(self) -> None:
         self.working = threading.Lock()
-        self._held = False
+        self._forking = 0  # the thread that holds it for a fork
 
     def before_fork(self) -> None:
-        self._held = self.working.acquire(timeout=_PATIENCE)
+        if self.working.acquire(timeout=_PATIENCE):
+            self._forking = threading.get_ident()
 
     def in_parent(self) -> None:
-        if self._held:
+        if self._forking == threading.get_ident():
+            self._forking = 0
             self.working.release()
 
     def in_child(self) -> None:
-        self.working = threading.Lock()
+        self.working, self._forking = threading.Lock(), 0
 
 
 _REST = _Rest()
