@@ -185,6 +185,12 @@ def filling(any_filling: str) -> str:
     return any_filling
 
 
+# Each way to fill and each number of workers, not each with each.
+EACH_WAY = pytest.mark.parametrize(
+    ("workers", "any_filling"), [(0, "at once"), (0, "by and by"), (2, "beside")], indirect=["any_filling"]
+)
+
+
 class Run(harness.Run):
     def __init__(self, *others: str) -> None:
         super().__init__("prefix_cache", *others)
@@ -296,7 +302,7 @@ def change_transform(data: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [change_list, change_transform])
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_another_list_is_noticed(change: Any, workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -584,7 +590,7 @@ class Decoding(Packed):
 
 
 @pytest.mark.parametrize("change", [change_factor, change_packed, change_in_place, change_class, change_class_value])
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_a_data_set_that_is_changed_between_epochs_is_decoded_anew(change: Any, workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
