@@ -18,6 +18,7 @@ from overdrive.evidence.equivalence import (
     same_bits,
     screened,
     step_losses,
+    too_short_to_look,
 )
 from overdrive.trials.order import Trace
 
@@ -75,6 +76,9 @@ def test_without_other_seeds_or_steps_nothing_is_claimed() -> None:
     assert screened(ORIGINAL, moved(1.001), []).level is None
     short = trace(steps=10)
     assert screened(short, replace(short, state="x"), SEEDS).level is None
+    undecided = too_short_to_look(ORIGINAL, short)
+    assert undecided is not None and undecided.proxy and "the proof of the whole plan decides" in undecided.sentence
+    assert too_short_to_look(ORIGINAL, ORIGINAL) is None
 
 
 def test_the_first_non_finite_step_is_named() -> None:

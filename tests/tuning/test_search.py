@@ -737,3 +737,32 @@ def test_a_statistical_technique_of_a_slow_program_has_its_time(
     ).enter(monkeypatch)
     found = searched(tmp_path, Contract.STATISTICAL, budget=12 * 60)
     assert "low" in {each.name for each in [*found.adopted, *found.dropped]}, reasons(found)
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
+def test_where_a_duel_is_too_short_for_a_first_look_the_proof_decides(
+    right: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of 1.8 s a step was refused bfloat16 under any budget: "17 steps are too few"."""
+    offer(
+        low={"contract": Contract.STATISTICAL, "usual_saving": 0.3},
+        comp={"contract": Contract.ROUNDING, "usual_saving": 0.15, "usual_start": 30.0},
+    )
+    pace = paces(low=1.9, comp=1.3)
+    facts = Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=1.8, parameters=2_000_000)
+    Simulated(
+        lambda names: 180 * pace(names),
+        result=lambda active: "low" if "low" in active else "",
+        loss=lambda active: 1.0 if right or "low" not in active else 1.3,
+        facts=facts,
+        start=5.0,
+        takes_time=True,
+    ).enter(monkeypatch)
+    told: list[str] = []
+    progress = Progress()
+    monkeypatch.setattr(progress, "outcome", told.append)
+    found = searched(tmp_path, Contract.STATISTICAL, budget=4 * 3600, progress=progress)
+    assert "17 steps are too few for a first look at its result: the proof of the whole plan decides" in told[1]
+    assert found.verdict is Verdict.FASTER and found.proof is not None
+    assert names(found) == (["low", "comp"] if right else ["comp"]), told
+    assert (found.proof.level is Contract.STATISTICAL) is right

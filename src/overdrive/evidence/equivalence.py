@@ -84,6 +84,15 @@ def differing_invariant(original: Trace, candidate: Trace) -> str | None:
     return None
 
 
+def too_short_to_look(original: Trace, candidate: Trace) -> Check | None:
+    """Of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides alone."""
+    steps = min(original.steps, candidate.steps)
+    if steps >= _FEWEST_STEPS:
+        return None
+    told = f"{steps} steps are too few for a first look at its result: the proof of the whole plan decides"
+    return Check(Contract.STATISTICAL, told, proxy=True)
+
+
 def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]) -> Check:
     """A first look at level `statistical`: the late loss of a duel within the spread of a few seeds (loss curves)."""
     if not seeds:

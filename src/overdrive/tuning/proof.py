@@ -24,6 +24,7 @@ from overdrive.evidence.equivalence import (
     judged_exact,
     screened,
     step_losses,
+    too_short_to_look,
 )
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.facts import Facts
@@ -231,11 +232,12 @@ class Prover:
         told = self._same_inputs(old, new)
         if isinstance(told, Check):
             return told
+        if undecided := too_short_to_look(one, other):
+            return undecided
         for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
-            outside = check.level is None and check.proxy  # what else is wrong, more seeds don't make right
-            if not outside or len(runs) < count:
+            if check.level is not None or not check.proxy or len(runs) < count:  # what else is wrong, seeds don't mend
                 break
         return check
 
