@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -739,25 +740,24 @@ def test_a_statistical_technique_of_a_slow_program_has_its_time(
     assert "low" in {each.name for each in [*found.adopted, *found.dropped]}, reasons(found)
 
 
-@pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
-def test_where_a_duel_is_too_short_for_a_first_look_the_proof_decides(
-    right: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program of 1.8 s a step was refused bfloat16 under any budget: "17 steps are too few"."""
+def slow_steps(offer: Offer, **more: Any) -> Simulated:
+    """1.8 s each, and a statistical technique that takes nearly half of it."""
     offer(
         low={"contract": Contract.STATISTICAL, "usual_saving": 0.3},
         comp={"contract": Contract.ROUNDING, "usual_saving": 0.15, "usual_start": 30.0},
     )
     pace = paces(low=1.9, comp=1.3)
     facts = Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=1.8, parameters=2_000_000)
-    Simulated(
-        lambda names: 180 * pace(names),
-        result=lambda active: "low" if "low" in active else "",
-        loss=lambda active: 1.0 if right or "low" not in active else 1.3,
-        facts=facts,
-        start=5.0,
-        takes_time=True,
-    ).enter(monkeypatch)
+    told = {"result": lambda active: "low" if "low" in active else "", "facts": facts, "start": 5.0}
+    return Simulated(lambda names: 180 * pace(names), takes_time=True, **{**told, **more})
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
+def test_where_a_duel_is_too_short_for_a_first_look_the_proof_decides(
+    right: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of 1.8 s a step was refused bfloat16 under any budget: "17 steps are too few"."""
+    slow_steps(offer, loss=lambda active: 1.0 if right or "low" not in active else 1.3).enter(monkeypatch)
     told: list[str] = []
     progress = Progress()
     monkeypatch.setattr(progress, "outcome", told.append)
@@ -766,3 +766,20 @@ def test_where_a_duel_is_too_short_for_a_first_look_the_proof_decides(
     assert found.verdict is Verdict.FASTER and found.proof is not None
     assert names(found) == (["low", "comp"] if right else ["comp"]), told
     assert (found.proof.level is Contract.STATISTICAL) is right
+
+
+def test_what_the_budget_lacks_for_a_proof_is_told(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_steps(offer).enter(monkeypatch)
+    lacks = re.fullmatch(
+        r"not tried: no time is left for a statistical proof: the budget lacks about (\d+) min",
+        reasons(searched(tmp_path, Contract.STATISTICAL, budget=20 * 60))["low"],
+    )
+    assert lacks and int(lacks[1]) > 0
+    told: list[str] = []
+    progress = Progress()
+    monkeypatch.setattr(progress, "stage", told.append)
+    (tmp_path / "more").mkdir()
+    searched(tmp_path / "more", Contract.STATISTICAL, budget=(20 + int(lacks[1])) * 60, progress=progress)
+    assert any("low + comp under 10 seeds" in each or "low under 10 seeds" in each for each in told), told

@@ -65,8 +65,12 @@ class Schedule:
 
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
+        return self.seconds_missing(start, level, promise) < 0
+
+    def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
+        """By how much the budget is too small for that."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
-        return time.monotonic() + needed < self.selection_ends(level, promise)
+        return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_fight_again(self) -> bool:
         """Whether what gained nothing in the whole plan may be fought for once more."""

@@ -197,8 +197,10 @@ class Search:
         if not in_time:
             untried = {each[0].name: each for each in waiting if _label(each[0].name, each[1]) not in self._tried}
             for technique, settings, _ in untried.values():
+                level, promise = technique.contract, self._promise(technique)
                 if self._schedule.time_for_another(technique.usual_start):
-                    reason = f"no time is left for a {technique.contract} proof"
+                    more = math.ceil(self._schedule.seconds_missing(technique.usual_start, level, promise) / 60)
+                    reason = f"no time is left for a {level} proof: the budget lacks about {more} min"
                 else:
                     reason = "too little of the budget is left to try and confirm it"
                 self._reject(technique, settings, f"not tried: {reason}")
