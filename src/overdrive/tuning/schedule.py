@@ -68,7 +68,7 @@ class Schedule:
         return self.seconds_missing(start, level, promise) < 0
 
     def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
-        """By how much the budget is too small for that."""
+        """By how much the budget is too small for that, at least: with a larger one the proofs before it are longer."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
         return time.monotonic() + needed - self.selection_ends(level, promise)
 

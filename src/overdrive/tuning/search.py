@@ -200,7 +200,7 @@ class Search:
                 level, promise = technique.contract, self._promise(technique)
                 if self._schedule.time_for_another(technique.usual_start):
                     more = math.ceil(self._schedule.seconds_missing(technique.usual_start, level, promise) / 60)
-                    reason = f"no time is left for a {level} proof: the budget lacks about {more} min"
+                    reason = f"no time is left for a {level} proof: the budget lacks {more} min at least"
                 else:
                     reason = "too little of the budget is left to try and confirm it"
                 self._reject(technique, settings, f"not tried: {reason}")
