@@ -251,6 +251,25 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
         assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + 50 * 0.05 * 2))
 
 
+@pytest.mark.parametrize(("seconds", "runs"), [(85, 20), (130, 32)])
+def test_a_second_look_for_which_there_is_no_time_is_not_begun(
+    seconds: int, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is for the proof of what is left of the plan."""
+    monkeypatch.setattr("overdrive.tuning.allowance.granted_cores", lambda: 1)
+    result = "low"  # under which ten runs leave it open, and sixteen do not
+    program = Simulated(lambda active: 0.01, result=lambda active: result if active else "", takes_time=True, start=0.0)
+    program.enter(monkeypatch)
+    plain = Order(target(tmp_path))
+    new = Order(plain.program, (("allocator", {}),))
+    with House(isolate=False) as house:
+        bench = Bench(house)
+        facts = Facts(step_seconds=0.01)
+        prover = Prover(bench, Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), facts)
+        prover.statistical(plain, new, time.monotonic() + seconds)
+    assert len([order for order in program.started if order.seed]) == runs
+
+
 def test_a_looser_contract_than_was_asked_for_is_not_even_tried(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

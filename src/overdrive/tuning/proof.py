@@ -192,27 +192,30 @@ class Prover:
         registration = self._register(old, new, original, tolerance)
         candidate: list[Run] = []
         outcome: Outcome | None = None
+        pace = self.run_seconds
         for look in registration.looks:
-            original = self._original_arm(old, registration.seeds[:look], deadline)
-            missing = -(-(look - len(candidate)) // self._at_once) * self.run_seconds
-            in_time = latest is not None and time.monotonic() + missing < latest
-            candidate = self._arm(new, registration.seeds[:look], latest if latest and in_time else deadline)
-            if len(candidate) < look or len(original) < look:
+            its, mine = (-(-(look - len(arm)) // self._at_once) for arm in (original, candidate))  # runs, some at once
+            until = time.monotonic() + its * self.run_seconds + mine * pace
+            ends = latest if latest is not None and until < latest else deadline
+            if outcome is not None and until > ends:
+                break  # part of a look says nothing: the time is for the proof of what is left
+            original = self._original_arm(old, registration.seeds[:look], ends)
+            began = time.monotonic()
+            candidate = self._arm(new, registration.seeds[:look], ends) if len(original) == look else candidate
+            if len(candidate) < look:
                 break
+            pace = (time.monotonic() - began) / mine
             outcome = judge(registration, original, candidate)
             if outcome.equivalent is not None:
                 break
         if outcome is None:
             return Check(None, f"the budget allowed {len(candidate)} of {fewest} seeds: not established")
+        arms = {"original": original, "candidate": candidate}
         evidence = {
             **outcome.to_dict(),
             **registration.to_dict(),
-            "original": [_finite(run.value) for run in original],
-            "candidate": [_finite(run.value) for run in candidate],
-            "seeds": {
-                "original": [run.seed for run in original],
-                "candidate": [run.seed for run in candidate],
-            },
+            **{name: [each.value if math.isfinite(each.value) else None for each in arm] for name, arm in arms.items()},
+            "seeds": {name: [each.seed for each in arm] for name, arm in arms.items()},
         }
         return Check(
             Contract.STATISTICAL if outcome.equivalent else None,
@@ -394,7 +397,3 @@ def _call_starts(trace: Trace) -> frozenset[int]:
 
 def _broke_off(one: Trace | Ending, other: Trace | Ending) -> Check:
     return Check(None, f"its proof broke off ({other if isinstance(other, Ending) else one})")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -53,7 +53,8 @@ class Schedule:
         """Of the proof of what would be left, should a statistical one come to nothing: of those that joined it."""
         joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
         levels = sorted((each for each in joined if each), key=lambda level: level.rank)
-        return self._prover.seconds_needed(levels[-1]) if levels else 0.0
+        # A diary more: those of the statistical proof were made under other threads.
+        return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
     def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         proof, adopted = self.proof_begins(joining, promise), len(self._found.adopted)
