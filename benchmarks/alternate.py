@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from overdrive.core.interval import Interval
 from overdrive.evidence.speed import Pair, speedup
-from overdrive.interval import Interval
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERDRIVE = (sys.executable, "-m", "overdrive")

@@ -28,11 +28,11 @@ from typing import Any
 from alternate import OVERDRIVE
 from turns import MODELS, Arm, by_hand, plain, ratio, step_in_turn, told
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.evidence.speed import verdict
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.inventory import machine, versions
-from overdrive.trials.host import House
+from overdrive.trials.process import TrialPool
 
 TARGET = Path(__file__).parent / "results" / "compute.json"
 Result = dict[str, Any]
@@ -70,11 +70,11 @@ def hand_arm(setting: str, model: str, words: tuple[str, ...]) -> Arm:
     return Arm(name, by_hand(model, setting, words))
 
 
-def screen(house: House, model: str, words: tuple[str, ...]) -> Result:
+def screen(pool: TrialPool, model: str, words: tuple[str, ...]) -> Result:
     """Milliseconds a step of each setting, in one process each."""
     settings = [each for each in HAND if each != "channels_last" or model in ("cnn", "resnet18")]
     arms = [Arm("plain", plain(model, words)), *(hand_arm(each, model, words) for each in settings)]
-    step_in_turn(house, arms, _SCREEN_ROUNDS, time.monotonic() + 2 * _FRESH_SECONDS)
+    step_in_turn(pool, arms, _SCREEN_ROUNDS, time.monotonic() + 2 * _FRESH_SECONDS)
     return {
         "ms_per_step": {arm.name: 1e3 * arm.seconds_per_step for arm in arms if arm.seconds_per_step},
         "failed": {arm.name: arm.failure for arm in arms if arm.failure},
@@ -95,7 +95,7 @@ def tune(model: str, words: tuple[str, ...], contract: str, minutes: float, fold
 
 
 def measure(
-    house: House, model: str, words: tuple[str, ...], contract: str, tuned: Result, screened: Result, rounds: int
+    pool: TrialPool, model: str, words: tuple[str, ...], contract: str, tuned: Result, screened: Result, rounds: int
 ) -> Result:
     """Plain, the two best settings allowed, and the plan, in turn, in `rounds` sets of fresh processes."""
     allowed = {f"by hand: {each}" for each, level in HAND.items() if Contract(contract).allows(level)}
@@ -106,7 +106,7 @@ def measure(
     hands = [hand_arm(name.removeprefix("by hand: "), model, words) for name in best]
     for turn in range(rounds):
         print(f"  fresh processes {turn + 1}/{rounds}", flush=True)
-        step_in_turn(house, [base, *hands, ours], _BLOCKS, time.monotonic() + _FRESH_SECONDS, seed=turn)
+        step_in_turn(pool, [base, *hands, ours], _BLOCKS, time.monotonic() + _FRESH_SECONDS, seed=turn)
     standing = [arm for arm in hands if arm.seconds_per_step]
     hand = min(standing, key=lambda arm: arm.seconds_per_step or 0, default=None)
     against_plain, against_hand = ratio(base, ours), ratio(hand, ours) if hand else None
@@ -179,12 +179,12 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 if not options.measure_only or "tune" not in each:
                     each["tune"] = tune(model, words, contract, options.minutes, Path(folder))
-            with House() as house:
+            with TrialPool() as pool:
                 if "screened" not in part or options.screen_again:
                     print("  screening the settings by hand", flush=True)
-                    part["screened"] = screen(house, model, words)
+                    part["screened"] = screen(pool, model, words)
                 each["measured"] = measure(
-                    house, model, words, contract, each["tune"], part["screened"], options.rounds
+                    pool, model, words, contract, each["tune"], part["screened"], options.rounds
                 )
             options.output.parent.mkdir(exist_ok=True)
             options.output.write_text(json.dumps(results, indent=1) + "\n")

@@ -120,15 +120,15 @@ def main() -> int:
         if reason := use_carried_wheels(folder):
             print(reason)
             return 1
-        return bench(options, folder, end)
+        return untimed(options, folder, end)
 
 
-def bench(options: argparse.Namespace, folder: Path, end: float) -> int:
+def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
     import torch
     from gpu_rows import GRACE, ROWS, all_facts, broken_off_at, least_seconds, limits_and_costs, measure, table
 
     from overdrive.machine.inventory import machine, versions
-    from overdrive.trials.host import House
+    from overdrive.trials.process import TrialPool
 
     on_gpu = options.device == "cuda"
     if not on_gpu:
@@ -161,9 +161,9 @@ def bench(options: argparse.Namespace, folder: Path, end: float) -> int:
         print(f"  {results['limits']}", flush=True)
     except Exception as error:
         results["limits"] = {"failed": f"{type(error).__name__}: {error}"}
-    with House() as house:
+    with TrialPool() as pool:
         print("== what the programs are like", flush=True)
-        facts = all_facts(house, rows, options.tiny, time.monotonic() + _LIMITS_SECONDS)
+        facts = all_facts(pool, rows, options.tiny, time.monotonic() + _LIMITS_SECONDS)
         for number, (row_name, row) in enumerate(rows.items()):
             left = end - GRACE - time.monotonic()
             deadline = time.monotonic() + left / (len(rows) - number)
@@ -176,7 +176,7 @@ def bench(options: argparse.Namespace, folder: Path, end: float) -> int:
             try:
                 with broken_off_at(deadline + GRACE):
                     results["rows"][row_name] = measure(
-                        house,
+                        pool,
                         row,
                         facts[row_name],
                         costs.get(row_name, {}),

@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 from alternate import OVERDRIVE, ROOT
 from turns import Arm, by_hand, plain, ratio, step_in_turn, told
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
-from overdrive.program import Program
-from overdrive.session import Chosen
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver, TrialSpec
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Order, TrialOver
+from overdrive.trials.process import Trial, TrialPool
+from overdrive.worker.session import Chosen
 
 Result = dict[str, Any]
 LEVELS = ("exact", "rounding", "statistical")
@@ -59,10 +59,10 @@ class Row:
             return Program(str(ROOT / "examples" / "cifar_cnn.py"), (*self.words, "--epochs", "1000"))
         return plain(self.model, self.all_words(tiny)).program
 
-    def expert(self, tiny: bool) -> Order:
+    def expert(self, tiny: bool) -> TrialSpec:
         if self.files:
             peer = str(ROOT / "benchmarks" / "peers" / "cifar_expert.py")
-            return Order(Program(peer, (*self.words, "--epochs", "1000")))
+            return TrialSpec(Program(peer, (*self.words, "--epochs", "1000")))
         hand = self.hand.replace("compile,", "") if tiny else self.hand
         return by_hand(self.model, hand, self.all_words(tiny))
 
@@ -114,18 +114,18 @@ def limits_and_costs(rows: Mapping[str, Row], device: str, tiny: bool, seconds: 
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-def all_facts(house: House, rows: Mapping[str, Row], tiny: bool, deadline: float) -> dict[str, Facts | str]:
+def all_facts(pool: TrialPool, rows: Mapping[str, Row], tiny: bool, deadline: float) -> dict[str, Facts | str]:
     """What each program is like, or why it does not run; all at once, since nothing is timed."""
 
     def one(row: Row) -> Facts | str:
-        trial = Trial(house, Order(row.program(tiny)))
+        trial = Trial(pool, TrialSpec(row.program(tiny)))
         try:
             trial.first_step(deadline)
             trial.run(4)
             trial.run(4, profile=True)
             return trial.facts()
         except TrialOver as over:
-            return str(over.ending)
+            return str(over.exit_reason)
         finally:
             trial.stop()
 
@@ -170,7 +170,7 @@ def tuned(row: Row, tiny: bool, seconds: float, folder: Path) -> dict[str, list[
 
 
 def measure(
-    house: House, row: Row, facts: Facts | str, costs: Result, tiny: bool, device: str, deadline: float, folder: Path
+    pool: TrialPool, row: Row, facts: Facts | str, costs: Result, tiny: bool, device: str, deadline: float, folder: Path
 ) -> Result:
     """One row; what was measured before its deadline is kept, whatever came after."""
     result: Result = {}
@@ -184,15 +184,15 @@ def measure(
         except (subprocess.SubprocessError, OSError) as error:
             result["plan"] = f"given, since the tune failed ({type(error).__name__})"
     program = row.program(tiny)
-    arms = {"plain": Order(program), "by hand": row.expert(tiny)}
+    arms = {"plain": TrialSpec(program), "by hand": row.expert(tiny)}
     same: dict[str, str] = {}  # a contract whose plan is that of a stricter one is not measured twice
     for level, plan in plans.items():
-        twin = next((name for name, order in arms.items() if order == Order(program, tuple(plan))), None)
+        twin = next((name for name, spec in arms.items() if spec == TrialSpec(program, tuple(plan))), None)
         if twin:
             same[f"Overdrive {level}"] = twin
         else:
-            arms[f"Overdrive {level}"] = Order(program, tuple(plan))
-    watched = [Arm(name, order) for name, order in arms.items()]
+            arms[f"Overdrive {level}"] = TrialSpec(program, tuple(plan))
+    watched = [Arm(name, spec) for name, spec in arms.items()]
     alone: dict[str, Result] = {}  # what was seen of an arm while the others stood still
 
     def watch_use(arm: Arm, trial: Trial, pace: float) -> None:
@@ -203,7 +203,7 @@ def measure(
             alone[arm.name]["waits_for_data"] = trial.facts().share("data")
 
     try:
-        step_in_turn(house, watched, _ROUNDS, deadline, together=not tiny, while_alone=watch_use)
+        step_in_turn(pool, watched, _ROUNDS, deadline, together=not tiny, while_alone=watch_use)
     except Late as late:
         result["cut_short"] = str(late)
     by_name = {arm.name: _cell(arm, watched[0], facts, costs, alone.get(arm.name, {})) for arm in watched}

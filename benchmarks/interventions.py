@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from overdrive.clock import Clock
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.seams.step_counter import Clock
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _BATCHES = 4  # kept of each loader, and handed out in turn
 class _Without(Technique):
     family = "benchmark"
     contract = Contract.OPEN
-    relieves = ()
+    targets = ()
     knobs = (
         Knob("start", 0, "the program's steps before the first block"),
         Knob("size", 1, "steps of a block"),

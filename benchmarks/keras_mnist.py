@@ -21,16 +21,16 @@ from typing import Any
 from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 from run import DATA, RESULTS, recorded, short, tune
 
-from overdrive.contract import Contract
-from overdrive.ledger import Ledger
+from overdrive.core.contract import Contract
+from overdrive.core.ledger import Ledger
+from overdrive.core.objective import TIME
+from overdrive.core.program import Program
 from overdrive.machine.inventory import machine, versions
-from overdrive.objective import TIME
-from overdrive.program import Program
-from overdrive.trials.host import House
-from overdrive.tuning.arena import Progress
-from overdrive.tuning.result import result_of
-from overdrive.tuning.resume import Memory
-from overdrive.tuning.search import Search
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import TrialPool
+from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.result import result_of
+from overdrive.tuner.search import Search
 
 HERE = Path(__file__).parent
 EXAMPLE = ROOT / "examples" / "mnist_keras.py"
@@ -80,8 +80,8 @@ def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
     program = Program.parse((str(EXAMPLE), *WORDS))
     contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
     memory = Memory(Ledger.open(folder / "ledger"), program, "every layer")
-    with House(also=["planted_policy"]) as house:
-        found = Search(program, contract, 480.0, house, memory, Told(), None, TIME, only).run()
+    with TrialPool(also=["planted_policy"]) as pool:
+        found = Search(program, contract, 480.0, pool, memory, Told(), None, TIME, only).run()
     return short({**result_of(found, ""), "wall_seconds": found.seconds})
 
 

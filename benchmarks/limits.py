@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from overdrive.yardstick.best import Answer
-from overdrive.yardstick.memory import measure_memory
-from overdrive.yardstick.products import measure_products
+from overdrive.machine.microbenchmarks.best import Answer
+from overdrive.machine.microbenchmarks.memory import measure_memory
+from overdrive.machine.microbenchmarks.products import measure_products
 
 _FORMATS = ("fp32", "tf32", "bf16")
 _SECONDS = 60.0  # for all limits, at most; they take ten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Planted(Technique):
     name = "planted"
     family = "benchmark"
     contract = Contract.EXACT
-    relieves = ()
+    targets = ()
     knobs = (Knob("share", 0.05, "of the step's own time", low=0.0, high=1.0),)
 
     def install(self, seams: Seams, settings: Settings) -> None:

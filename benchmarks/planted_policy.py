@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.techniques.technique import Settings, Technique
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class EveryLayer(Technique):
     family = "benchmark"
     frameworks = ("keras",)
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.3
+    targets = ("forward", "backward")
+    expected_saving = 0.3
 
     def install(self, seams: Seams, settings: Settings) -> None:
         def compile_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

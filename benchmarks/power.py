@@ -20,13 +20,13 @@ from typing import Any
 
 from alternate import ROOT
 
+from overdrive.core.program import Program
+from overdrive.core.records import TrialSpec
 from overdrive.evidence.speed import noise_floor
 from overdrive.machine.inventory import machine, versions
-from overdrive.program import Program
-from overdrive.trials.fight import fight
-from overdrive.trials.host import House
-from overdrive.trials.order import Order
-from overdrive.tuning.arena import CANDIDATE
+from overdrive.trials.process import TrialPool
+from overdrive.trials.run_duel import run_duel
+from overdrive.tuner.duel_runner import CANDIDATE
 
 PROGRAM = """
 import torch
@@ -83,14 +83,14 @@ def main() -> None:
     )
     sys.path.insert(0, str(ROOT / "benchmarks"))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CASES}
-    with tempfile.TemporaryDirectory() as folder, House(also=["planted"]) as house:
+    with tempfile.TemporaryDirectory() as folder, TrialPool(also=["planted"]) as pool:
         script = Path(folder) / "train.py"
         script.write_text(PROGRAM)
         program = Program.parse((str(script),))
         for turn in range(options.duels):
             for name, (old, new) in CASES.items():
                 began = time.perf_counter()
-                duel = fight(house, Order(program, old), Order(program, new), CANDIDATE, math.inf)
+                duel = run_duel(pool, TrialSpec(program, old), TrialSpec(program, new), CANDIDATE, math.inf)
                 assert duel.interval is not None
                 found[name].append(
                     {

@@ -24,13 +24,13 @@ HERE = Path(__file__).resolve().parent
 # Without this folder: this file has the name of a module of the standard library.
 sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sys.path if each != str(HERE))]
 
+from overdrive.core.program import Program  # noqa: E402
+from overdrive.core.records import TrialOver, TrialSpec  # noqa: E402
+from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
+from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
+from overdrive.insight.profile.result import result_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
-from overdrive.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
-from overdrive.profile.measure import CannotProfile, Measured, measure  # noqa: E402
-from overdrive.profile.result import result_of  # noqa: E402
-from overdrive.program import Program  # noqa: E402
-from overdrive.trials.host import House, Trial  # noqa: E402
-from overdrive.trials.order import Order, TrialOver  # noqa: E402
+from overdrive.trials.process import Trial, TrialPool  # noqa: E402
 from tests.programs.manifest import PROGRAMS  # noqa: E402
 
 RESULTS = HERE / "results" / "profile.json"
@@ -86,9 +86,9 @@ def _one(words: tuple[str, ...], source: Path) -> dict[str, Any]:
         os.chdir(folder)
         try:
             program = Program.parse(words)
-            with House(also=["benchmarks.interventions"]) as house:
+            with TrialPool(also=["benchmarks.interventions"]) as pool:
                 try:
-                    found = measure(house, program, False, lambda stage: None)
+                    found = measure(pool, program, False, lambda stage: None)
                 except CannotProfile as reason:
                     return {"reason": str(reason)}
                 result = result_of(program, found, None, "not asked for", False)
@@ -103,13 +103,13 @@ def _one(words: tuple[str, ...], source: Path) -> dict[str, Any]:
                     "bottleneck": result["bottleneck"]["part"],
                     "sentence": result["bottleneck"]["sentence"],
                     "left_out": result["left_out"],
-                    "taken_away": _interventions(house, program, found, result),
+                    "taken_away": _interventions(pool, program, found, result),
                 }
         finally:
             os.chdir(HERE)
 
 
-def _interventions(house: House, program: Program, found: Measured, result: dict[str, Any]) -> list[dict[str, Any]]:
+def _interventions(pool: TrialPool, program: Program, found: Measured, result: dict[str, Any]) -> list[dict[str, Any]]:
     """The bottleneck taken away; where that is Python, the largest phase that can be."""
     whole = sum(result["phases"].values())
     named = result["bottleneck"]["part"]
@@ -122,7 +122,7 @@ def _interventions(house: House, program: Program, found: Measured, result: dict
     blocks: list[Block] = []
     try:
         for processes in range(PROCESSES):
-            _alternate(house, program, found, technique, turns, blocks, processes)
+            _alternate(pool, program, found, technique, turns, blocks, processes)
             if len(blocks) >= PAIRS and standard_error(undisturbed(blocks)) <= SURE and turns:
                 break
     except _LeftOut as reason:
@@ -139,7 +139,7 @@ class _LeftOut(Exception):
 
 
 def _alternate(
-    house: House,
+    pool: TrialPool,
     program: Program,
     found: Measured,
     technique: str,
@@ -156,7 +156,7 @@ def _alternate(
         start = max(3, min(start, found.length // 5))
         size = max(1, min(size, (found.length - start) // 6))
     settings = [{"start": start, "size": size, "first": first} for first in ((0, 1) if turns else (2, 3))]
-    copies = [Trial(house, Order(program, ((technique, each),), profiling="plain")) for each in settings]
+    copies = [Trial(pool, TrialSpec(program, ((technique, each),), profiling="plain")) for each in settings]
     chance, seconds, pairs = random.Random(len(blocks)), 0.0, 0
     try:
         for copy in copies:
@@ -173,7 +173,7 @@ def _alternate(
                 blocks.append(Block(size, took[1 - without], took[without], {}, processes, without))
             seconds, pairs = seconds + took[1 - without], pairs + 1
     except TrialOver as over:
-        if over.ending.kind != "ended":
+        if over.exit_reason.kind != "ended":
             raise _LeftOut(str(over)) from None
     finally:
         for copy in copies:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.program import Program
+from overdrive.insight.requirements.counting import CannotCount, count
+from overdrive.insight.requirements.step_time import least_here, on_threads
 from overdrive.machine.inventory import machine, versions
 from overdrive.machine.limits import Limits, measured_limits
-from overdrive.program import Program
-from overdrive.requirements.counting import CannotCount, count
-from overdrive.requirements.step_time import least_here, on_threads
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "requirements.json"

@@ -1,4 +1,4 @@
-"""`make bench`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
+"""`make untimed runner`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
 
 python benchmarks/run.py [--only PART,...] [--rounds 5] [--programs NAME,...]
 """
@@ -20,7 +20,7 @@ from typing import Any
 from alternate import OVERDRIVE, ROOT, Arm, alternate, ratio
 
 from overdrive.machine.inventory import machine, versions
-from overdrive.tuning.result import whole_run
+from overdrive.tuner.result import whole_run
 
 DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -188,8 +188,8 @@ def agreement(folder: Path, rounds: int) -> Result:
 OVERHEAD = """
 import sys, time
 import torch
-from overdrive.recording import Recorder
-from overdrive.session import Session
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
 model = torch.nn.Sequential(torch.nn.Linear(784, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
                             torch.nn.Linear(512, 10))
 images, labels = torch.randn(6400, 784), torch.randint(10, (6400,))

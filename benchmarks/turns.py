@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from overdrive.core.interval import Interval
+from overdrive.core.program import Program
+from overdrive.core.records import Block, TrialOver, TrialSpec
 from overdrive.evidence.speed import Pair, speedup
-from overdrive.interval import Interval
-from overdrive.program import Program
-from overdrive.session import Chosen
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Block, Order, TrialOver
+from overdrive.trials.process import Trial, TrialPool
+from overdrive.worker.session import Chosen
 
 MODELS = Path(__file__).parent / "models"
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ class Arm:
     """One way to train, and what was seen of it. `fields`: by fresh process, the seconds of a step by round."""
 
     name: str
-    order: Order
+    spec: TrialSpec
     fields: list[dict[int, float]] = field(default_factory=list)
     setup_seconds: float = 0.0
     peak_memory: int = 0  # bytes: on the GPU where it uses one
@@ -43,18 +43,18 @@ class Arm:
         return statistics.median(seconds) if seconds else None
 
 
-def plain(name: str, words: Sequence[str] = (), techniques: Sequence[Chosen] = ()) -> Order:
+def plain(name: str, words: Sequence[str] = (), techniques: Sequence[Chosen] = ()) -> TrialSpec:
     """A model's naive script, perhaps under techniques."""
-    return Order(Program(str(MODELS / f"{name}.py"), tuple(words)), tuple(techniques))
+    return TrialSpec(Program(str(MODELS / f"{name}.py"), tuple(words)), tuple(techniques))
 
 
-def by_hand(name: str, settings: str, words: Sequence[str] = ()) -> Order:
+def by_hand(name: str, settings: str, words: Sequence[str] = ()) -> TrialSpec:
     """The same model as trained by somebody who knows how."""
-    return Order(Program(str(MODELS / "by_hand.py"), (name, settings, *words)))
+    return TrialSpec(Program(str(MODELS / "by_hand.py"), (name, settings, *words)))
 
 
 def step_in_turn(
-    house: House,
+    pool: TrialPool,
     arms: Sequence[Arm],
     rounds: int,
     deadline: float,
@@ -73,9 +73,9 @@ def step_in_turn(
     paces: dict[str, float] = {}
     try:
         if together:
-            live = {arm.name: Trial(house, arm.order) for arm in arms}
+            live = {arm.name: Trial(pool, arm.spec) for arm in arms}
         for arm in arms:
-            trial = live[arm.name] if together else live.setdefault(arm.name, Trial(house, arm.order))
+            trial = live[arm.name] if together else live.setdefault(arm.name, Trial(pool, arm.spec))
             arm.fields.append({})
             paces[arm.name] = _or_drop(arm, partial(_warm_up, arm, trial, deadline)) or 0.0
         standing = [arm for arm in arms if not arm.failure]
@@ -114,7 +114,7 @@ def _or_drop(arm: Arm, act: Callable[[], Result]) -> Result | None:
     try:
         return act()
     except TrialOver as over:
-        arm.failure = str(over.ending)
+        arm.failure = str(over.exit_reason)
         return None
 
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from overdrive.contract import Contract  # noqa: E402
+from overdrive.core.contract import Contract  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.samples.cost.fetching import standing_files
+from overdrive.datacache.cost.fetching import standing_files
 from overdrive.techniques import catalogue as catalogue_module
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.

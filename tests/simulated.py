@@ -21,22 +21,24 @@ from typing import Any
 
 import pytest
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
-from overdrive.ledger import Ledger
-from overdrive.objective import TIME, Objective
-from overdrive.program import Program
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger
+from overdrive.core.objective import TIME, Objective
+from overdrive.core.program import Program
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
-from overdrive.trials import apart, bench, together
-from overdrive.trials import field as field_module
-from overdrive.trials.host import House
-from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
-from overdrive.tuning import rescue
-from overdrive.tuning.arena import Progress
-from overdrive.tuning.findings import Findings
-from overdrive.tuning.resume import Memory
-from overdrive.tuning.search import Search
+from overdrive.trials import factorial as field_module
+from overdrive.trials import interleaved as together
+from overdrive.trials import sequential as apart
+from overdrive.trials import untimed as untimed
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import TrialPool
+from overdrive.tuner import oom_recovery as oom_recovery
+from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.search import Search
 
 Names = frozenset[str]
 _JITTER = 0.01  # of a block, and as much again for all of a process
@@ -53,27 +55,27 @@ class Simulated:
     error: Callable[[Names], float] = lambda names: 1e-7  # of a gradient, against fp64
     loss: Callable[[Names], float] = lambda names: 1.0  # what it comes down to
     rate: Callable[[Names], float] = lambda names: 0.1
-    ending: Callable[[Names], Ending | None] = lambda names: None  # before its first step
+    exit_reason: Callable[[Names], ExitReason | None] = lambda names: None  # before its first step
     left_out: Callable[[Names], Mapping[str, str]] = lambda names: {}
     memory: float = math.inf  # bytes of the machine, for all live trials together
     steps: int = 10**9
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
-    fp64: float = 1.0  # times as long as another step takes one that a teacher makes
-    taught: Callable[[Names], float] = lambda names: 1.0  # and one that a pupil makes
+    fp64: float = 1.0  # times as long as another step takes one that a reference run makes
+    taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
-    started: list[Order] = field(default_factory=list)  # all trials so far
+    started: list[TrialSpec] = field(default_factory=list)  # all trials so far
     alive: list[_Trial] = field(default_factory=list)
     spent: float = 0.0  # seconds, by all trials
 
     def enter(self, patch: pytest.MonkeyPatch) -> Simulated:
-        def trial(house: House, order: Order) -> _Trial:
-            self.started.append(order)
-            return _Trial(self, order, len(self.started))
+        def trial(pool: TrialPool, spec: TrialSpec) -> _Trial:
+            self.started.append(spec)
+            return _Trial(self, spec, len(self.started))
 
-        for room in (apart, bench, field_module, rescue, together):
+        for room in (apart, untimed, field_module, oom_recovery, together):
             patch.setattr(room, "Trial", trial)
-        patch.setattr("overdrive.tuning.neighbours.busy_share", lambda: 0.0)
+        patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
             began = time.monotonic()
             patch.setattr(time, "monotonic", lambda: began + self.spent)
@@ -81,15 +83,15 @@ class Simulated:
 
 
 class _Trial:
-    """What `trials.host.Trial` is to those who use it."""
+    """What `trials.process.Trial` is to those who use it."""
 
     call_steps = 1
 
-    def __init__(self, program: Simulated, order: Order, number: int) -> None:
-        self.order = order
+    def __init__(self, program: Simulated, spec: TrialSpec, number: int) -> None:
+        self.spec = spec
         self.step = 0
-        self._names = frozenset(name for name, _ in order.techniques)
-        self._names |= {f"{name} {value}" for name, settings in order.techniques for value in settings.values()}
+        self._names = frozenset(name for name, _ in spec.techniques)
+        self._names |= {f"{name} {value}" for name, settings in spec.techniques for value in settings.values()}
         self.left_out = dict(program.left_out(self._names))
         self._names -= self.left_out.keys()
         self._program = program
@@ -101,11 +103,11 @@ class _Trial:
         program.alive.append(self)
         program.spent += program.start
         if time.monotonic() > until:
-            raise TrialOver(Ending("late", "the budget was used up"))
+            raise TrialOver(ExitReason("late", "the budget was used up"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
-        ending = Ending("oom", "out of memory") if full else program.ending(self._names)
-        if ending:
-            raise TrialOver(ending, {"facts": program.facts.to_dict()})
+        exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
+        if exit_reason:
+            raise TrialOver(exit_reason, {"facts": program.facts.to_dict()})
         self.step = 1
         return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
@@ -113,12 +115,12 @@ class _Trial:
         left = self._program.steps - self.step
         if lead + steps > left:
             self.step = self._program.steps
-            raise TrialOver(Ending("ended", f"after {self.step} steps"), self._report())
+            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._report())
         self.step += lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
-        if self.order.part is not None and "teacher" in self.order.part.role:
+        if self.spec.part is not None and "reference" in self.spec.part.role:
             seconds *= self._program.fp64
-        elif self.order.part is not None:
+        elif self.spec.part is not None:
             seconds *= self._program.taught(self._names)
         self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
@@ -139,7 +141,7 @@ class _Trial:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
-        luck = random.Random(f"{self.order.seed} {result}").gauss(0, 0.01 if self.order.seed else 0)
+        luck = random.Random(f"{self.spec.seed} {result}").gauss(0, 0.01 if self.spec.seed else 0)
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
         rate = program.rate(self._names)
@@ -153,14 +155,14 @@ class _Trial:
             "samples": 8 * self.step,
             "batches": [],
             "state": result,
-            "diary": [{**entry, "batches": step} for step in range(self.step)] if self.order.diary else [],
-            "lesson": self._lesson() if self.order.part else {},
+            "digests": [{**entry, "batches": step} for step in range(self.step)] if self.spec.digests else [],
+            "replay": self._replay() if self.spec.part else {},
             "active": sorted(self._names),
             "left_out": self.left_out,
         }
 
-    def _lesson(self) -> dict[str, Any]:
-        part = self.order.part
+    def _replay(self) -> dict[str, Any]:
+        part = self.spec.part
         assert part is not None
         error = self._program.error(self._names)
         rows = [
@@ -169,7 +171,7 @@ class _Trial:
             for kind, tensor in itertools.product(("gradient", "update"), ("one", "other"))
             for luck in [random.Random(f"{step} {kind} {tensor} {sorted(self._names)}").uniform(0.9, 1.1)]
         ]
-        return {"states": list(part.steps)} if part.role.endswith("teacher") else {"rows": rows}
+        return {"states": list(part.steps)} if part.role.endswith("reference") else {"rows": rows}
 
 
 Offer = Callable[..., None]
@@ -184,7 +186,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Offer]:
 
     def bring(**named: Mapping[str, Any]) -> None:
         for name, declared in named.items():
-            usual = {"family": "host", "contract": Contract.EXACT, "relieves": ("forward",)}
+            usual = {"family": "host", "contract": Contract.EXACT, "targets": ("forward",)}
             setattr(
                 module,
                 name,
@@ -215,7 +217,7 @@ def searched(
     """A whole tune of the program that was entered, all but what is written at the end."""
     program = target(folder)
     ledger = Ledger.open(folder / "ledger")
-    with House(isolate=False) as house:
+    with TrialPool(isolate=False) as pool:
         memory = Memory(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        return Search(program, contract, budget, house, memory, progress or Progress(), None, objective, only).run()
+        return Search(program, contract, budget, pool, memory, progress or Progress(), None, objective, only).run()

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.core.objective import Objective, ObjectiveError, bytes_in, saves, size
+from overdrive.core.program import Program
+from overdrive.core.records import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
-from overdrive.objective import Objective, ObjectiveError, bytes_in, saves, size
-from overdrive.program import Program
 from overdrive.trials.duel import Duel, Side
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Order
-from overdrive.tuning.findings import Findings
+from overdrive.trials.process import Trial, TrialPool
+from overdrive.tuner.findings import Findings
 
 HUNGRY = """
 import torch
@@ -34,8 +34,8 @@ def test_a_trial_tells_the_most_memory_that_it_has_used(script: Callable[[str], 
     peaks = []
     for megabytes in (1, 80):
         path = script(HUNGRY.replace("MEGABYTES", str(megabytes)))
-        with House() as house:
-            trial = Trial(house, Order(Program(str(path), (), False)))
+        with TrialPool() as pool:
+            trial = Trial(pool, TrialSpec(Program(str(path), (), False)))
             trial.first_step()
             peaks.append(trial.run(5).peak_memory)
             trial.stop()
@@ -55,7 +55,7 @@ def test_a_trial_tells_the_most_memory_that_it_has_used(script: Callable[[str], 
     ],
 )
 def test_a_verdict_follows_what_was_asked_for(objective: Objective, before: int, after: int, verdict: Verdict) -> None:
-    order = Order(Program("train.py", (), False))
+    order = TrialSpec(Program("train.py", (), False))
     sides = {"old_side": Side(peak_memory=before), "new_side": Side(peak_memory=after)}
     found = Findings(order.program, Contract.EXACT, objective)
     found.confirmation = Duel(order, order, verdict=Verdict.FASTER, **sides)

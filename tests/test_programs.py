@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.techniques.catalogue import catalogue, conflict
 from tests.conftest import Run
 from tests.programs.manifest import PROGRAMS, NaiveProgram
@@ -27,7 +27,7 @@ def together(*levels: Contract) -> tuple[str, ...]:
 
 
 # Those that some programs force down to a looser level promise nothing for all programs.
-EXACT = tuple(name for name in together(Contract.EXACT) if catalogue()[name].falls_to is None)
+EXACT = tuple(name for name in together(Contract.EXACT) if catalogue()[name].fallback_contract is None)
 FULL = together(Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL)
 # These run under an exact plan too: of each kind of data, loop and model one.
 BIT_FOR_BIT = {

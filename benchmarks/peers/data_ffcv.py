@@ -46,7 +46,7 @@ def main():
         str(folder / "images.beton"),
         batch_size=args.batch_size,
         num_workers=args.workers,
-        order=OrderOption.RANDOM,
+        spec=OrderOption.RANDOM,
         drop_last=False,
         pipelines={"image": pictures, "label": [IntDecoder(), ToTensor(), Squeeze()]},
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from overdrive.version import __version__
 
 if TYPE_CHECKING:
-    from overdrive.session import Session
+    from overdrive.worker.session import Session
 
 __all__ = ["__version__", "using"]
 
@@ -24,13 +24,13 @@ def using(plan: str | Path) -> Session:
     Techniques that must be there before the process starts are left out, with a line that says so.
 
     Raises:
-        overdrive.plan.PlanError: the plan cannot be used; the message names the line.
+        overdrive.core.plan.PlanError: the plan cannot be used; the message names the line.
         OSError: it cannot be read.
     """
     from overdrive.commands.run import announce
-    from overdrive.plan import Plan
-    from overdrive.session import Session
+    from overdrive.core.plan import Plan
     from overdrive.techniques.catalogue import catalogue
+    from overdrive.worker.session import Session
 
     read = Plan.read(Path(plan), catalogue())
     return Session([(each.name, each.settings) for each in read.techniques], on_left_out=announce)

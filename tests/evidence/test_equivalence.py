@@ -1,4 +1,4 @@
-"""The proof from diaries catches what is wrong, and lets pass what is not."""
+"""The proof from digest logs catches what is wrong, and lets pass what is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.core.records import Trace
 from overdrive.evidence.equivalence import (
     compared,
     differing_invariant,
@@ -20,7 +21,6 @@ from overdrive.evidence.equivalence import (
     step_losses,
     too_short_to_look,
 )
-from overdrive.trials.order import Trace
 
 EXACT, ROUNDING, STATISTICAL = Contract.EXACT, Contract.ROUNDING, Contract.STATISTICAL
 
@@ -91,22 +91,22 @@ SKETCH = (0.3, 0.1, 0.2)
 
 
 def written(steps: int = 40, change: tuple[int, str, Any] | None = None, **fields: Any) -> Trace:
-    """A trace with a diary; `change`: from this step on, this part of an entry is another."""
+    """A trace with a digest log; `change`: from this step on, this part of an entry is another."""
     parts = ("batches", "samples", "calls", "settings", "parameters", "buffers", "optimizer state", "random states")
-    diary: list[dict[str, Any]] = [
+    digests: list[dict[str, Any]] = [
         {part: f"{part} {step}" for part in parts} | {"inputs": [[step, *SKETCH]], "evaluation": [[step, *SKETCH]]}
         for step in range(1, steps + 1)
     ]
     if change:
-        for entry in diary[change[0] - 1 :]:
+        for entry in digests[change[0] - 1 :]:
             entry[change[1]] = change[2]
     whole = replace(
-        trace(steps=steps), diary=tuple(diary), trained="2 tensors, 10 scalars", state="end" if not change else "other"
+        trace(steps=steps), digests=tuple(digests), trained="2 tensors, 10 scalars", state="end" if not change else "other"
     )
     return replace(whole, **fields)
 
 
-def test_equal_diaries_are_exact() -> None:
+def test_equal_digests_are_exact() -> None:
     judged = judged_exact(written(), written())
     assert judged.level is EXACT and "40 steps" in judged.sentence
     assert all(each.same for each in judged.invariants)
@@ -171,6 +171,6 @@ def test_what_the_model_made_itself_is_no_data() -> None:
     """A hidden state, or a generator's picture: it changes with the parameters, so it need not be the same."""
     one = written(change=(40, "inputs", [[1, 0.3]]))
     other = written(change=(40, "inputs", [[2, 0.9]]))
-    nudged = written(change=(40, "inputs", [[3, 0.6]]))
+    perturbed = written(change=(40, "inputs", [[3, 0.6]]))
     assert not all(each.same for each in compared(one, other, ROUNDING, one))
-    assert all(each.same for each in compared(one, other, ROUNDING, nudged))
+    assert all(each.same for each in compared(one, other, ROUNDING, perturbed))

@@ -1,4 +1,4 @@
-"""Teacher-forced errors: what rounding does passes, what it does not is caught."""
+"""Errors of replayed steps: what rounding does passes, what it does not is caught."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 38, 51, 68, 91, 120)
 TENSORS = {"conv.weight": 4000, "conv.bias": 16, "bn.weight": 16, "fc.weight": 12000, "fc.bias": 10}
 
 
-def pupil(seed: int, worse: float = 1.0, unit: float = 6e-8) -> list[Row]:
+def candidate(seed: int, worse: float = 1.0, unit: float = 6e-8) -> list[Row]:
     """Rounding errors as they come: proportional to the tensor, luckier for small ones."""
     chance = random.Random(seed)
     rows = []
@@ -38,43 +38,43 @@ def sized_like(base: list[Row], other: list[Row]) -> list[Row]:
 
 def test_another_order_of_summation_passes() -> None:
     for seed in range(200):
-        base = pupil(seed)
-        judged = judge(base, sized_like(base, pupil(1000 + seed)))
+        base = candidate(seed)
+        judged = judge(base, sized_like(base, candidate(1000 + seed)))
         assert judged.holds, judged.sentence
         assert judged.evidence["states"] == 16 and judged.evidence["tensors"] == 6
 
 
 def test_a_lower_precision_is_caught_by_its_mean() -> None:
-    base = pupil(0)
-    judged = judge(base, sized_like(base, pupil(1, worse=1.8)))
+    base = candidate(0)
+    judged = judge(base, sized_like(base, candidate(1, worse=1.8)))
     assert judged.holds is False and "times the original's own" in judged.sentence
 
 
 @pytest.mark.parametrize("tensor", list(TENSORS))
 @pytest.mark.parametrize("kind", ["gradient", "update"])
 def test_one_wrong_tensor_is_caught(tensor: str, kind: str) -> None:
-    base = pupil(0)
+    base = candidate(0)
     wrong = [
         replace(row, error=1e-3 * row.size) if (row.kind, row.tensor) == (kind, tensor) else row
-        for row in sized_like(base, pupil(1))
+        for row in sized_like(base, candidate(1))
     ]
     judged = judge(base, wrong)
     assert judged.holds is False and tensor in judged.sentence
 
 
 def test_a_wrong_gradient_in_a_single_state_is_caught() -> None:
-    base = pupil(0)
+    base = candidate(0)
     wrong = [
         replace(row, error=0.05 * row.size) if (row.step, *row.key) == (51, "gradient", "fc.weight") else row
-        for row in sized_like(base, pupil(1))
+        for row in sized_like(base, candidate(1))
     ]
     assert judge(base, wrong).holds is False
 
 
 def test_a_flipped_maximum_in_three_states_passes() -> None:
-    base = pupil(0)
+    base = candidate(0)
     flipped = [
-        replace(row, error=1e-3 * row.size) if row.step in (21, 51, 120) else row for row in sized_like(base, pupil(1))
+        replace(row, error=1e-3 * row.size) if row.step in (21, 51, 120) else row for row in sized_like(base, candidate(1))
     ]
     assert judge(base, flipped).holds
 
@@ -89,12 +89,12 @@ def test_a_gradient_that_is_all_rounding_passes() -> None:
             for row in rows
         ]
 
-    base = pupil(0)
-    assert judge(nothing(base, 1), nothing(sized_like(base, pupil(1)), 2)).holds
+    base = candidate(0)
+    assert judge(nothing(base, 1), nothing(sized_like(base, candidate(1)), 2)).holds
 
 
 def test_what_is_missing_or_not_finite_is_caught() -> None:
-    base = pupil(0)
+    base = candidate(0)
     without = [row for row in base if row.tensor != "fc.bias"]
     assert judge(base, without).holds is False
     broken = [replace(row, error=None) if row.step == 9 else row for row in base]
@@ -103,13 +103,13 @@ def test_what_is_missing_or_not_finite_is_caught() -> None:
 
 
 def test_too_few_states_say_nothing() -> None:
-    base = [row for row in pupil(0) if row.step < 3]
+    base = [row for row in candidate(0) if row.step < 3]
     assert judge(base, base).holds is None
 
 
 def test_a_reference_that_computed_something_else_is_not_used() -> None:
-    assert usable(pupil(0)) is None
-    assert "something else" in (usable(pupil(0, unit=0.5)) or "")
+    assert usable(candidate(0)) is None
+    assert "something else" in (usable(candidate(0, unit=0.5)) or "")
     assert "states" in (usable([]) or "")
 
 
@@ -119,11 +119,11 @@ def test_states_with_other_batches_do_not_count() -> None:
 
 
 def one_tensor(count: int, times: float, states: int = len(STEPS), unit: float = 6e-6) -> tuple[list[Row], list[Row]]:
-    """Two pupils whose every error is the same, but of one tensor, which in some states is `times` as far off.
+    """Two candidates whose every error is the same, but of one tensor, which in some states is `times` as far off.
 
     Errors of 6e-6 are well above the units of the last place that anything may be off.
     """
-    base = [replace(row, size=1.0, error=unit) for row in pupil(0)]
+    base = [replace(row, size=1.0, error=unit) for row in candidate(0)]
     base = [replace(row, count=count) if row.tensor == "conv.weight" else row for row in base]
     off = STEPS[:states]
     mine = [

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from overdrive.core.interval import Interval
 from overdrive.evidence import student
 from overdrive.evidence.speed import (
     LOOKS,
@@ -21,7 +22,6 @@ from overdrive.evidence.speed import (
     speedup_of_these,
     verdict,
 )
-from overdrive.interval import Interval
 
 
 def duel(

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from overdrive.samples.table import Table
-from overdrive.session import Session
+from overdrive.datacache.table import Table
 from overdrive.techniques.catalogue import catalogue
-from tests.samples.test_cost import PARTS, Naps, facts_of
+from overdrive.worker.session import Session
+from tests.datacache.test_cost import PARTS, Naps, facts_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
 

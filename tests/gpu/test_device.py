@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.session import Session
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 from tests.conftest import PROGRAMS, Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from overdrive.session import Session
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
@@ -142,7 +142,7 @@ def test_batches_that_are_on_the_gpu_before_train_to_the_same_bit(
 
 
 def test_a_copy_made_ahead_waits_for_its_turn() -> None:
-    from overdrive.samples.device.offers import Copier
+    from overdrive.datacache.offers import Copier
 
     copier = Copier(torch.device("cuda", torch.cuda.current_device()))
     sources = [torch.full((4 << 20,), float(number)).pin_memory() for number in range(20)]

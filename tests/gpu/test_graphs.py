@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.graphs import tape
-from overdrive.session import Session
+from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
+from overdrive.worker.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
 
@@ -39,7 +39,7 @@ class Reading(Net):
         return out * 2 if out.mean().item() > 0 else out
 
 
-class Counted(tape.CudaTape):
+class Counted(captured.CudaCapturedGraph):
     replays = 0
 
     def replay(self) -> None:
@@ -50,7 +50,7 @@ class Counted(tape.CudaTape):
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     Counted.replays = 0
-    monkeypatch.setattr(tape, "CudaTape", Counted)
+    monkeypatch.setattr(captured, "CudaCapturedGraph", Counted)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
@@ -132,7 +132,7 @@ def test_a_model_that_reads_values_is_left_as_it_is_and_the_gpu_goes_on() -> Non
 
 
 def test_a_capture_that_fails_leaves_the_gpu_usable() -> None:
-    studio = tape.CudaStudio(torch.device("cuda", torch.cuda.current_device()))
+    graph_pool = captured.CudaGraphPool(torch.device("cuda", torch.cuda.current_device()))
     source = torch.ones(4, device="cuda")
 
     def reads() -> list[Any]:
@@ -140,10 +140,10 @@ def test_a_capture_that_fails_leaves_the_gpu_usable() -> None:
 
     stream = torch.cuda.current_stream()
     with pytest.raises(Exception, match="captur"):
-        studio.tape().record(reads)
+        graph_pool.captured().record(reads)
     assert torch.cuda.current_stream() == stream
     assert torch.nn.functional.dropout(torch.ones(1000, device="cuda")).sum().item() > 0  # draws again
-    good = studio.tape()
+    good = graph_pool.captured()
     (made,) = good.record(lambda: [source * 2])
     source.fill_(3.0)
     good.replay()

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
-from overdrive.session import Session
-from overdrive.trials.torch.noise_scale import NoiseScale
+from overdrive.worker.session import Session
+from overdrive.worker.torch.noise_scale import NoiseScale
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
 

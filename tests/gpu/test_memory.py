@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.session import Session
+from overdrive.worker.session import Session
 from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
@@ -96,7 +96,7 @@ def test_parts_blocks_and_host_go_together() -> None:
 
 def test_what_has_been_copied_out_may_be_written_over() -> None:
     """Memory that is let go of is taken again at once: a copy that came too late would find the next values."""
-    from overdrive.activations.host import Shelf, Streams
+    from overdrive.techniques.memory.offload.host import Shelf, Streams
 
     shelf = Shelf(Streams(torch.device("cuda", torch.cuda.current_device())), room=4 << 30, least=0)
     x = torch.ones(1 << 20, device="cuda", requires_grad=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.session import Session
+from overdrive.worker.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
 

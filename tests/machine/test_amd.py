@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from overdrive.advice.advise import advise
 from overdrive.commands.doctor import examine
 from overdrive.machine import inventory
 from overdrive.machine.amd import _architecture, amd
+from overdrive.machine.rules.advise import advise
 from tests.machine.recorded import look, unpack
 
 ROCM = {"version": "2.13.0+rocm7.0", "cuda": None, "hip": "7.0", "xpu": None, "debug": False}

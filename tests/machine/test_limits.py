@@ -79,9 +79,9 @@ def test_a_process_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
 
 
 torch = pytest.importorskip("torch")
-from overdrive.yardstick import memory, products, storage  # noqa: E402
-from overdrive.yardstick.best import Answer, NotMeasured  # noqa: E402
-from overdrive.yardstick.links import measure_all_reduce  # noqa: E402
+from overdrive.machine.microbenchmarks import memory, products, storage
+from overdrive.machine.microbenchmarks.best import Answer, NotMeasured  # noqa: E402
+from overdrive.machine.microbenchmarks.links import measure_all_reduce  # noqa: E402
 
 
 def half_a_second(act: Any, *_: Any) -> float:

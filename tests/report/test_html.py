@@ -235,18 +235,18 @@ def test_cpu_against_gpu_where_both_were_measured() -> None:
 
 
 def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
-    from overdrive.contract import Contract
-    from overdrive.facts import Facts
-    from overdrive.program import Program
+    from overdrive.core.contract import Contract
+    from overdrive.core.facts import Facts
+    from overdrive.core.program import Program
+    from overdrive.core.records import TrialSpec
     from overdrive.trials.duel import Duel, Side
-    from overdrive.trials.order import Order
-    from overdrive.tuning.devices import devices_of
-    from overdrive.tuning.findings import Findings, Rejected
+    from overdrive.tuner.devices import devices_of
+    from overdrive.tuner.findings import Findings, Rejected
 
     program = Program("train.py", (), False)
     found = Findings(program, Contract.ROUNDING)
     assert devices_of(found) == []
-    duel = Duel(Order(program), Order(program, (("device", {}),)))
+    duel = Duel(TrialSpec(program), TrialSpec(program, (("device", {}),)))
     found.rejected.append(Rejected("device", {}, "slower", duel))
     assert devices_of(found) == []  # its trial ended before a block was measured
     duel.old_side, duel.new_side = Side(2.0, 10, 640, 1.0), Side(1.0, 10, 0, 3.0)

@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from overdrive.recording import Recorder
-from overdrive.session import Session
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
 
 X = np.random.default_rng(0).normal(size=(90, 6, 6, 1)).astype("float32")
 Y = (X.mean((1, 2, 3)) > 0).astype("int64")

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from overdrive.recording import Recorder
-from overdrive.session import Session
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
 
 X = np.random.default_rng(0).normal(size=(90, 6, 6, 1)).astype("float32")
 Y = (X.mean((1, 2, 3)) > 0).astype("int64")

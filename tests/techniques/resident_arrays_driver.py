@@ -14,11 +14,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from overdrive.recording import Recorder
-from overdrive.samples.device import keras_arrays
 from overdrive.seams.keras.control import gpus
-from overdrive.session import Session
-from overdrive.techniques.data import resident_arrays
+from overdrive.techniques.data.resident_arrays import keras_arrays
+from overdrive.techniques.data.resident_arrays import technique as resident_arrays
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
 
 BACKEND = os.environ["KERAS_BACKEND"]
 X = np.random.default_rng(0).normal(size=(90, 6))  # fp64, which Keras makes fp32 of

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
+from overdrive.core.facts import Facts
 from overdrive.kernels import build
-from overdrive.kernels.max_pool import MaxPool
-from overdrive.session import Session
+from overdrive.kernels.max_pool.operator import MaxPool
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 NAME = "fast_max_pool"
 F = nn.functional
@@ -205,7 +205,7 @@ def test_one_openmp_runtime_serves_both() -> None:
     code = (
         "import re, torch\n"
         "from overdrive.kernels.build import Building\n"
-        "from overdrive.kernels.max_pool import MaxPool\n"
+        "from overdrive.kernels.max_pool.operator import MaxPool\n"
         "torch.mm(torch.ones(300, 300), torch.ones(300, 300))\n"
         "MaxPool(Building('max_pool.c'))(torch.randn(64, 16, 32, 32))\n"
         "print(len(set(re.findall(r'\\S*/lib(?:gomp|iomp5|omp)\\S*\\.so\\S*', open('/proc/self/maps').read()))))"

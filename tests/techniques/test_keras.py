@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.seams import frameworks
-from overdrive.session import Session, environment_for
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session, environment_for
 from tests.keras_driver import told_by
 
 KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, threads=2, fits=True)

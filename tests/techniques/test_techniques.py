@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts, LoaderFacts
-from overdrive.session import Chosen, Session
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.worker.session import Chosen, Session
 
 CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
 FACTS = Facts(
@@ -69,7 +69,7 @@ def test_a_card_has_all_its_parts(name: str) -> None:
     technique = catalogue()[name]
     assert all(part in technique.card() for part in CARD)
     assert technique.summary().endswith(".") and len(technique.summary()) < 110
-    assert isinstance(technique.contract, Contract) and technique.relieves
+    assert isinstance(technique.contract, Contract) and technique.targets
     for knob in technique.knobs:
         assert knob.fault(knob.default) is None and knob.fault(object()) is not None
 

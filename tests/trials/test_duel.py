@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from overdrive.program import Program
-from overdrive.trials.fight import fight
-from overdrive.trials.host import House
-from overdrive.trials.order import Order
-from overdrive.tuning.arena import CANDIDATE
+from overdrive.core.program import Program
+from overdrive.core.records import TrialSpec
+from overdrive.trials.process import TrialPool
+from overdrive.trials.run_duel import run_duel
+from overdrive.tuner.duel_runner import CANDIDATE
 
 DRAWS = """
 import torch
@@ -36,9 +36,9 @@ for epoch in range(50):
 
 def test_a_technique_that_left_itself_out_is_not_measured(script: Callable[[str], Path]) -> None:
     program = Program(str(script(DRAWS)))
-    with House() as house:
-        plain, cached = Order(program), Order(program, (("sample_cache", {}),))
-        duel = fight(house, plain, cached, CANDIDATE, time.monotonic() + 100)
-    assert duel.pairs == [] and duel.ending is None
+    with TrialPool() as pool:
+        plain, cached = TrialSpec(program), TrialSpec(program, (("sample_cache", {}),))
+        duel = run_duel(pool, plain, cached, CANDIDATE, time.monotonic() + 100)
+    assert duel.pairs == [] and duel.exit_reason is None
     assert duel.new_trace is not None
     assert "draws random numbers" in duel.new_trace.left_out["sample_cache"]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.optimizers import parameters_of
 from tests.zoo.specimen import Swap, specimen

@@ -1,4 +1,4 @@
-"""Runs the zoo's programs inside this process, watched by the very guest that watches real trials.
+"""Runs the zoo's programs inside this process, watched by the very worker that watches real trials.
 
 A trial in a process of its own takes 3 seconds, most of them imports; here it takes 0.3. `InProcess` is the
 prover itself with such runs in the place of trials. `test_real_trials.py` shows that both come to the same.
@@ -19,20 +19,20 @@ from typing import Any, cast
 
 import torch
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger
+from overdrive.core.program import Program
+from overdrive.core.records import ExitReason, Trace, TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.statistical import judge
-from overdrive.facts import Facts
-from overdrive.ledger import Ledger
-from overdrive.program import Program
+from overdrive.proof.prover import Prover
 from overdrive.seams.hub import Seams
-from overdrive.session import Session
 from overdrive.techniques.catalogue import also_in
-from overdrive.trials.bench import Bench
-from overdrive.trials.guest import Guest, kind_of, seed_everything
-from overdrive.trials.order import Ending, Order, Trace
-from overdrive.tuning.proof import Prover
-from overdrive.tuning.resume import Memory
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.untimed import UntimedRunner
+from overdrive.worker.main import Worker, kind_of, seed_everything
+from overdrive.worker.session import Session
 from tests.zoo import program
 
 MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model", "defects.optimizer", "harmless"))
@@ -61,40 +61,40 @@ class LeftOut(BaseException):
     """A technique of the zoo, or the observer, failed: the run says nothing."""
 
 
-class _InProcessGuest(Guest):
+class _InProcessGuest(Worker):
     def left_out(self, name: str, reason: str) -> None:
         raise LeftOut(f"{name}: {reason}")
 
 
-def run(order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:
     """The program's first `steps` steps, or all of it, as a trial of `order` would report them."""
     gc.collect()
-    gc.freeze()  # what lives by now is none of this run's: the guest looks for models among what does not
+    gc.freeze()  # what lives by now is none of this run's: the worker looks for models among what does not
     job = {
-        "diary": order.diary,
+        "digests": order.digests,
         "part": asdict(order.part) if order.part else None,
         "returned": order.returned,
         "deterministic": order.deterministic,
         "profiling": order.profiling,
     }
     reports, printed = io.BytesIO(), io.StringIO()
-    guest = _InProcessGuest(cast(Any, _Orders(steps)), cast(Any, reports), job)
+    worker = _InProcessGuest(cast(Any, _Orders(steps)), cast(Any, reports), job)
 
-    def seeds(seams: Seams) -> None:  # as trials/guest.py does
+    def seeds(seams: Seams) -> None:  # as trials/worker.py does
         seams.framework_arrived.subscribe(lambda: seed_everything(order.seed, "torch"))
         if order.seed:
             seams.seed_set.subscribe(lambda value: (value + 7919 * order.seed) % 2**32)
 
-    guest.session = Session(order.techniques, [seeds, guest.observe], guest.left_out)
+    worker.session = Session(order.techniques, [seeds, worker.observe], worker.left_out)
     with _settings_kept(), contextlib.redirect_stdout(printed):
         try:
-            with guest.session, guest.returned or contextlib.nullcontext():
+            with worker.session, worker.returned or contextlib.nullcontext():
                 program.main(*order.program.arguments)
-            guest.report("trace", **guest.final())
+            worker.report("trace", **worker.final())
         except _Enough:
             pass
         except Exception as error:
-            return Ending(kind_of(error), f"{type(error).__name__}: {error}")
+            return ExitReason(kind_of(error), f"{type(error).__name__}: {error}")
     if output is not None:
         output.append(printed.getvalue())
     found = [json.loads(line) for line in reports.getvalue().splitlines()]
@@ -103,7 +103,7 @@ def run(order: Order, steps: int, output: list[str] | None = None) -> Trace | En
 
 @contextlib.contextmanager
 def _settings_kept() -> Iterator[None]:
-    """A careful teacher changes these for its whole process."""
+    """A careful reference run changes these for its whole process."""
     threads = torch.get_num_threads()
     # One by one: setting the whole leaves "ieee" where the default is "none".
     places = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
@@ -118,14 +118,14 @@ def _settings_kept() -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic)
 
 
-class _Inside(Bench):
+class _Inside(UntimedRunner):
     """Runs in this process, one at a time: one process has one random state."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(cast(Any, SimpleNamespace(scratch=folder)))
         self._turn = threading.Lock()
 
-    def run(self, order: Order, steps: int, output: list[str] | None = None) -> Trace | Ending:
+    def run(self, order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:
         with self._turn:
             return run(order, steps, output)
 
@@ -135,13 +135,13 @@ class InProcess(Prover):
 
     def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
         also_in(MODULES)  # here and not at import: collecting the tests must not fill the catalogue
-        self.plain = Order(Program(program.__file__, (name, str(seed))))
+        self.plain = TrialSpec(Program(program.__file__, (name, str(seed))))
         super().__init__(_Inside(folder), Memory(Ledger(), self.plain.program, "zoo"), Facts())
         self._run_steps = run_steps
 
     def judged(self, technique: str, level: Contract) -> Check:
         """The proof of one technique, with its default settings, at one level."""
-        new = Order(self.plain.program, ((technique, {}),))
+        new = TrialSpec(self.plain.program, ((technique, {}),))
         if level is Contract.EXACT:
             return self.exact(self.plain, new)
         if level is Contract.ROUNDING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.techniques.technique import Settings, Technique
@@ -13,7 +13,7 @@ from overdrive.techniques.technique import Settings, Technique
 
 class Specimen(Technique):
     family = "zoo"
-    relieves = ()
+    targets = ()
     program: ClassVar[str]  # which of the zoo's programs it is tried on
     installs: ClassVar[Callable[[Seams], None]]
 

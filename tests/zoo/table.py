@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from tests.zoo.harness import MODULES
 from tests.zoo.specimen import Specimen
 

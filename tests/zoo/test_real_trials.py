@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
-from overdrive.ledger import Ledger
-from overdrive.trials.bench import Bench
-from overdrive.trials.host import House
-from overdrive.trials.order import Order
-from overdrive.tuning.proof import Prover
-from overdrive.tuning.resume import Memory
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger
+from overdrive.core.records import TrialSpec
+from overdrive.proof.prover import Prover
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import TrialPool
+from overdrive.trials.untimed import UntimedRunner
 from tests.conftest import ROOT
 from tests.zoo.harness import MODULES, InProcess
 
@@ -35,10 +35,10 @@ def test_real_trials_come_to_the_same(name: str, tmp_path: Path, monkeypatch: py
     expected = [inside.judged(technique, level) for technique, level in CASES[name]]
     torch.set_num_threads(threads)
     gc.unfreeze()
-    with House(also=MODULES) as house:
+    with TrialPool(also=MODULES) as pool:
         plain = inside.plain
-        prover = Prover(Bench(house), Memory(Ledger(), plain.program, "zoo"), Facts())
+        prover = Prover(UntimedRunner(pool), Memory(Ledger(), plain.program, "zoo"), Facts())
         for (technique, level), check in zip(CASES[name], expected, strict=True):
-            new = Order(plain.program, ((technique, {}),))
+            new = TrialSpec(plain.program, ((technique, {}),))
             found = prover.exact(plain, new) if level is EXACT else prover.rounding(plain, new)
             assert (found.level, found.sentence) == (check.level, check.sentence)

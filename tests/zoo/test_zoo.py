@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from tests.zoo.harness import InProcess
 from tests.zoo.specimen import Specimen
 from tests.zoo.table import DEFECTS, HARMLESS, must_catch, must_pass

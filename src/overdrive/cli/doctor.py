@@ -29,7 +29,7 @@ def doctor(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[s
     if wanted:
         program = parse_program(words)
         from overdrive.commands import requirements
-        from overdrive.requirements.counting import CannotCount
+        from overdrive.insight.requirements.counting import CannotCount
 
         with faults_as_sentences():
             try:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from overdrive.program import Program, ProgramError
+from overdrive.core.program import Program, ProgramError
 
 
 def fail(sentence: str, code: int = 2) -> NoReturn:

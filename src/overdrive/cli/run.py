@@ -26,7 +26,7 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     from overdrive.commands import run as work
-    from overdrive.plan import PlanError
+    from overdrive.core.plan import PlanError
 
     techniques = []
     if plan_path is not None:

@@ -9,9 +9,9 @@ import click
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
 from overdrive.cli.values import Duration, Names, ObjectiveName, metric_option
-from overdrive.contract import Contract
-from overdrive.metric import Metric
-from overdrive.objective import Objective
+from overdrive.core.contract import Contract
+from overdrive.core.metric import Metric
+from overdrive.core.objective import Objective
 
 
 @program_command

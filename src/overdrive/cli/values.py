@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from overdrive.metric import Metric, MetricError
-from overdrive.objective import Objective, ObjectiveError, bytes_in
+from overdrive.core.metric import Metric, MetricError
+from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5

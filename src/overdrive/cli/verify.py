@@ -9,7 +9,7 @@ import click
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
 from overdrive.cli.values import Duration, metric_option
-from overdrive.metric import Metric
+from overdrive.core.metric import Metric
 
 
 @program_command
@@ -38,7 +38,7 @@ def verify(
     if margin is not None and not 0 < margin < float("inf"):
         fail("The margin must be above 0.")
     from overdrive.commands import verify as work
-    from overdrive.plan import PlanError
+    from overdrive.core.plan import PlanError
 
     with faults_as_sentences():
         try:

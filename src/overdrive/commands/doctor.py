@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.advice.advise import advise
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
+from overdrive.machine.rules.advise import advise
 from overdrive.machine.survey import survey
 from overdrive.report.doctor import diagnosis
 from overdrive.version import __version__

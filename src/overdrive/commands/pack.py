@@ -15,11 +15,12 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
-from overdrive.contract import Contract
-from overdrive.plan import Plan, PlannedTechnique
-from overdrive.program import Program
-from overdrive.samples.packed.shards import (
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.plan import Plan, PlannedTechnique
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.datacache.shards import (
     INDEX,
     LARGEST_SHARE,
     PLAN,
@@ -31,10 +32,9 @@ from overdrive.samples.packed.shards import (
     look_at,
     pack,
 )
-from overdrive.session import Chosen
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Order, TrialOver
+from overdrive.trials.process import Trial, TrialPool
+from overdrive.worker.session import Chosen
 
 _READER = "packed_files"
 _FINDER = "overdrive.trials.files_read"
@@ -131,18 +131,18 @@ def first_step(
     Raises:
         CannotPack: the program makes no such step.
     """
-    with House(also=[module]) as house:
-        house.on_fill = on_fill
-        report = house.scratch / "inductor" / f"{finder}.json"  # this folder stays writable in a trial
-        trial = Trial(house, Order(program, (*techniques, (finder, {"report": str(report)}))))
+    with TrialPool(also=[module]) as pool:
+        pool.on_fill = on_fill
+        report = pool.scratch / "inductor" / f"{finder}.json"  # this folder stays writable in a trial
+        trial = Trial(pool, TrialSpec(program, (*techniques, (finder, {"report": str(report)}))))
         try:
             trial.first_step()
         except TrialOver as over:
-            if over.ending.kind == "ended":
+            if over.exit_reason.kind == "ended":
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
-            if house.last_output.strip():
-                print(house.last_output.rstrip(), file=sys.stderr)
-            raise CannotPack(f"The program fails by itself ({over.ending}).") from None
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
+            raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
         finally:
             trial.stop()
         try:

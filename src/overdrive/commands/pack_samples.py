@@ -14,18 +14,18 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
 from overdrive.commands.pack import CannotPack, first_step
-from overdrive.contract import Contract
-from overdrive.plan import Plan, PlannedTechnique
-from overdrive.program import Program
-from overdrive.samples.packed.shards import PLAN, PackError, check_folder
-from overdrive.samples.store import Store, StoreUnavailable, home
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.plan import Plan, PlannedTechnique
+from overdrive.core.program import Program
+from overdrive.datacache.shards import PLAN, PackError, check_folder
+from overdrive.datacache.store import Store, StoreUnavailable, home
 from overdrive.techniques.catalogue import catalogue
 
 _CACHE = "sample_cache"
-_OURS = re.compile(r"[0-9a-f]{40}|draft-.*|plan\.toml")
-_FINDER = "overdrive.trials.samples_kept"
+_OURS = re.compile(r"[0-9a-f]{40}|partial-.*|plan\.toml")
+_FINDER = "overdrive.worker.cached_samples"
 
 
 def write_samples(program: Program, folder: Path) -> int:
@@ -104,28 +104,28 @@ def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
         )
     _clean(folder)
     for key in wanting:
-        draft = folder / f"{_drafts_here()}{os.getpid()}-{key}"
+        partial = folder / f"{_partials_here()}{os.getpid()}-{key}"
         try:
-            shutil.copytree(home() / key, draft)
-            os.rename(draft, folder / key)
+            shutil.copytree(home() / key, partial)
+            os.rename(partial, folder / key)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
         if store.open(key) is None:  # which compares all sums
             raise CannotPack(f"The samples did not arrive in {folder} as they are in {home()}.")
     return len(keys) - len(wanting)
 
 
-def _drafts_here() -> str:
-    """How the drafts of this machine begin; others may pack into the same folder of a file server."""
-    return f"draft-{platform.node()}-"
+def _partials_here() -> str:
+    """How the partial tables of this machine begin; others may pack into the same folder of a file server."""
+    return f"partial-{platform.node()}-"
 
 
 def _clean(folder: Path) -> None:
     """Remove what was left by a packing that was killed."""
-    for draft in folder.glob(_drafts_here() + "*"):
-        process = draft.name.removeprefix(_drafts_here()).partition("-")[0]
+    for partial in folder.glob(_partials_here() + "*"):
+        process = partial.name.removeprefix(_partials_here()).partition("-")[0]
         if process.isdigit() and not psutil.pid_exists(int(process)):
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _plan(program: Program, folder: Path) -> str:

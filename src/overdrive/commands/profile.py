@@ -11,15 +11,15 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.program import Program
+from overdrive.insight.profile.measure import CannotProfile, Measured, measure
+from overdrive.insight.profile.operators import Roof, number_format
+from overdrive.insight.profile.page import page
+from overdrive.insight.profile.result import result_of
+from overdrive.insight.profile.terminal import table
 from overdrive.machine.limits import LimitsUnavailable, measured_limits
-from overdrive.profile.measure import CannotProfile, Measured, measure
-from overdrive.profile.operators import Roof, number_format
-from overdrive.profile.page import page
-from overdrive.profile.result import result_of
-from overdrive.profile.terminal import table
-from overdrive.program import Program
-from overdrive.trials.host import House
+from overdrive.trials.process import TrialPool
 
 __all__ = ["CannotProfile", "profile"]
 
@@ -37,15 +37,15 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
     """
     _check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
     console = Console(highlight=False)
-    with House() as house:
+    with TrialPool() as pool:
         try:
             with console.status("") as status:
-                found = measure(house, program, advise, lambda stage: status.update(f"{program.name}: {stage}"))
+                found = measure(pool, program, advise, lambda stage: status.update(f"{program.name}: {stage}"))
                 status.update("the limits of this machine")
                 roof, missing = _roof(found)
         except CannotProfile:
-            if house.last_output.strip():
-                print(house.last_output.rstrip(), file=sys.stderr)
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
             raise
         result = result_of(program, found, roof, missing, advise)
         traced = _write_trace(found.trace, trace) if trace else ""

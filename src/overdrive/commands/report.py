@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
-from overdrive.interval import Interval
-from overdrive.ledger import Ledger, default_path
-from overdrive.plan import Plan, PlanError
-from overdrive.plan.evidence import recall
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.interval import Interval
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.plan import Plan, PlanError
+from overdrive.core.plan.evidence import recall
 from overdrive.report.html import page
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue

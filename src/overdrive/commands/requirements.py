@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
+from overdrive.core.program import Program
+from overdrive.insight.requirements.counting import count
+from overdrive.insight.requirements.gpus import Gpu, gpus, known
+from overdrive.insight.requirements.needs import Needs
+from overdrive.insight.requirements.step_time import LAUNCH, Prediction, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
-from overdrive.program import Program
 from overdrive.report.requirements import requirements
-from overdrive.requirements.counting import count
-from overdrive.requirements.gpus import Gpu, gpus, known
-from overdrive.requirements.needs import Needs
-from overdrive.requirements.step_time import LAUNCH, Prediction, least_here, on_gpu, on_threads
 from overdrive.version import __version__
 
 # What a GPU must have free besides the tensors, in bytes and as a share of them: CUDA's own context with the libraries'

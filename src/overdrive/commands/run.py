@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from overdrive import samples
-from overdrive.atomic_file import write_atomically
-from overdrive.contract import Contract
-from overdrive.launch import end_as_python_would, execute
-from overdrive.plan import Plan
-from overdrive.program import Program, ProgramError
-from overdrive.recording import Recorder
-from overdrive.session import Chosen, Session, environment_for
+from overdrive.core import progress as samples
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.plan import Plan
+from overdrive.core.program import Program, ProgramError
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.launch import end_as_python_would, execute
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Chosen, Session, environment_for
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
-from overdrive.contract import Contract
-from overdrive.ledger import Ledger, default_path
-from overdrive.metric import Metric
-from overdrive.objective import TIME, Objective
-from overdrive.plan.evidence import remember
-from overdrive.program import Program
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.metric import Metric
+from overdrive.core.objective import TIME, Objective
+from overdrive.core.plan.evidence import remember
+from overdrive.core.program import Program
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.host import House
-from overdrive.tuning.result import plan_of, result_of
-from overdrive.tuning.resume import Memory
-from overdrive.tuning.search import Search
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import TrialPool
+from overdrive.tuner.result import plan_of, result_of
+from overdrive.tuner.search import Search
 
 
 class CannotTune(Exception):
@@ -65,10 +65,10 @@ def tune(
         f"Tuning {program.command()} under the contract {contract}, for at most {budget / 60:.3g} minutes.",
         markup=False,
     )
-    with House() as house, Live(console, budget) as live:
-        house.on_fill = live.filling
-        found = Search(program, contract, budget, house, memory, live, metric, objective, only).run()
-        last_output = house.last_output
+    with TrialPool() as pool, Live(console, budget) as live:
+        pool.on_fill = live.filling
+        found = Search(program, contract, budget, pool, memory, live, metric, objective, only).run()
+        last_output = pool.last_output
     result = result_of(found, str(output))
     if found.refusal:
         memory.forget()

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from overdrive.atomic_file import write_atomically
 from overdrive.commands.run import read_plan
-from overdrive.contract import Contract
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.metric import Metric
+from overdrive.core.plan import Plan
+from overdrive.core.program import Program
+from overdrive.core.records import Trace, TrialOver, TrialSpec
 from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
-from overdrive.facts import Facts
-from overdrive.ledger import Ledger, default_path
-from overdrive.metric import Metric
-from overdrive.plan import Plan
-from overdrive.program import Program
-from overdrive.trials.bench import Bench
-from overdrive.trials.host import House, Trial
-from overdrive.trials.order import Order, Trace, TrialOver
-from overdrive.tuning.proof import Prover
-from overdrive.tuning.resume import Memory
+from overdrive.proof.prover import Prover
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.untimed import UntimedRunner
 
 _PROFILED_STEPS = 8
 
@@ -57,16 +57,16 @@ def verify(
     deadline = time.monotonic() + budget
     what = "the whole program" if full or (metric and not metric.is_loss) else "its first steps"
     console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
-    with Ledger.open(default_path()) as ledger, House() as house:
+    with Ledger.open(default_path()) as ledger, TrialPool() as pool:
         memory = Memory(ledger, program, f"verify {_identity(techniques)}")
         for notice in filter(None, (ledger.notice,)):
             console.print(notice, markup=False)
         if memory.resumes:
             console.print("Runs of an earlier verification are taken as they are.")
-        plain, tuned = Order(program), Order(program, techniques)
-        facts = _facts(house, plain)
+        plain, tuned = TrialSpec(program), TrialSpec(program, techniques)
+        facts = _facts(pool, plain)
         prover = Prover(
-            Bench(house), memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
+            UntimedRunner(pool), memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
         )
         check = _prove(prover, level, plain, tuned, deadline, margin)
     _show(console, check, level)
@@ -83,7 +83,9 @@ def _level(plan: Plan, full: bool, metric: Metric | None) -> Contract:
     return level
 
 
-def _prove(prover: Prover, level: Contract, plain: Order, tuned: Order, deadline: float, margin: float | None) -> Check:
+def _prove(
+    prover: Prover, level: Contract, plain: TrialSpec, tuned: TrialSpec, deadline: float, margin: float | None
+) -> Check:
     if level is Contract.STATISTICAL:
         return prover.statistical(plain, tuned, deadline, margin)
     if level is Contract.ROUNDING:
@@ -96,19 +98,19 @@ def _prove(prover: Prover, level: Contract, plain: Order, tuned: Order, deadline
     return check
 
 
-def _facts(house: House, plain: Order) -> Facts:
+def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
     """What the program is like, from its first steps; and whether it is worth examining at all."""
-    trial = Trial(house, plain)
+    trial = Trial(pool, plain)
     try:
         trial.first_step()
         trial.run(_PROFILED_STEPS, profile=True)
         facts = trial.facts()
         trace = trial.trace()
     except TrialOver as over:
-        if over.ending.kind != "ended":
-            if house.last_output.strip():
-                print(house.last_output.rstrip(), file=sys.stderr)
-            raise CannotVerify(f"The program fails by itself ({over.ending}).") from None
+        if over.exit_reason.kind != "ended":
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
+            raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
         if not over.report.get("steps"):
             raise CannotVerify("The program made no training step that Overdrive could see.") from None
         facts, trace = Facts(), Trace()

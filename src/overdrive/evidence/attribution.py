@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.interval import Interval
 from overdrive.evidence import student
 from overdrive.evidence.speed import Array, factor, resample, trimmed_mean
-from overdrive.interval import Interval
 
 Names = tuple[str, ...]  # a plan's techniques, in the order of adoption
 Configuration = frozenset[str]  # the techniques of it that are switched on

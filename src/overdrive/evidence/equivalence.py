@@ -1,7 +1,7 @@
 """Whether two trials did the same, from what they left behind.
 
 `screened` judges the traces of a duel: a first look, over the duel's own steps. `compared` and `judged_exact` judge
-the diaries of two trials that were made for the proof: what went into every step, which no level may change,
+the digest logs of two trials that were made for the proof: what went into every step, which no level may change,
 and all that came out of it. The levels `rounding` and `statistical` have files of their own.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from overdrive.contract import Contract
-from overdrive.trials.order import Trace
+from overdrive.core.contract import Contract
+from overdrive.core.records import Trace
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
@@ -112,7 +112,7 @@ def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]
     )
 
 
-# What a diary's entry holds of a step's outcome, in the order in which two runs part.
+# What a digest log's entry holds of a step's outcome, in the order in which two runs part.
 _OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states", "evaluation results")
 # Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7 in the
 # first number, and of one batch normalised wrongly, in the others, by as much as it is wrong. The first is a sum with
@@ -124,7 +124,7 @@ _SKETCHES = (0.02, 0.005, 0.005)
 def aligned(one: Trace, other: Trace) -> tuple[Trace, Trace]:
     """Both up to the same step, where one went further only because it makes many steps in a call.
 
-    The hash of where a run ended is then left out: the diary's entries hold the state after each step.
+    The hash of where a run ended is then left out: the digest log's entries hold the state after each step.
     """
     short, long = sorted((one, other), key=lambda trace: trace.steps)
     in_one_call = long.rests and (len(long.rests) < 2 or long.rests[-2] < short.steps)
@@ -139,19 +139,21 @@ def _cut(trace: Trace, steps: int) -> Trace:
         steps=steps,
         losses=trace.losses[:steps],
         rates=trace.rates[:steps],
-        diary=trace.diary[:steps],
+        digests=trace.digests[:steps],
         state="",
     )
 
 
-def compared(original: Trace, candidate: Trace, level: Contract, nudged: Trace | None = None) -> tuple[Invariant, ...]:
-    """What no level may change, from two diaries: samples, steps, learning rates, evaluation data, parameters.
+def compared(
+    original: Trace, candidate: Trace, level: Contract, perturbed: Trace | None = None
+) -> tuple[Invariant, ...]:
+    """What no level may change, from two digest logs: samples, steps, learning rates, evaluation data, parameters.
 
-    `nudged` is the original with its first parameters slightly changed: what differs there was made by the
+    `perturbed` is the original with its first parameters slightly changed: what differs there was made by the
     model, not by the data, and is compared bit for bit at level `exact` only.
     """
     original, candidate = aligned(original, candidate)
-    entries = list(zip(original.diary, candidate.diary, (nudged or original).diary, strict=False))
+    entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
     steps = len(entries)
     evaluated = sum(bool(entry["evaluation"]) for entry, _, _ in entries)
     found = [
@@ -180,20 +182,20 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
     return Invariant("backward passes", "as many in every step" if same else "another number of backward passes", same)
 
 
-_Entries = Sequence[tuple[Mapping[str, Any], ...]]  # of the original, the candidate and the nudged original
+_Entries = Sequence[tuple[Mapping[str, Any], ...]]  # of the original, the candidate and the perturbed original
 
 
 def _same_values(what: str, keys: Sequence[str], entries: _Entries, told: str) -> Invariant:
-    for number, (one, other, nudged) in enumerate(entries, start=1):
-        if any(one[key] != other[key] and one[key] == nudged[key] for key in keys):
+    for number, (one, other, perturbed) in enumerate(entries, start=1):
+        if any(one[key] != other[key] and one[key] == perturbed[key] for key in keys):
             return Invariant(what, f"other {what} in step {number}", False)
     return Invariant(what, told, True)
 
 
 def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: str) -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
-    for number, (one, other, nudged) in enumerate(entries, start=1):
-        given, got, varied = one[key], other[key], nudged[key]
+    for number, (one, other, perturbed) in enumerate(entries, start=1):
+        given, got, varied = one[key], other[key], perturbed[key]
         if len(given) != len(varied):
             continue  # how often the model is called depends on what it says
         if len(given) != len(got):
@@ -218,7 +220,7 @@ def first_broken(invariants: Sequence[Invariant]) -> Invariant | None:
 
 def first_difference(original: Trace, candidate: Trace) -> str | None:
     """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
-    for number, (one, other) in enumerate(zip(original.diary, candidate.diary, strict=False), start=1):
+    for number, (one, other) in enumerate(zip(original.digests, candidate.digests, strict=False), start=1):
         for part in ("batches", "calls", "inputs", "settings", *_OUTCOMES):
             if part == "losses":
                 same = original.losses[number - 1] == candidate.losses[number - 1]
@@ -232,7 +234,7 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
 
 
 def judged_exact(original: Trace, candidate: Trace) -> Check:
-    """Level `exact`, from two diaries with bits."""
+    """Level `exact`, from two digest logs with bits."""
     original, candidate = aligned(original, candidate)
     told = compared(original, candidate, Contract.EXACT)
     wrong = first_broken(told)

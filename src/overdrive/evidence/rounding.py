@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.interval import Interval
+from overdrive.core.interval import Interval
 
 _FACTOR = 2.0
 _FACTOR_LOW = 3.0  # where the original itself computes in less than fp32
@@ -66,12 +66,12 @@ class Rounding:
     evidence: Mapping[str, Any]
 
 
-def rows_of(lesson: Mapping[str, Any]) -> list[Row]:
-    """What a pupil reported, without the states in which its batch was not the teacher's."""
-    other = set(lesson.get("other_inputs", ()))
+def rows_of(replay: Mapping[str, Any]) -> list[Row]:
+    """What a candidate reported, without the states in which its batch was not the reference run's."""
+    other = set(replay.get("other_inputs", ()))
     return [
         Row(row["step"], row["kind"], row["tensor"], row["error"], row["size"] or 0.0, row["count"])
-        for row in lesson.get("rows", ())
+        for row in replay.get("rows", ())
         if row["step"] not in other
     ]
 
@@ -96,7 +96,7 @@ def usable(original: Sequence[Row]) -> str | None:
 
 
 def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = False) -> Rounding:
-    """Compare two pupils of one teacher. `careful`: the reference is in fp32, so that only sizes are compared."""
+    """Compare two candidates of one reference run. `careful`: the reference is in fp32, so that only sizes are compared."""
     base = {(row.step, *row.key): row for row in original}
     mine = {(row.step, *row.key): row for row in candidate}
     missing = sorted({key[1:] for key in base.keys() ^ mine.keys()})
@@ -135,7 +135,7 @@ def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = Fal
         "worst": _worst(exceeded, low, careful),
         "by_step": [{"step": step, "ratio": math.exp(value)} for step, value in by_step.items()],
     }
-    told = f"{len(steps)} teacher-forced steps, {tensors} tensors"
+    told = f"{len(steps)} replayed steps, {tensors} tensors"
     if outside:
         worst = max(outside, key=lambda excess: excess.times)
         return Rounding(

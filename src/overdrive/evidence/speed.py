@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overdrive.core.interval import Interval
 from overdrive.evidence import student
-from overdrive.interval import Interval
 
 Array = NDArray[np.floating[Any]]
 

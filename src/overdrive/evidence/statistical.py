@@ -41,9 +41,9 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.core.interval import Interval
 from overdrive.evidence import convergence, student
 from overdrive.evidence.convergence import Band, Pace
-from overdrive.interval import Interval
 
 _SPREADS = 1.5  # TOST then has a power of 0.9 with 10 runs an arm (measurement note, B4)
 # Seeds that make no difference leave the roundings of fp32: 1e-5 is some 170 of them, 6e-8 each.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overdrive.interval import Interval
+from overdrive.core.interval import Interval
 
 
 def within(t: float, freedom: int) -> float:

@@ -6,7 +6,7 @@
     limits.roofline("cpu", threads=1)            # of one thread, beside that of all granted cores
     limits.measures["files.small_read"].value    # see `Measure`; what is not there is in `limits.missing`
 
-Nothing here imports a framework: `overdrive.yardstick` measures, and answers in JSON.
+Nothing here imports a framework: `overdrive.machine.microbenchmarks` measures, and answers in JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overdrive.atomic_file import write_atomically
-from overdrive.ledger import default_path
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.ledger import default_path
 from overdrive.machine.inventory import fingerprint
 
 _VERSION = 1  # of what is kept; another one is measured again
@@ -208,7 +208,13 @@ def _measure(mine: str, quick: bool) -> Limits:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="overdrive-limits-") as scratch:
         answer = Path(scratch) / "answer.json"
-        command = [sys.executable, "-m", "overdrive.yardstick", str(answer), *(["quick"] if quick else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "overdrive.machine.microbenchmarks",
+            str(answer),
+            *(["quick"] if quick else []),
+        ]
         environment = {**os.environ, "OVERDRIVE_LIMITS_FOLDER": _disk(Path(scratch))}
         try:
             done = subprocess.run(

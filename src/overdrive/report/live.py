@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from overdrive.trials.duel import Duel
-from overdrive.tuning.arena import Progress
+from overdrive.tuner.duel_runner import Progress
 
 _EVERY_SECONDS = 10.0
 

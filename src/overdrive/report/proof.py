@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.report.reading import interval, mapping, mappings, number, positive, sequence, word
 
 # The geometric mean of the errors may be this multiple of the original's own (protocol B4, rounding).

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overdrive.contract import Contract
-from overdrive.objective import size
+from overdrive.core.contract import Contract
+from overdrive.core.objective import size
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
 

@@ -1,7 +1,7 @@
 """The frameworks that have seams, and what their packages of seams offer. Nothing here imports one.
 
 `overdrive.seams.NAME` is imported when the program has imported the framework, and offers the functions of
-`FrameworkSeams`; `overdrive.trials.NAME` offers the observers of trials (see `trials.observers`). No code outside these
+`FrameworkSeams`; `overdrive.worker.NAME` offers the observers of trials (see `worker.observers`). No code outside these
 packages, and the techniques that are for one framework, needs to know which it is.
 """
 
@@ -20,7 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {"torch": ("torch",), "keras": ("tensor
 _TITLES = {"torch": "PyTorch", "keras": "Keras"}
 
 
-class Scribe(Protocol):
+class StepRecorder(Protocol):
     """What one framework's steps left behind: kept by `recording.Recorder`, which tells it of each step.
 
     With `losses` it keeps losses, learning rates and optimizers; else it counts samples only.
@@ -51,7 +51,7 @@ class FrameworkSeams(Protocol):
     def enter(self, hub: Seams) -> Callable[[], None]:
         """Patch what the hub's subscribers need; returns what takes every patch away again."""
 
-    def make_scribe(self, hub: Seams, losses: bool) -> Scribe: ...
+    def make_step_recorder(self, hub: Seams, losses: bool) -> StepRecorder: ...
 
     def seed(self, seed: int) -> None:
         """Seed the framework's own generators."""

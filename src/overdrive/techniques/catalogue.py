@@ -1,10 +1,10 @@
-"""The catalogue: every technique file found in the families' folders. Adding a file adds a technique."""
+"""The catalogue: every technique found in the families' folders. Adding a file adds a technique."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from overdrive import techniques
@@ -23,14 +23,21 @@ def also_in(modules: Iterable[str]) -> None:
 def catalogue() -> Mapping[str, Technique]:
     """All techniques by name, in the order in which they are installed."""
     found: list[Technique] = []
-    modules = [each.name for each in pkgutil.walk_packages(techniques.__path__, techniques.__name__ + ".")]
-    for module in (*modules, *_also):
+    for module in (*_modules(), *_also):
         for thing in vars(importlib.import_module(module)).values():
             is_technique = isinstance(thing, type) and issubclass(thing, Technique) and thing is not Technique
             if is_technique and thing.__module__ == module and "name" in vars(thing):
                 found.append(thing())
     found.sort(key=lambda technique: (technique.order, technique.name))
     return {technique.name: technique for technique in found}
+
+
+def _modules() -> Iterator[str]:
+    """A technique is a file in its family's folder, or a folder there whose file `technique` it is."""
+    for family in pkgutil.iter_modules(techniques.__path__, techniques.__name__ + "."):
+        if family.ispkg:
+            for each in pkgutil.iter_modules(importlib.import_module(family.name).__path__, family.name + "."):
+                yield f"{each.name}.technique" if each.ispkg else each.name
 
 
 def conflict(name: str, others: Iterable[str]) -> str | None:

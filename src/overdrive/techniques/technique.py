@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -58,17 +58,17 @@ class Technique:
     family: ClassVar[str]
     frameworks: ClassVar[tuple[str, ...]] = ("torch",)  # whose programs it is for (see seams.frameworks)
     contract: ClassVar[Contract]  # the strictest level that it can keep
-    falls_to: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
-    relieves: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
+    fallback_contract: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
+    targets: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
     # The share of those parts that it saves where it helps: a guess from other programs, which orders the duels.
-    usual_saving: ClassVar[float] = 0.1
+    expected_saving: ClassVar[float] = 0.1
     # Parts of operators' names, one of which must be seen to run for it to help; () where that does not tell.
     acts_on: ClassVar[tuple[str, ...]] = ()
     # What it adds to the time before the first step, on two cores: one that takes long is not begun late in a tune.
     usual_start: ClassVar[float] = 0.0  # seconds
     aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both
     # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
-    weighed: ClassVar[bool] = False
+    compare_all: ClassVar[bool] = False
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()

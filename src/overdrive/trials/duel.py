@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.interval import Interval
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
 from overdrive.evidence.speed import Pair, Verdict
-from overdrive.facts import Facts
-from overdrive.interval import Interval
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.host import Trial
-from overdrive.trials.order import Block, Ending, Order, Trace, TrialOver
+from overdrive.trials.process import Trial
 
 # A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ... On a shared machine,
 # whose pace wanders within seconds, the same time in blocks of 0.1 s gives intervals 1.2 to 2 times as narrow as in
@@ -96,8 +96,8 @@ class Side:
 class Duel:
     """The outcome of fighting `new` against `old`, as data."""
 
-    old: Order
-    new: Order
+    old: TrialSpec
+    new: TrialSpec
     pairs: list[Pair] = field(default_factory=list)
     verdict: Verdict = Verdict.INCONCLUSIVE
     interval: Interval | None = None
@@ -107,8 +107,8 @@ class Duel:
     new_trace: Trace | None = None
     old_facts: Facts | None = None
     new_facts: Facts | None = None
-    ending: Ending | None = None  # why `new` could not fight (on), where it could not
-    old_ending: Ending | None = None
+    exit_reason: ExitReason | None = None  # why `new` could not fight (on), where it could not
+    old_exit_reason: ExitReason | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
     apart: bool = False  # whole processes in turn: two at once did not fit into the memory
 
@@ -158,9 +158,9 @@ def comparable(duel: Duel, blocks: dict[bool, Block]) -> float:
     return new.seconds * (old.samples / old.steps) / (new.samples / new.steps)
 
 
-def changes_training(order: Order) -> bool:
+def changes_training(spec: TrialSpec) -> bool:
     """Whether a technique of it is of the contract open, such as another batch size: a step is no measure then."""
-    return any(catalogue()[name].contract is Contract.OPEN for name, _ in order.techniques)
+    return any(catalogue()[name].contract is Contract.OPEN for name, _ in spec.techniques)
 
 
 def nothing_new(duel: Duel, new: Trial) -> bool:
@@ -200,6 +200,6 @@ class blame:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TrialOver):
             if self._new:
-                self._duel.ending = error.ending
+                self._duel.exit_reason = error.exit_reason
             else:
-                self._duel.old_ending = error.ending
+                self._duel.old_exit_reason = error.exit_reason

@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
+from overdrive.core.progress import progress
+from overdrive.datacache.files import Opened, is_library
+from overdrive.datacache.forked import Tick, Work, in_children
+from overdrive.datacache.layout import Unfit
 from overdrive.machine.cpu import granted_cores
-from overdrive.samples import progress
-from overdrive.samples.child import Tick, Work, in_children
-from overdrive.samples.files import Opened, is_library
-from overdrive.samples.layout import Unfit
 from overdrive.samples.packed.reading import plain_path
 from overdrive.seams.files import answer_opens
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.samples.source import Source
+    from overdrive.datacache.source import Source
     from overdrive.seams.hub import Seams
 
 _TRIED = 32  # samples
@@ -42,7 +42,7 @@ class FilesRead(Technique):
     name = "files_read"
     family = "data"
     contract = Contract.EXACT
-    relieves = ()
+    targets = ()
     knobs = (Knob("report", "", "the file to write"),)
 
     def install(self, seams: Seams, settings: Settings) -> None:
@@ -90,8 +90,8 @@ def _files_of(loader: Any) -> tuple[list[str], str]:
     Raises:
         Unfit: the data set cannot be tried.
     """
-    from overdrive.samples.fingerprint import fingerprint
-    from overdrive.samples.source import Source, spread
+    from overdrive.datacache.fingerprint import fingerprint
+    from overdrive.datacache.source import Source, spread
 
     source = Source.of(loader)
     seen = fingerprint(*source.roots)

@@ -16,15 +16,15 @@ from typing import Any
 import keras
 import numpy as np
 
+from overdrive.core.records import Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
-from overdrive.recording import Recorder
 from overdrive.seams.frameworks import MODULES
 from overdrive.seams.hub import Seams
-from overdrive.session import Session
-from overdrive.trials.keras import make_diary, make_lesson
-from overdrive.trials.observers import observers_of
-from overdrive.trials.order import Trace
+from overdrive.worker.keras import make_digests, make_replay
+from overdrive.worker.observers import observers_of
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
 from tests.seams.keras import programs
 from tests.seams.keras.programs import run
 
@@ -139,24 +139,24 @@ def standing_still() -> dict[str, Any]:
     return {"states": states, "alike": weights(found) == weights(run_plain(FIT)), "last": recorder.state_hash()}
 
 
-def diary_of(text: str, kind: str = "bits") -> Trace:
-    recorder, diary = Recorder(losses=True), make_diary(kind)
+def digests_of(text: str, kind: str = "bits") -> Trace:
+    recorder, digests = Recorder(losses=True), make_digests(kind)
 
     def observe(seams: Seams) -> None:
         recorder(seams)
-        diary(seams)
-        seams.between_steps.subscribe(diary.stepped)
+        digests(seams)
+        seams.between_steps.subscribe(digests.stepped)
 
     run(text, observe)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
-        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), diary=tuple(diary.entries)
+        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
     )
 
 
-def diaries() -> dict[str, Any]:
-    plain, again = diary_of(FIT), diary_of(FIT)
-    told = {"itself": judged_exact(plain, again).level is not None, "entries": len(plain.diary)}
+def digests() -> dict[str, Any]:
+    plain, again = digests_of(FIT), digests_of(FIT)
+    told = {"itself": judged_exact(plain, again).level is not None, "entries": len(plain.digests)}
     changes = {
         "batches": ("model.fit(x, y,", "y[50] = 1 - y[50]\nmodel.fit(x, y,"),
         "evaluation data": ("validation_data=(x[:40]", "validation_data=(x[1:41]"),
@@ -165,27 +165,27 @@ def diaries() -> dict[str, Any]:
     }
     for name, (old, new) in changes.items():
         assert old in FIT
-        check = judged_exact(plain, diary_of(FIT.replace(old, new)))
+        check = judged_exact(plain, digests_of(FIT.replace(old, new)))
         told[name] = "the same" if check.level else check.sentence
-    nudged = diary_of(FIT, "nudged")
-    told["nudged"] = nudged.losses != plain.losses and nudged.diary[0]["inputs"] == plain.diary[0]["inputs"]
+    perturbed = digests_of(FIT, "perturbed")
+    told["perturbed"] = perturbed.losses != plain.losses and perturbed.digests[0]["inputs"] == plain.digests[0]["inputs"]
     return told
 
 
-def lessons() -> dict[str, Any]:
+def replays() -> dict[str, Any]:
     steps = (2, 3, 4)
     with tempfile.TemporaryDirectory() as folder:
 
         def part(role: str, *more: Any) -> Any:
-            lesson = make_lesson(role, steps, Path(folder))
-            run(FIT, Recorder(losses=True), lesson, *more)
-            return lesson.report()
+            replay = make_replay(role, steps, Path(folder))
+            run(FIT, Recorder(losses=True), replay, *more)
+            return replay.report()
 
-        taught, reference = part("teacher"), part("reference")
-        own = rounding.rows_of(part("pupil"))
-        off = rounding.rows_of(part("pupil", _slightly_off))
+        taught, target = part("reference"), part("targets")
+        own = rounding.rows_of(part("candidate"))
+        off = rounding.rows_of(part("candidate", _slightly_off))
         return {
-            "states": [taught["states"], reference["states"]],
+            "states": [taught["states"], target["states"]],
             "usable": rounding.usable(own),
             "error": rounding.relative_error(own),
             "kinds": sorted({row.kind for row in own}),
@@ -275,12 +275,12 @@ def main() -> None:
         "on batch": watched(ON_BATCH),
         "own step": watched(OWN_STEP),
         "standing still": standing_still(),
-        "diaries": diaries(),
+        "digests": digests(),
         "as in a trial": as_in_a_trial(),
         "left behind": left_behind(),
         "parts": parts_of(FIT),
         "made before": made_before(),
-        "lessons": lessons(),
+        "replays": replays(),
     }
     if BACKEND == "torch":
         results["own loop"] = watched(OWN_LOOP)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive.seams.hub import Seams
-from overdrive.session import Session
+from overdrive.worker.session import Session
 
 HEAD = """
 import keras, numpy as np, tensorflow as tf

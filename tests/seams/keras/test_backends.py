@@ -57,16 +57,16 @@ def test_a_model_that_is_built_by_shapes_alone_can_be_tried(seen: dict[str, Any]
     assert found["facts"]["fits"] and found["facts"]["loaders"][0]["batch_size"] == 32
 
 
-def test_a_diary_tells_what_differs(seen: dict[str, Any]) -> None:
-    found = seen["diaries"]
-    assert found["itself"] and found["entries"] == 12 and found["nudged"]
+def test_a_digests_tells_what_differs(seen: dict[str, Any]) -> None:
+    found = seen["digests"]
+    assert found["itself"] and found["entries"] == 12 and found["perturbed"]
     for name in ("batches", "evaluation data", "learning rates"):
         assert name in found[name]
     assert found["dropout"] != "the same"
 
 
 def test_a_step_from_a_saved_state_against_fp64(seen: dict[str, Any]) -> None:
-    found = seen["lessons"]
+    found = seen["replays"]
     assert found["states"] == [[2, 3, 4]] * 2 and found["usable"] is None
     assert 0 < found["error"] < 1e-6  # dropout drew the same
     assert set(found["kinds"]) >= {"gradient", "update", "initial value"}

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
-from overdrive.recording import Recorder
 from overdrive.seams.hub import Seams
+from overdrive.worker.recording import Recorder
 from tests.seams.keras.programs import FIT, ON_BATCH, TAPE, TWO, run
 
 

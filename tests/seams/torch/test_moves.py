@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from overdrive.seams.hub import Seams
-from overdrive.session import Session
+from overdrive.worker.session import Session
 
 META = torch.device("meta")
 

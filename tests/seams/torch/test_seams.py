@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from overdrive.seams.hub import OBSERVER, Seams
-from overdrive.session import Session
+from overdrive.worker.session import Session
 
 PATCHED = [
     (torch.optim.Optimizer, "__init__"),

@@ -1,4 +1,4 @@
-"""A stand-in for CUDA graphs on the CPU: a tape that does its work anew, and puts the results where they were."""
+"""A stand-in for CUDA graphs on the CPU: a captured graph that does its work anew, and puts the results where they were."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.graphs import tape
+from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
 
 
-class StandInTape:
-    def __init__(self, studio: StandInStudio) -> None:
-        self.studio = studio
+class StandInCapturedGraph:
+    def __init__(self, graph_pool: StandInGraphPool) -> None:
+        self.graph_pool = graph_pool
 
     def record(self, work: Any) -> list[Any]:
-        if self.studio.broken:
+        if self.graph_pool.broken:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.work = work
-        before = [(each, each.detach().clone()) for each in self.studio.touched()]
+        before = [(each, each.detach().clone()) for each in self.graph_pool.touched()]
         state = torch.get_rng_state()
         self.kept = [each if each is None else each.detach().clone() for each in work()]
         torch.set_rng_state(state)
         with torch.no_grad():
             for each, value in before:  # a recording changes nothing
                 each.data.copy_(value)  # nor does autograd see any
-        self.studio.recorded += 1
+        self.graph_pool.recorded += 1
         return list(self.kept)
 
     def replay(self) -> None:
-        self.studio.replays += 1
+        self.graph_pool.replays += 1
         for kept, made in zip(self.kept, self.work(), strict=True):
             if kept is not None:
                 kept.copy_(made.detach())
 
 
-class StandInStudio:
+class StandInGraphPool:
     recorded = replays = 0
     broken = False
     notes: tuple[str, ...] = ()
@@ -51,8 +51,8 @@ class StandInStudio:
     def __init__(self, device: torch.device) -> None:
         pass
 
-    def tape(self) -> StandInTape:
-        return StandInTape(type(self))  # type: ignore[arg-type]
+    def captured(self) -> StandInCapturedGraph:
+        return StandInCapturedGraph(type(self))  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[list[str]]:
@@ -68,12 +68,12 @@ class StandInStudio:
 
 
 @pytest.fixture
-def studio(monkeypatch: pytest.MonkeyPatch) -> type[StandInStudio]:
-    class Studio(StandInStudio):
+def graph_pool(monkeypatch: pytest.MonkeyPatch) -> type[StandInGraphPool]:
+    class GraphPool(StandInGraphPool):
         pass
 
-    monkeypatch.setattr(tape, "CudaStudio", Studio)
-    monkeypatch.setattr(tape, "DEVICE", "cpu")
+    monkeypatch.setattr(captured, "CudaGraphPool", GraphPool)
+    monkeypatch.setattr(captured, "DEVICE", "cpu")
     # torch's optimizers refuse to be captured on a CPU, where the stand-in has them be.
     for module in ("adam", "nadam", "rmsprop", "adadelta", "adamax", "rprop"):
         monkeypatch.setattr(
@@ -81,4 +81,4 @@ def studio(monkeypatch: pytest.MonkeyPatch) -> type[StandInStudio]:
             "_get_capturable_supported_devices",
             lambda *_, **__: ["cpu", "cuda"],
         )
-    return Studio
+    return GraphPool

@@ -13,12 +13,12 @@ import torch._inductor.compile_fx
 import torch._inductor.config
 from torch import nn
 
-from overdrive import samples
-from overdrive.facts import Facts
+from overdrive.core import progress as samples
+from overdrive.core.facts import Facts
 from overdrive.seams.torch.blocks import repeated_blocks
 from overdrive.seams.torch.compiler import _uncompiled
-from overdrive.session import Session
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 
 class Block(nn.Module):

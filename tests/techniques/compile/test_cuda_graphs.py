@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
-from tests.techniques.compile.standin import StandInStudio, studio
+from overdrive.worker.session import Session
+from tests.techniques.compile.standin import StandInGraphPool, graph_pool
 
-__all__ = ["studio"]
+__all__ = ["graph_pool"]
 
 STEPS = 12
-Studio = type[StandInStudio]
+GraphPool = type[StandInGraphPool]
 Loop = Callable[[nn.Module, torch.optim.Optimizer, int], Any]
 
 
@@ -64,7 +64,7 @@ def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) ->
 
 
 def train(
-    studio: Studio | None,
+    graph_pool: GraphPool | None,
     make: Callable[[], nn.Module] = Net,
     optimizer_of: Callable[[Any], torch.optim.Optimizer] = sgd,
     loop: Loop = plain_step,
@@ -73,11 +73,11 @@ def train(
 ) -> tuple[list[float], dict[str, str], nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     random.seed(0)
-    with Session([("cuda_graphs", settings or {})] if studio else []) as session:
+    with Session([("cuda_graphs", settings or {})] if graph_pool else []) as session:
         model = make()
         optimizer = optimizer_of(model.parameters())
-        if studio:
-            studio.touched = lambda: [  # type: ignore[method-assign]
+        if graph_pool:
+            graph_pool.touched = lambda: [  # type: ignore[method-assign]
                 *model.parameters(),
                 *model.buffers(),
                 *(each for state in optimizer.state.values() for each in state.values() if torch.is_tensor(each)),
@@ -89,10 +89,10 @@ def train(
     return losses, session.seams.left_out, model, optimizer
 
 
-def same(studio: Studio, **kwargs: Any) -> dict[str, str]:
+def same(graph_pool: GraphPool, **kwargs: Any) -> dict[str, str]:
     """Trains with and without, sees that all comes out the same, and hands on what was left out."""
     plain, _, expected, _ = train(None, **kwargs)
-    losses, left_out, model, _ = train(studio, **kwargs)
+    losses, left_out, model, _ = train(graph_pool, **kwargs)
     assert losses == pytest.approx(plain, rel=1e-5)
     for (name, one), other in zip(model.state_dict().items(), expected.state_dict().values(), strict=True):
         assert torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6), name
@@ -101,17 +101,17 @@ def same(studio: Studio, **kwargs: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("make", [Net, Recurrent])
 @pytest.mark.parametrize("optimizer_of", [sgd, adam])
-def test_calls_and_steps_are_replayed_and_train_alike(studio: Studio, make: Any, optimizer_of: Any) -> None:
-    assert not same(studio, make=make, optimizer_of=optimizer_of)
-    assert studio.recorded == 3  # forward, backward, optimizer
+def test_calls_and_steps_are_replayed_and_train_alike(graph_pool: GraphPool, make: Any, optimizer_of: Any) -> None:
+    assert not same(graph_pool, make=make, optimizer_of=optimizer_of)
+    assert graph_pool.recorded == 3  # forward, backward, optimizer
     # 3 calls as written and 2 carried out; 3 steps as written and 1 carried out.
-    assert studio.replays == 2 * (STEPS - 5) + (STEPS - 4)
+    assert graph_pool.replays == 2 * (STEPS - 5) + (STEPS - 4)
 
 
 @pytest.mark.parametrize(("parts", "recorded"), [("model", 2), ("optimizer", 1)])
-def test_parts_are_chosen(studio: Studio, parts: str, recorded: int) -> None:
-    assert not same(studio, settings={"parts": parts})
-    assert studio.recorded == recorded
+def test_parts_are_chosen(graph_pool: GraphPool, parts: str, recorded: int) -> None:
+    assert not same(graph_pool, settings={"parts": parts})
+    assert graph_pool.recorded == recorded
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_parts_are_chosen(studio: Studio, parts: str, recorded: int) -> None:
         lambda parameters: torch.optim.Adadelta(parameters, lr=0.5),
     ],
 )
-def test_optimizers_step_alike(studio: Studio, optimizer_of: Any) -> None:
-    left_out = same(studio, optimizer_of=optimizer_of, settings={"parts": "optimizer"})
-    assert not left_out and studio.recorded == 1
+def test_optimizers_step_alike(graph_pool: GraphPool, optimizer_of: Any) -> None:
+    left_out = same(graph_pool, optimizer_of=optimizer_of, settings={"parts": "optimizer"})
+    assert not left_out and graph_pool.recorded == 1
 
 
-def test_a_schedule_is_followed_without_another_recording(studio: Studio) -> None:
+def test_a_schedule_is_followed_without_another_recording(graph_pool: GraphPool) -> None:
     schedules: dict[int, Any] = {}
 
     def scheduled(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -140,30 +140,30 @@ def test_a_schedule_is_followed_without_another_recording(studio: Studio) -> Non
         schedules[0].step()
         return loss
 
-    assert not same(studio, loop=scheduled, optimizer_of=adam)
-    assert studio.recorded == 3
+    assert not same(graph_pool, loop=scheduled, optimizer_of=adam)
+    assert graph_pool.recorded == 3
 
 
-def test_settings_that_change_once_make_another_recording(studio: Studio) -> None:
+def test_settings_that_change_once_make_another_recording(graph_pool: GraphPool) -> None:
     def warmed_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 7:
             optimizer.param_groups[0]["momentum"] = 0.5
         return plain_step(model, optimizer, step)
 
-    assert not same(studio, loop=warmed_up, settings={"parts": "optimizer"})
-    assert studio.recorded == 2
+    assert not same(graph_pool, loop=warmed_up, settings={"parts": "optimizer"})
+    assert graph_pool.recorded == 2
 
 
-def test_settings_that_change_with_every_step_are_left_alone(studio: Studio) -> None:
+def test_settings_that_change_with_every_step_are_left_alone(graph_pool: GraphPool) -> None:
     def cycling(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         optimizer.param_groups[0]["momentum"] = 0.5 + step / 100
         return plain_step(model, optimizer, step)
 
-    left_out = same(studio, loop=cycling, settings={"parts": "optimizer"})
+    left_out = same(graph_pool, loop=cycling, settings={"parts": "optimizer"})
     assert "change again and again" in left_out["cuda_graphs"]
 
 
-def test_gradients_accumulate(studio: Studio) -> None:
+def test_gradients_accumulate(graph_pool: GraphPool) -> None:
     def accumulating(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         optimizer.zero_grad()
         for _ in range(3):
@@ -172,11 +172,11 @@ def test_gradients_accumulate(studio: Studio) -> None:
         optimizer.step()
         return loss
 
-    assert not same(studio, loop=accumulating)
-    assert studio.recorded == 3
+    assert not same(graph_pool, loop=accumulating)
+    assert graph_pool.recorded == 3
 
 
-def test_what_the_program_keeps_is_not_overwritten(studio: Studio) -> None:
+def test_what_the_program_keeps_is_not_overwritten(graph_pool: GraphPool) -> None:
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def keeping(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -189,11 +189,11 @@ def test_what_the_program_keeps_is_not_overwritten(studio: Studio) -> None:
         optimizer.step()
         return out.sum()
 
-    assert not same(studio, loop=keeping)
-    assert studio.replays and all(torch.equal(now, then) for now, then in kept)
+    assert not same(graph_pool, loop=keeping)
+    assert graph_pool.replays and all(torch.equal(now, then) for now, then in kept)
 
 
-def test_gradients_are_there_after_a_step_and_in_its_hooks(studio: Studio) -> None:
+def test_gradients_are_there_after_a_step_and_in_its_hooks(graph_pool: GraphPool) -> None:
     norms: list[float] = []
 
     def looking(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -201,11 +201,11 @@ def test_gradients_are_there_after_a_step_and_in_its_hooks(studio: Studio) -> No
         norms.append(sum(each.grad.norm().item() for each in model.parameters()))  # type: ignore[union-attr]
         return loss
 
-    assert not same(studio, loop=looking)
+    assert not same(graph_pool, loop=looking)
     assert norms[STEPS:] == pytest.approx(norms[:STEPS], rel=1e-5)
 
 
-def test_forward_passes_that_wait_for_their_backward_passes(studio: Studio) -> None:
+def test_forward_passes_that_wait_for_their_backward_passes(graph_pool: GraphPool) -> None:
     def pairs(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         one, other, third = (model(torch.randn(6, 8)) for _ in range(3))
         loss = (one - other).square().mean() + third.square().mean()
@@ -214,17 +214,17 @@ def test_forward_passes_that_wait_for_their_backward_passes(studio: Studio) -> N
         optimizer.step()
         return loss
 
-    assert not same(studio, loop=pairs)
-    assert studio.recorded == 5  # two of a kind at most; the third call goes on as written
+    assert not same(graph_pool, loop=pairs)
+    assert graph_pool.recorded == 5  # two of a kind at most; the third call goes on as written
 
 
-def test_two_optimizers_and_a_gradient_through_another_model(studio: Studio) -> None:
+def test_two_optimizers_and_a_gradient_through_another_model(graph_pool: GraphPool) -> None:
     def gan(session: bool) -> tuple[list[float], dict[str, str]]:
         torch.manual_seed(0)
         with Session([("cuda_graphs", {})] if session else []) as block:
             maker, judge = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8)), Net()
             optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (maker, judge)]
-            studio.touched = lambda: [*maker.parameters(), *judge.parameters(), *judge.buffers()]  # type: ignore[method-assign]
+            graph_pool.touched = lambda: [*maker.parameters(), *judge.parameters(), *judge.buffers()]  # type: ignore[method-assign]
             losses = []
             for _ in range(STEPS):
                 fake = maker(torch.randn(6, 4))
@@ -241,10 +241,10 @@ def test_two_optimizers_and_a_gradient_through_another_model(studio: Studio) -> 
     expected, _ = gan(False)
     losses, left_out = gan(True)
     assert losses == pytest.approx(expected, rel=1e-4) and not left_out
-    assert studio.recorded >= 6
+    assert graph_pool.recorded >= 6
 
 
-def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(studio: Studio) -> None:
+def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(graph_pool: GraphPool) -> None:
     def penalised(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         x = torch.randn(6, 8, requires_grad=True)
         out = model(x)
@@ -257,11 +257,11 @@ def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(studio: Studio)
 
     make = lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))  # noqa: E731
     plain, *_ = train(None, make=make, loop=penalised)
-    losses, left_out, *_ = train(studio, make=make, loop=penalised)
+    losses, left_out, *_ = train(graph_pool, make=make, loop=penalised)
     assert losses == pytest.approx(plain, rel=1e-5) and not left_out
 
 
-def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(studio: Studio) -> None:
+def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(graph_pool: GraphPool) -> None:
     def mixed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         plain_step(model, optimizer, step)
         model.eval()
@@ -278,15 +278,15 @@ def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(studio: Studio)
             optimizer.step()
         return score
 
-    assert not same(studio, loop=mixed, steps=20)
-    assert studio.replays
+    assert not same(graph_pool, loop=mixed, steps=20)
+    assert graph_pool.replays
 
 
-def test_ever_new_shapes_are_refused(studio: Studio) -> None:
+def test_ever_new_shapes_are_refused(graph_pool: GraphPool) -> None:
     def growing(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         return plain_step_of(model, optimizer, torch.randn(step + 2, 8))
 
-    left_out = same(studio, loop=growing, settings={"parts": "model"}, steps=20)
+    left_out = same(graph_pool, loop=growing, settings={"parts": "model"}, steps=20)
     assert "more than 16 ways" in left_out["cuda_graphs"]
 
 
@@ -358,12 +358,12 @@ class Boxed(Net):
         (lambda: torch.jit.script(Net()), "TorchScript"),
     ],
 )
-def test_models_that_a_replay_would_not_do_justice_are_left_as_they_are(studio: Studio, make: Any, reason: str) -> None:
-    left_out = same(studio, make=make, settings={"parts": "model"})
-    assert reason in left_out["cuda_graphs"] and not studio.recorded
+def test_models_that_a_replay_would_not_do_justice_are_left_as_they_are(graph_pool: GraphPool, make: Any, reason: str) -> None:
+    left_out = same(graph_pool, make=make, settings={"parts": "model"})
+    assert reason in left_out["cuda_graphs"] and not graph_pool.recorded
 
 
-def test_autocast_keeps_no_weights_of_the_first_steps(studio: Studio) -> None:
+def test_autocast_keeps_no_weights_of_the_first_steps(graph_pool: GraphPool) -> None:
     def cast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(torch.randn(6, 8)).float().square().mean()
@@ -372,11 +372,11 @@ def test_autocast_keeps_no_weights_of_the_first_steps(studio: Studio) -> None:
         optimizer.step()
         return loss
 
-    assert not same(studio, loop=cast)
-    assert studio.recorded == 3
+    assert not same(graph_pool, loop=cast)
+    assert graph_pool.recorded == 3
 
 
-def test_dicts_in_and_out(studio: Studio) -> None:
+def test_dicts_in_and_out(graph_pool: GraphPool) -> None:
     class Named(Net):
         def forward(self, batch: dict[str, torch.Tensor], scale: float = 1.0) -> dict[str, Any]:  # type: ignore[override]
             return {"out": super().forward(batch["x"]) * scale, "name": "net", "count": torch.ones(1)}
@@ -390,11 +390,11 @@ def test_dicts_in_and_out(studio: Studio) -> None:
         optimizer.step()
         return loss
 
-    assert not same(studio, make=Named, loop=named)
-    assert studio.recorded == 3
+    assert not same(graph_pool, make=Named, loop=named)
+    assert graph_pool.recorded == 3
 
 
-def test_hooks_are_python_code(studio: Studio) -> None:
+def test_hooks_are_python_code(graph_pool: GraphPool) -> None:
     seen: list[int] = []
 
     def hooked() -> nn.Module:
@@ -402,33 +402,33 @@ def test_hooks_are_python_code(studio: Studio) -> None:
         model.body.register_forward_hook(lambda *_: seen.append(1))
         return model
 
-    assert "hooks" in same(studio, make=hooked, settings={"parts": "model"})["cuda_graphs"]
+    assert "hooks" in same(graph_pool, make=hooked, settings={"parts": "model"})["cuda_graphs"]
     assert len(seen) == 2 * STEPS
 
 
-def test_hooks_on_gradients_are_called_once(studio: Studio) -> None:
+def test_hooks_on_gradients_are_called_once(graph_pool: GraphPool) -> None:
     def halving() -> nn.Module:
         model = Net()
         model.head.weight.register_hook(lambda gradient: gradient / 2)
         return model
 
-    assert not same(studio, make=halving)
-    assert studio.recorded == 3
+    assert not same(graph_pool, make=halving)
+    assert graph_pool.recorded == 3
 
 
-def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(studio: Studio) -> None:
-    studio.notes = ("a value is read on the CPU",)
-    left_out = same(studio)
-    assert left_out["cuda_graphs"] == "a value is read on the CPU" and not studio.recorded
+def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(graph_pool: GraphPool) -> None:
+    graph_pool.notes = ("a value is read on the CPU",)
+    left_out = same(graph_pool)
+    assert left_out["cuda_graphs"] == "a value is read on the CPU" and not graph_pool.recorded
 
 
-def test_a_recording_that_fails_leaves_the_program_running(studio: Studio) -> None:
-    studio.broken = True
-    left_out = same(studio, optimizer_of=adam)
+def test_a_recording_that_fails_leaves_the_program_running(graph_pool: GraphPool) -> None:
+    graph_pool.broken = True
+    left_out = same(graph_pool, optimizer_of=adam)
     assert "operation not permitted" in left_out["cuda_graphs"]
 
 
-def test_closures_are_left_alone(studio: Studio) -> None:
+def test_closures_are_left_alone(graph_pool: GraphPool) -> None:
     def closed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         x = torch.randn(6, 8)
 
@@ -440,34 +440,34 @@ def test_closures_are_left_alone(studio: Studio) -> None:
 
         return optimizer.step(closure)
 
-    left_out = same(studio, loop=closed, optimizer_of=lambda each: torch.optim.LBFGS(each, max_iter=3), steps=4)
+    left_out = same(graph_pool, loop=closed, optimizer_of=lambda each: torch.optim.LBFGS(each, max_iter=3), steps=4)
     assert not left_out
     assert "LBFGS" not in str(left_out)
 
 
-def test_an_optimizer_that_is_loaded_goes_on_from_there(studio: Studio) -> None:
+def test_an_optimizer_that_is_loaded_goes_on_from_there(graph_pool: GraphPool) -> None:
     def loading(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 8:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
             model.load_state_dict(copy.deepcopy(model.state_dict()))
         return plain_step(model, optimizer, step)
 
-    assert not same(studio, loop=loading, optimizer_of=adam)
-    assert studio.recorded == 4
+    assert not same(graph_pool, loop=loading, optimizer_of=adam)
+    assert graph_pool.recorded == 4
 
 
-def test_parameters_in_other_memory_are_seen(studio: Studio) -> None:
+def test_parameters_in_other_memory_are_seen(graph_pool: GraphPool) -> None:
     def moving(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 8:
             for each in model.parameters():
                 each.data = each.data.clone()
         return plain_step(model, optimizer, step)
 
-    assert not same(studio, loop=moving, steps=20)
-    assert studio.recorded == 6
+    assert not same(graph_pool, loop=moving, steps=20)
+    assert graph_pool.recorded == 6
 
 
-def test_what_happens_when_it_is_taken_out_in_mid_run(studio: Studio) -> None:
+def test_what_happens_when_it_is_taken_out_in_mid_run(graph_pool: GraphPool) -> None:
     kept: list[Any] = []
 
     def interrupted(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -476,7 +476,7 @@ def test_what_happens_when_it_is_taken_out_in_mid_run(studio: Studio) -> None:
         return plain_step(model, optimizer, step)
 
     expected, *_ = train(None, optimizer_of=adam)
-    import overdrive.session as session
+    import overdrive.worker.session as session
 
     class Watched(session.Seams):
         def __init__(self, *args: Any) -> None:
@@ -485,7 +485,7 @@ def test_what_happens_when_it_is_taken_out_in_mid_run(studio: Studio) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Seams", Watched)
-        losses, left_out, _, optimizer = train(studio, optimizer_of=adam, loop=interrupted)
+        losses, left_out, _, optimizer = train(graph_pool, optimizer_of=adam, loop=interrupted)
     assert losses == pytest.approx(expected, rel=1e-5) and left_out == {"cuda_graphs": "enough"}
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
     assert optimizer.param_groups[0]["lr"] == 0.01 and optimizer.param_groups[0]["capturable"] is False
@@ -499,5 +499,5 @@ def test_it_is_for_gpus() -> None:
 
 
 def test_on_a_cpu_it_says_so() -> None:
-    _, left_out, *_ = train(StandInStudio)  # without the fixture: no stand-in
+    _, left_out, *_ = train(StandInGraphPool)  # without the fixture: no stand-in
     assert "device cpu" in left_out["cuda_graphs"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.samples import buffers, kept
+from overdrive.datacache import buffers
+from overdrive.datacache import cached_dataset as kept
 
 
 @pytest.fixture(autouse=True)

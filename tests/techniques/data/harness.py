@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from overdrive.session import Session
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
+from overdrive.worker.session import Session
 
 
 def seed() -> None:

@@ -24,10 +24,10 @@ from torch.utils.data import (  # noqa: E402
     random_split,
 )
 
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.batch_fetch import BatchFetch  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import Stream  # noqa: E402

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts, LoaderFacts
-from overdrive.program import Program
-from overdrive.session import Session
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.program import Program
+from overdrive.core.records import Block, TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
-from overdrive.trials.order import Block, Order
-from overdrive.trials.torch.noise_scale import NoiseScale
-from overdrive.tuning.result import whole_run
+from overdrive.tuner.result import whole_run
+from overdrive.worker.session import Session
+from overdrive.worker.torch.noise_scale import NoiseScale
 
 SAMPLES = TensorDataset(torch.arange(100))
 
@@ -88,7 +88,7 @@ def test_it_is_open_and_offers_what_the_data_set_has_room_for() -> None:
 @pytest.mark.parametrize(("techniques", "seconds"), [((("batch_size", {"times": 4}),), 0.5), ((), 2.0)])
 def test_a_duel_compares_as_many_samples_where_the_batch_is_larger(techniques: Any, seconds: float) -> None:
     program = Program("train.py")
-    duel = Duel(Order(program), Order(program, techniques))
+    duel = Duel(TrialSpec(program), TrialSpec(program, techniques))
     blocks = {True: Block(10, 10, 1.0, 80), False: Block(10, 10, 2.0, 320)}
     assert comparable(duel, blocks) == seconds
     assert comparable(duel, {True: Block(10, 10, 1.0, 0), False: Block(10, 10, 2.0, 0)}) == 2.0

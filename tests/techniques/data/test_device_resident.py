@@ -13,14 +13,14 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.samples.device import resident  # noqa: E402
-from overdrive.samples.device.offers import Trained  # noqa: E402
-from overdrive.samples.device.resident import DeviceTable, Residence  # noqa: E402
-from overdrive.samples.layout import Unfit  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.datacache.layout import Unfit  # noqa: E402
+from overdrive.datacache.offers import Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.device_resident import DeviceResident  # noqa: E402
+from overdrive.techniques.data.device_resident import resident
+from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
+from overdrive.techniques.data.device_resident.technique import DeviceResident  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 from tests.techniques.data import standins  # noqa: E402
 
 COUNT = 41

@@ -19,8 +19,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from overdrive.samples.ahead import course  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.techniques.data.prefetch import course
+from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 24
 TECHNIQUES = ("sample_cache", "batch_fetch", "prefix_cache", "prefetch")
@@ -42,13 +42,13 @@ class Effect:
         pass
 
 
-class Diary(Effect):
+class DigestLog(Effect):
     def do(self, index: int) -> None:
         with self.path.open("a") as file:
             file.write(f"{index}\n")
 
 
-class OpenDiary(Effect):
+class OpenDigestLog(Effect):
     """Open since the program began, and with what was written last still in Python's own buffer."""
 
     def __init__(self, folder: Path) -> None:
@@ -146,8 +146,8 @@ class Starting(Effect):
 
 
 EFFECTS: dict[str, tuple[Callable[[Path], Effect], str]] = {
-    "a file elsewhere": (Diary, "opens a file for writing"),
-    "an open file": (OpenDiary, "writes to a file that is open"),
+    "a file elsewhere": (DigestLog, "opens a file for writing"),
+    "an open file": (OpenDigestLog, "writes to a file that is open"),
     "a logger": (Logger, "writes to a file that is open"),
     "printing": (Printing, "prints"),
     "a connection": (Sending, "could not be fetched"),

@@ -22,10 +22,10 @@ np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 from PIL import ImageFile, JpegImagePlugin, PngImagePlugin  # noqa: E402
 
-from overdrive.facts import Facts  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.core.facts import Facts  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data import fast_decode  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 
 NAME = "fast_decode"
 JpegImageFile = JpegImagePlugin.JpegImageFile
@@ -449,7 +449,7 @@ def test_a_program_that_never_opens_a_jpeg_does_not_pay_for_pillow() -> None:
             sys.modules[name] = ModuleType(name)
             sys.modules[name].__spec__ = ModuleSpec(name, None)
         sys.modules["imagecodecs"].png_decode = None
-        from overdrive.session import Session
+        from overdrive.worker.session import Session
         with Session([("fast_decode", {})]) as session:
             assert "PIL" not in sys.modules and "torch" not in sys.modules
             from PIL import Image, JpegImagePlugin

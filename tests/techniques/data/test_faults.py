@@ -1,7 +1,7 @@
 """What may go wrong with data, on real files: the program meets what it would meet without us, and nothing else.
 
 More of it stands beside what it belongs to: damaged and outdated tables, killed fills and the like in
-test_sample_cache.py, killed fillers in test_filling.py, stored tables in tests/samples/test_store.py.
+test_sample_cache.py, killed fillers in test_filling.py, stored tables in tests/datacache/test_store.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
-from overdrive.session import Session  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -129,7 +129,7 @@ def test_the_disk_fills_up(pictures: Path, filling: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert "sample_cache" not in compared(lambda: DataLoader(Pictures(pictures), 4, shuffle=True))
-    assert len(calls) >= 2 and not list((pictures.parent / "cache").glob("draft-*"))
+    assert len(calls) >= 2 and not list((pictures.parent / "cache").glob("partial-*"))
 
 
 def test_the_disk_is_full_when_the_manifest_is_written(
@@ -270,8 +270,8 @@ RANK = """
     import json, os, sys, time, zlib, torch
     from pathlib import Path
     from torch.utils.data import DataLoader, Dataset
-    from overdrive.samples import kept
-    from overdrive.session import Session
+    from overdrive.core.progress import kept
+    from overdrive.worker.session import Session
     from overdrive.techniques.catalogue import catalogue
 
     class Files(Dataset):
@@ -339,7 +339,7 @@ def test_two_processes_fill_one_table(pictures: Path, tmp_path: Path) -> None:
     assert sorted(joined) == [[False] * 4, [True] * 4]  # one table on disk, and no other one anywhere
     assert one["epochs"][-1][1] and other["epochs"][-1][1]
     names = [each.name for each in (tmp_path / "cache").iterdir()]
-    assert len(names) == 1 and not names[0].startswith("draft")
+    assert len(names) == 1 and not names[0].startswith("partial")
 
 
 def test_the_other_one_goes_on_where_one_is_killed_and_nothing_is_kept(pictures: Path, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler  # noqa: E402
 
-from overdrive.samples import fill as fill_module  # noqa: E402
-from overdrive.samples import kept as kept_module  # noqa: E402
-from overdrive.samples.child import Beside  # noqa: E402
-from overdrive.samples.fill import Filling  # noqa: E402
-from overdrive.samples.layout import Unfit, layout_of  # noqa: E402
-from overdrive.samples.source import Source  # noqa: E402
-from overdrive.samples.table import Table  # noqa: E402
+from overdrive.datacache import cached_dataset as kept_module
+from overdrive.datacache import fill as fill_module
+from overdrive.datacache.fill import Filling  # noqa: E402
+from overdrive.datacache.forked import Beside  # noqa: E402
+from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402
+from overdrive.datacache.source import Source  # noqa: E402
+from overdrive.datacache.table import Table  # noqa: E402
 from tests.techniques.data.harness import leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import (  # noqa: E402
     COUNT,
@@ -62,9 +62,9 @@ def look_until_ended(filling: Filling) -> None:
 
 
 def kept_now() -> Any:
-    keeper = technique().keeper
-    assert keeper is not None
-    return keeper._kept[0]
+    manager = technique().manager
+    assert manager is not None
+    return manager._kept[0]
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -111,7 +111,7 @@ def test_the_program_finds_what_others_have_fetched_and_the_next_run_finds_all(t
         wait_until(lambda: not _going())
         list(loader)
     assert not run.left_out and seen == plain
-    assert [name.startswith("draft") for name in tables(folder)] == [False]
+    assert [name.startswith("partial") for name in tables(folder)] == [False]
 
 
 def _going() -> bool:
@@ -265,7 +265,7 @@ def test_signals_that_the_program_listens_to_do_nothing_to_fillers(tmp_path: Pat
 
 ORPHANS = """
     import os, sys, time
-    from overdrive.samples.child import Beside
+    from overdrive.datacache.forked import Beside
 
     beside = Beside([lambda tick: time.sleep(100)])
     print(beside._children[0].pid, flush=True)
@@ -299,7 +299,7 @@ def test_a_loader_for_evaluation_is_kept_in_a_run_too(tmp_path: Path) -> None:
         for epoch in range(3):
             list(train)
             if epoch == 1:
-                wait_until(lambda: all(kept.table.present.all() for kept in technique().keeper._kept))  # type: ignore
+                wait_until(lambda: all(kept.table.present.all() for kept in technique().manager._kept))  # type: ignore
                 log.write_text("")
             with torch.no_grad():
                 seen.append([list(leaves(batch)) for batch in evaluation])
@@ -309,26 +309,26 @@ def test_a_loader_for_evaluation_is_kept_in_a_run_too(tmp_path: Path) -> None:
     assert np.prod(run.kept[1].table.leaves[0].shape) == COUNT * 3 * 6 * 5 * 4
 
 
-def test_techniques_of_a_session_share_one_keeper_that_is_closed_with_it() -> None:
-    from overdrive.samples.keeper import shared
-    from overdrive.session import Session
+def test_techniques_of_a_session_share_one_manager_that_is_closed_with_it() -> None:
+    from overdrive.datacache.manager import shared
+    from overdrive.worker.session import Session
 
     def opens(loader: Any, call: Any) -> Any:
-        keepers.append(shared(session.seams, 0.1))
+        managers.append(shared(session.seams, 0.1))
         return call()
 
-    keepers: list[Any] = []
+    managers: list[Any] = []
     loader = DataLoader(Images(), 8)
     observers = [lambda seams: seams.loader_opens.subscribe(opens)]
     with Session([("sample_cache", {})], observers) as session:  # type: ignore[arg-type]
         list(loader)
-        assert keepers == [technique().keeper] and keepers[0].useful
+        assert managers == [technique().manager] and managers[0].useful
         session.seams.leave_out("sample_cache", "for a test")
-        assert keepers[0].useful  # another technique may need it still
-    assert not keepers[0].useful
+        assert managers[0].useful  # another technique may need it still
+    assert not managers[0].useful
     with Session([], observers) as session:
         list(loader)
-    assert len(keepers) == 2 and keepers[1] is not keepers[0]
+    assert len(managers) == 2 and managers[1] is not managers[0]
 
 
 def test_a_fork_of_the_program_that_leaves_the_session_takes_nothing_away(folder: Path) -> None:
@@ -339,11 +339,11 @@ def test_a_fork_of_the_program_that_leaves_the_session_takes_nothing_away(folder
         pid = os.fork()
         if pid == 0:
             try:
-                technique().keeper.close()  # type: ignore[union-attr]
+                technique().manager.close()  # type: ignore[union-attr]
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
         list(batches)
         wait_until(lambda: not _going())
         list(loader)
-    assert [name.startswith("draft") for name in tables(folder)] == [False]
+    assert [name.startswith("partial") for name in tables(folder)] == [False]

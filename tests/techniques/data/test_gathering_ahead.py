@@ -24,9 +24,9 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from overdrive.samples import log  # noqa: E402
-from overdrive.samples.ahead import gathering, iterator  # noqa: E402
-from overdrive.samples.serve import Drawn  # noqa: E402
+from overdrive.core.progress import log  # noqa: E402
+from overdrive.datacache.loader import Drawn  # noqa: E402
+from overdrive.techniques.data.prefetch import gathering, iterator
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
 
 COUNT = 60
@@ -98,15 +98,15 @@ def run() -> Run:
     return Run("prefetch", "sample_cache")
 
 
-def crew(session: Run) -> Any:
-    return session.technique.crew  # type: ignore[attr-defined]
+def manager(session: Run) -> Any:
+    return session.technique.manager  # type: ignore[attr-defined]
 
 
 class Counted(Run):
     taken = 0
 
     def ends(self) -> None:
-        self.taken = crew(self).taken
+        self.taken = manager(self).taken
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -183,7 +183,7 @@ def test_a_process_that_the_program_forks_goes_on_by_itself() -> None:
         data = DataLoader(loader, 8)
         batches = iter(data)
         first = [next(batches) for _ in range(3)]
-        assert crew(session).taken > 0
+        assert manager(session).taken > 0
         child = os.fork()
         if child == 0:
             status = 1
@@ -213,7 +213,7 @@ def test_nothing_is_being_gathered_while_a_process_is_forked(monkeypatch: pytest
             return super().start(tensor)
 
     slow = Slow()
-    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: slow)
+    monkeypatch.setattr(iterator.PrefetchManager, "copier", lambda manager: slow)
     seed()
     with run():
         batches = iter(MAKERS["in order"]())
@@ -257,7 +257,7 @@ class Beside:
 
 def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Beside()
-    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: beside)
+    monkeypatch.setattr(iterator.PrefetchManager, "copier", lambda manager: beside)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(gathering, "LEAST_SECONDS", 9.0)  # however quick it is: the copy is what takes time
     moved: list[Any] = []
@@ -352,7 +352,7 @@ def test_a_thread_that_fails_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -
         def start(self, tensor: Any) -> Callable[[], Any]:
             raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: Full())
+    monkeypatch.setattr(iterator.PrefetchManager, "copier", lambda manager: Full())
     plain, ours, session = both(MAKERS["shuffled"], epochs, Counted("prefetch", "sample_cache"))
     assert ours == plain
     assert session.taken == 0

@@ -16,16 +16,16 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from overdrive.contract import Contract  # noqa: E402
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.core.contract import Contract  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.core.program import Program  # noqa: E402
+from overdrive.core.records import TrialSpec  # noqa: E402
 from overdrive.machine import shared_memory  # noqa: E402
-from overdrive.program import Program  # noqa: E402
-from overdrive.session import Session  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.trials.duel import Duel  # noqa: E402
-from overdrive.trials.order import Order  # noqa: E402
-from overdrive.tuning.findings import Findings  # noqa: E402
-from overdrive.tuning.result import result_of  # noqa: E402
+from overdrive.tuner.findings import Findings  # noqa: E402
+from overdrive.tuner.result import result_of  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 from tests.conftest import Run  # noqa: E402
 from tests.techniques.data.harness import seed, states  # noqa: E402
 
@@ -241,7 +241,7 @@ def test_where_there_is_room_nothing_is_measured(
     count: int | None, free: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(count)
-    monkeypatch.setattr("overdrive.samples.cost.fetching.batch_bytes", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("overdrive.datacache.cost.fetching.batch_bytes", lambda *_: pytest.fail("measured"))
     with session():
         given = loader()
         assert len(list(given)) == 10 and given.num_workers == 2
@@ -366,7 +366,7 @@ def test_costs_not_known_are_no_reason_against_it() -> None:
 
 
 def test_a_tune_warns_where_the_programs_own_workers_are_near_the_limit() -> None:
-    order = Order(Program("train.py", ()))
+    order = TrialSpec(Program("train.py", ()))
     each = LoaderFacts(10, 4, True, 1000, 0.01, prefetch=2, batch_bytes=MEGA)
     for free_bytes, warned in ((12 * MEGA, True), (100 * MEGA, False), (None, False)):
         found = Findings(order.program, Contract.EXACT)

@@ -23,7 +23,7 @@ PROGRAM = """
     import json, os, sys, zlib, torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, Dataset, DistributedSampler
-    from overdrive.session import Session
+    from overdrive.worker.session import Session
     from overdrive.techniques.catalogue import catalogue
 
     class Files(Dataset):
@@ -111,7 +111,7 @@ def ranks(program: Path, shuffle: bool, caches: list[Path]) -> list[dict[str, An
 
 
 def tables(folder: Path) -> list[dict[str, Any]]:
-    assert not list(folder.glob("draft*"))
+    assert not list(folder.glob("partial*"))
     return [json.loads(path.read_text()) for path in folder.glob("*/manifest.json")]
 
 

@@ -28,12 +28,12 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.samples import log  # noqa: E402
-from overdrive.samples.ahead import course, iterator  # noqa: E402
-from overdrive.session import Session  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.core.progress import log  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefetch import Prefetch  # noqa: E402
+from overdrive.techniques.data.prefetch import course, iterator
+from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 from tests.conftest import Run as RunProgram  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import leaves, seed, states  # noqa: E402
@@ -145,8 +145,8 @@ def both(make: Callable[[], Any], go: Callable[[Any], Any] = epochs) -> tuple[An
 
 
 def taken() -> int:
-    assert technique().crew is not None
-    return technique().crew.taken
+    assert technique().manager is not None
+    return technique().manager.taken
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -480,7 +480,7 @@ class Stream(IterableDataset):
 
 
 class Writing(Plain):
-    """Keeps a diary, and gets over it where it cannot."""
+    """Keeps a digest log, and gets over it where it cannot."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -488,8 +488,8 @@ class Writing(Plain):
 
     def __getitem__(self, index: int) -> Any:
         try:
-            with open(self.path, "a") as diary:
-                diary.write(f"{index} ")
+            with open(self.path, "a") as digests:
+                digests.write(f"{index} ")
         except OSError:
             pass
         return index
@@ -531,7 +531,7 @@ def test_what_cannot_be_made_ahead_is_refused_with_the_reason(name: str, request
 
 @pytest.mark.parametrize("sampler", [False, True])
 def test_files_are_written_once(sampler: bool, tmp_path: Path) -> None:
-    path = tmp_path / "diary"
+    path = tmp_path / "digests"
     writing = Writing(path)
 
     class Noting:
@@ -714,8 +714,8 @@ def test_the_copy_ends_with_a_program_that_is_killed(script: Callable[[str], Pat
             import os, random, time
             import torch
             from torch.utils.data import DataLoader, Dataset
-            from overdrive.samples.ahead import course
-            from overdrive.session import Session
+            from overdrive.techniques.data.prefetch import course
+            from overdrive.worker.session import Session
 
             class Data(Dataset):
                 def __len__(self): return 64
@@ -773,8 +773,8 @@ def test_a_program_ends_without_waiting_and_prints_once(
             import random, sys, time
             import torch
             from torch.utils.data import DataLoader, Dataset
-            from overdrive.samples.ahead import course
-            from overdrive.session import Session
+            from overdrive.techniques.data.prefetch import course
+            from overdrive.worker.session import Session
             from overdrive.techniques.catalogue import catalogue
 
             class Data(Dataset):
@@ -835,7 +835,7 @@ class Beside:
 
 def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Beside()
-    monkeypatch.setattr(iterator.Crew, "copier", lambda crew: beside)
+    monkeypatch.setattr(iterator.PrefetchManager, "copier", lambda manager: beside)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     moved: list[Any] = []
 

@@ -31,13 +31,13 @@ from torch.utils.data import (  # noqa: E402
     random_split,
 )
 
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.samples import kept as kept_module  # noqa: E402
-from overdrive.samples.prefix import draws, proving  # noqa: E402
-from overdrive.samples.prefix.serving import Served  # noqa: E402
-from overdrive.samples.sameness import same  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.datacache import cached_dataset as kept_module
+from overdrive.datacache.sameness import same  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefix_cache import PrefixCache  # noqa: E402
+from overdrive.techniques.data.prefix_cache import draws, proving
+from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
+from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, seed, states  # noqa: E402
 
@@ -507,10 +507,10 @@ def test_what_is_refused_runs_as_without_us(kind: type) -> None:
 
 
 def test_refuses_samples_above_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.samples import keeper
-    from overdrive.samples.store import Store
+    from overdrive.datacache import manager as manager
+    from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(keeper, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
     monkeypatch.setattr(Store, "_allowed", lambda self: 10_000.0)
     with Run() as run:
         list(DataLoader(Packed(), 8))
@@ -720,7 +720,7 @@ def test_sample_cache_keeps_what_draws_nothing(workers: int, filling: str) -> No
         assert same(plain, run_once())
         from overdrive.techniques.catalogue import catalogue
 
-        kept = catalogue()["sample_cache"].keeper._kept  # type: ignore[attr-defined]
+        kept = catalogue()["sample_cache"].manager._kept  # type: ignore[attr-defined]
         assert len(kept) == 1 and kept[0].dropped is None
     assert not run.left_out and len(run.served) == 1
 
@@ -732,10 +732,10 @@ PROGRAM = """
     import numpy as np
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset
-    from overdrive.session import Session
+    from overdrive.worker.session import Session
     from overdrive.techniques.catalogue import catalogue
 
-    UNEVEN = int(sys.argv[3])
+    RAGGED = int(sys.argv[3])
 
     class Pictures(Dataset):
         def __init__(self, root):
@@ -743,7 +743,7 @@ PROGRAM = """
         def __len__(self):
             return len(self.paths)
         def __getitem__(self, index):
-            image = Image.open(self.paths[index]).convert("RGB").resize((32 + UNEVEN * (index % 5), 32))
+            image = Image.open(self.paths[index]).convert("RGB").resize((32 + RAGGED * (index % 5), 32))
             if random.random() < 0.5:
                 image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
             return torch.from_numpy(np.array(image)), index
@@ -754,7 +754,7 @@ PROGRAM = """
         left_out = []
         with Session([("prefix_cache", {})], on_left_out=lambda *why: left_out.append(why)):
             crc = 0
-            loader = DataLoader(Pictures(sys.argv[1]), 1 if UNEVEN else 4, shuffle=True, num_workers=int(sys.argv[2]))
+            loader = DataLoader(Pictures(sys.argv[1]), 1 if RAGGED else 4, shuffle=True, num_workers=int(sys.argv[2]))
             for epoch in range(2):
                 for x, y in loader:
                     crc = zlib.crc32(x.numpy().tobytes(), crc)
@@ -779,13 +779,13 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def start(program: Path, workers: int, uneven: bool = False) -> subprocess.Popen[str]:
-    command = [sys.executable, str(program), str(program.parent / "data"), str(workers), str(int(uneven))]
+def start(program: Path, workers: int, ragged: bool = False) -> subprocess.Popen[str]:
+    command = [sys.executable, str(program), str(program.parent / "data"), str(workers), str(int(ragged))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def output(program: Path, workers: int, uneven: bool = False) -> str:
-    return start(program, workers, uneven).communicate(timeout=200)[0]
+def output(program: Path, workers: int, ragged: bool = False) -> str:
+    return start(program, workers, ragged).communicate(timeout=200)[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -794,7 +794,7 @@ def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
 ) -> None:
     first = output(program, workers)
     assert first.endswith("[] [False]\n"), first
-    assert [each.name.startswith("draft") for each in folder.iterdir()] == [False]
+    assert [each.name.startswith("partial") for each in folder.iterdir()] == [False]
     assert output(program, workers) == first.replace("[False]", "[True]")
     from PIL import Image
 
@@ -807,41 +807,41 @@ def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
 def test_samples_of_different_sizes_are_kept_on_disk_too_and_damage_is_noticed(
     program: Path, folder: Path, workers: int
 ) -> None:
-    first = output(program, workers, uneven=True)
+    first = output(program, workers, ragged=True)
     assert first.endswith("[] [False]\n"), first
     (place,) = folder.iterdir()
-    assert not place.name.startswith("draft")
-    assert output(program, workers, uneven=True) == first.replace("[False]", "[True]")
+    assert not place.name.startswith("partial")
+    assert output(program, workers, ragged=True) == first.replace("[False]", "[True]")
     rows = place / "rows.raw"
     whole = rows.read_bytes()
     rows.write_bytes(whole[:1000] + bytes([whole[1000] ^ 4]) + whole[1001:])
-    assert output(program, workers, uneven=True) == first
+    assert output(program, workers, ragged=True) == first
     assert sorted((place / "rows.raw").read_bytes()) == sorted(whole)  # written anew, in another order
     os.truncate(rows, len(whole) - 1)
-    assert output(program, workers, uneven=True) == first
-    assert output(program, workers, uneven=True) == first.replace("[False]", "[True]")
+    assert output(program, workers, ragged=True) == first
+    assert output(program, workers, ragged=True) == first.replace("[False]", "[True]")
 
 
-@pytest.mark.parametrize("uneven", [False, True])
-def test_two_processes_may_fill_at_once(program: Path, folder: Path, uneven: bool) -> None:
-    together = [start(program, 0, uneven) for _ in range(2)]
+@pytest.mark.parametrize("ragged", [False, True])
+def test_two_processes_may_fill_at_once(program: Path, folder: Path, ragged: bool) -> None:
+    together = [start(program, 0, ragged) for _ in range(2)]
     told = [each.communicate(timeout=200)[0].split(" ") for each in together]
     assert told[0][:2] == told[1][:2] and told[0][1] == "[]", told
-    after = output(program, 0, uneven).split(" ")
+    after = output(program, 0, ragged).split(" ")
     assert after[:2] == told[0][:2] and after[2] == "[True]\n"
-    assert [each.name.startswith("draft") for each in folder.iterdir()] == [False]
+    assert [each.name.startswith("partial") for each in folder.iterdir()] == [False]
 
 
 def test_samples_of_different_sizes_above_the_budget_of_memory_lie_on_disk(
     monkeypatch: pytest.MonkeyPatch, folder: Path, filling: str
 ) -> None:
-    from overdrive.samples import keeper
+    from overdrive.datacache import manager as manager
 
-    monkeypatch.setattr(keeper, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
     plain, kept, run = both(lambda: DataLoader(Growing(), 8, shuffle=True))
     (served,) = run.served
     assert not run.left_out and same(plain, kept)
-    assert served.kept.table.complete and [each.name.startswith("draft") for each in folder.iterdir()] == [False]
+    assert served.kept.table.complete and [each.name.startswith("partial") for each in folder.iterdir()] == [False]
 
 
 def test_a_disk_that_fills_up_under_samples_of_different_sizes_is_no_error(

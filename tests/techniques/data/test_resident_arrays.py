@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.facts import Facts
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from tests.keras_driver import told_by
 

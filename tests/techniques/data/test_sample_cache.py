@@ -27,7 +27,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from overdrive.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
@@ -72,8 +72,8 @@ class Run(harness.Run):
         self.kept: list[Any] = []
 
     def ends(self) -> None:
-        keeper = technique().keeper
-        self.kept = list(keeper._kept) if keeper else []
+        manager = technique().manager
+        self.kept = list(manager._kept) if manager else []
 
 
 def technique() -> SampleCache:
@@ -116,7 +116,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str, workers: int, filling: str) -> None:
     plain, kept, run = both(lambda: MAKERS[name](workers))
-    assert not run.left_out and technique().keeper is not None
+    assert not run.left_out and technique().manager is not None
     assert plain == kept
 
 
@@ -330,10 +330,10 @@ def test_what_is_refused_runs_as_without_us(kind: type) -> None:
 
 
 def small_memory(monkeypatch: pytest.MonkeyPatch, disk: int | None = None) -> None:
-    from overdrive.samples import keeper
-    from overdrive.samples.store import Store
+    from overdrive.datacache import manager as manager
+    from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(keeper, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
     if disk is not None:
         monkeypatch.setattr(Store, "_allowed", lambda self: float(disk))
 
@@ -355,7 +355,7 @@ def test_samples_above_the_budget_of_memory_lie_on_disk(
 
 
 def test_a_disk_in_memory_is_no_relief_for_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from overdrive.samples import disk, store
+    from overdrive.datacache import disk, store
 
     assert disk.lies_in_memory(Path("/dev/shm")) or not Path("/dev/shm").exists()
     small_memory(monkeypatch)
@@ -395,7 +395,7 @@ def test_one_refused_loader_leaves_the_others_kept() -> None:
     with Run() as run:
         list(train)
         list(test)
-        assert technique().keeper is not None and technique().keeper.useful
+        assert technique().manager is not None and technique().manager.useful
     assert not run.left_out and "draws random numbers" in technique().reasons[0]
 
 
@@ -566,7 +566,7 @@ def test_a_second_run_finds_the_samples_of_the_first(folder: Path) -> None:
     with Run():
         list(make())
     first = tables(folder)
-    assert len(first) == 1 and not first[0].startswith("draft")
+    assert len(first) == 1 and not first[0].startswith("partial")
     plain, kept, run = both(make)
     assert plain == kept and tables(folder) == first
     assert run.kept[0].table.complete and run.kept[0].table.leaves[0].flags.writeable is False
@@ -575,14 +575,14 @@ def test_a_second_run_finds_the_samples_of_the_first(folder: Path) -> None:
 def test_an_unfinished_table_is_not_left_behind(folder: Path) -> None:
     with Run():
         next(iter(DataLoader(Images(), 8)))
-        assert tables(folder)[0].startswith("draft")
+        assert tables(folder)[0].startswith("partial")
     assert tables(folder) == []
 
 
 PROGRAM = """
     import os, sys, zlib, torch
     from torch.utils.data import DataLoader, Dataset
-    from overdrive.session import Session
+    from overdrive.worker.session import Session
 
     class Files(Dataset):
         def __init__(self, root):
@@ -680,10 +680,10 @@ def test_two_processes_may_fill_at_once(program: Path, folder: Path) -> None:
 def test_a_killed_fill_does_no_harm(program: Path, folder: Path) -> None:
     killed = start(program, "killed")
     killed.communicate(timeout=100)
-    assert killed.returncode == -9 and tables(folder)[0].startswith("draft")
+    assert killed.returncode == -9 and tables(folder)[0].startswith("partial")
     assert output(program).endswith("[]\n")
     (name,) = tables(folder)
-    assert not name.startswith("draft")
+    assert not name.startswith("partial")
 
 
 # Conditions

@@ -19,8 +19,8 @@ pytest.importorskip("PIL")
 from PIL import Image  # noqa: E402
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, DistributedSampler, Subset, default_collate  # noqa: E402
 
-from overdrive.session import Session  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
 from tests.techniques.data import standins  # noqa: E402
 from tests.techniques.data.harness import Run, leaves, own_draws, seed, states  # noqa: E402
 
@@ -234,7 +234,7 @@ def test_all_is_kept_before_the_first_batch_of_a_trial(T: Any, monkeypatch: pyte
 )
 def test_numbers_are_drawn_at_once_where_that_comes_to_the_same(name: str, bulk: bool, S: Any) -> None:
     def see(loader: Any) -> None:
-        tails.append(catalogue()[NAME].keeper.kept_for(loader).source.tail)  # type: ignore[attr-defined]
+        tails.append(catalogue()[NAME].manager.kept_for(loader).source.tail)  # type: ignore[attr-defined]
 
     tails: list[Any] = []
     assert left_out_of(lambda: loader(S.Compose(CHAINS[name](S))), [], between=see) is None
@@ -316,7 +316,7 @@ def test_a_fixed_share_is_all_that_is_read_and_kept(S: Any, folder: Path, tmp_pa
 def test_the_next_session_finds_the_pictures_on_disk(S: Any, folder: Path) -> None:
     make = lambda: loader(S.Compose(CHAINS["usual"](S)))  # noqa: E731
     assert both(make, stop=None) is None
-    (place,) = [each for each in folder.iterdir() if not each.name.startswith("draft-")]
+    (place,) = [each for each in folder.iterdir() if not each.name.startswith("partial-")]
     assert (place / "0.raw").stat().st_size == COUNT * 3 * 12 * 12  # bytes, not floats
     before = (place / "0.raw").stat().st_mtime_ns
     assert both(make, stop=None) is None

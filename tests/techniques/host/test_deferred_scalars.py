@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 NAME = "deferred_scalars"
 
@@ -184,8 +184,8 @@ def test_where_it_cannot_help(facts: Facts, reason: str | None) -> None:
 
 
 def test_the_trial_counts_what_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.recording import Recorder
-    from overdrive.trials.torch.probe import Probe
+    from overdrive.worker.recording import Recorder
+    from overdrive.worker.torch.probe import Probe
 
     recorder, probe = Recorder(), Probe(4)
     count: Callable[..., Any] = probe._read

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from overdrive.facts import Facts, LoaderFacts
+from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
-from overdrive.session import Session, environment_for
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.host import affinity, hugepages, threads
+from overdrive.worker.session import Session, environment_for
 
 CPU = Facts(cores=8, threads=8)
 needs_two_cores = pytest.mark.skipif(len(allowed_cores()) < 2, reason="needs two cores that it may choose from")
@@ -111,7 +111,7 @@ def test_as_many_threads_as_physical_cores_are_tried_first(monkeypatch: pytest.M
 
 HUGE = """
 import torch
-from overdrive.session import Session
+from overdrive.worker.session import Session
 with Session([("hugepages", {"through": "THROUGH"})]) as session:
     kept = [torch.ones(8 << 20) for _ in range(2)]
 rollup = open("/proc/self/smaps_rollup").read()
@@ -168,7 +168,7 @@ def test_waiting_threads_obey_the_policy(tmp_path: Path) -> None:
 
 INTEROP = """
 import torch
-from overdrive.session import Session
+from overdrive.worker.session import Session
 before = torch.get_num_interop_threads()
 seen = []
 for count in (before + 3, before + 3, before + 4):

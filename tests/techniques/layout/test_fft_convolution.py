@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.layout import fft_convolution
+from overdrive.worker.session import Session
 
 PLAN = [("fft_convolution", {"least": 2})]
 KINDS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 PLAN = [("fold_normalisation", {})]
 

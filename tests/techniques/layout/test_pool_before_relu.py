@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from overdrive.session import Session
+from overdrive.worker.session import Session
 
 PLAN = [("pool_before_relu", {})]
 CALLS = 5  # two in which it watches, three in which it acts

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.activations.blocks import choose
-from overdrive.activations.measure import measure
-from overdrive.session import Session
+from overdrive.techniques.memory.activation_checkpointing.blocks import choose
+from overdrive.techniques.memory.activation_checkpointing.measure import measure
+from overdrive.worker.session import Session
 
 F = nn.functional
 CHECKPOINTING = "activation_checkpointing"

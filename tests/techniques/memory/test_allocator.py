@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 GPU = Facts(device="cuda")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.session import Session
 from overdrive.techniques.technique import Settings
+from overdrive.worker.session import Session
 
 F = nn.functional
 NONE, KEPT, IN_PLACE = (

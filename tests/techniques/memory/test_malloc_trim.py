@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from overdrive.facts import Facts
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue, conflict
 
 PROGRAM = """

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from overdrive.activations.host import Away, NoStreams, Shelf, taken
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.memory.offload.host import Away, NoStreams, Shelf, taken
+from overdrive.worker.session import Session
 
 CPU = torch.device("cpu")
 

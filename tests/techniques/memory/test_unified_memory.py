@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.memory.unified_memory import build, opened
 from overdrive.techniques.technique import CannotInstall
+from overdrive.worker.session import Session
 
 needs_a_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 

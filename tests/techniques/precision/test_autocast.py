@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
-from overdrive.recording import Recorder
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.torch.probe import Probe
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
+from overdrive.worker.torch.probe import Probe
 
 BF16 = torch.bfloat16
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 
 class Net(nn.Module):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
 
 BY_DEFAULT_TYPE = """
 torch.set_default_dtype(torch.float64)

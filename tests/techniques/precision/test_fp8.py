@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.precision import fp8
+from overdrive.worker.session import Session
 
 needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="needs torchao (pip install torchao)")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from overdrive.facts import Facts
-from overdrive.session import Session
+from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.precision import tf32
+from overdrive.worker.session import Session
 
 DEFAULT = ["none", "none", "none", "none"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
 from tests.zoo.specimen import Swap, specimen
 

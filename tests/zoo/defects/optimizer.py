@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from overdrive.contract import Contract
+from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch.optimizers import parameters_of
 from tests.zoo.specimen import Swap, specimen

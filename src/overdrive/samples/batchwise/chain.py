@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.source import Source
+from overdrive.datacache.table import bytes_of
 from overdrive.samples.batchwise.known import draws, step_of
 from overdrive.samples.batchwise.pictures import mode_of, to_tensor
 from overdrive.samples.batchwise.tail import Tail
-from overdrive.samples.layout import Unfit
-from overdrive.samples.source import Source
-from overdrive.samples.table import bytes_of
 
 # A data set's transforms lie near the surface; lists of samples and labels are longer.
 _DEEPEST = 8
@@ -237,7 +237,7 @@ def leaf_of(batch: Any, given: Sequence[Any]) -> int:
 
 
 def _tensors(batch: Any) -> list[Any]:
-    from overdrive.samples.layout import layout_of, tensors_of
+    from overdrive.datacache.layout import layout_of, tensors_of
 
     return tensors_of(batch, layout_of(batch).structure) or []
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from overdrive.samples.layout import Unfit
+from overdrive.datacache.layout import Unfit
 
 if TYPE_CHECKING:
     import torch

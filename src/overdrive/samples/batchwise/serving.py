@@ -13,18 +13,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from overdrive.core.rng import States, reseed
+from overdrive.datacache.buffers import Buffers
+from overdrive.datacache.cached_dataset import Kept
+from overdrive.datacache.fingerprint import Fingerprint
+from overdrive.datacache.forked import Tick, in_child
+from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
+from overdrive.datacache.loader import _Fetcher, _instead_of_workers
+from overdrive.datacache.manager import Keeper
+from overdrive.datacache.source import Source, spread
+from overdrive.datacache.table import same_bits
 from overdrive.samples.batchwise.chain import HeadSource
 from overdrive.samples.batchwise.tail import Tail
-from overdrive.samples.buffers import Buffers
-from overdrive.samples.child import Tick, in_child
-from overdrive.samples.fingerprint import Fingerprint
-from overdrive.samples.keeper import Keeper
-from overdrive.samples.kept import Kept
-from overdrive.samples.layout import Layout, Unfit, layout_of, tensors_of
-from overdrive.samples.randomness import States, reseed
-from overdrive.samples.serve import _Fetcher, _instead_of_workers
-from overdrive.samples.source import Source, spread
-from overdrive.samples.table import same_bits
 
 _SAMPLES = 24
 _BATCHES = (1, 2, 3, 5, 8, 13, 16, 16, 24, 24)  # odd numbers of images too: numbers are drawn two at a time

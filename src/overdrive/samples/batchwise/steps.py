@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overdrive.datacache.layout import Unfit
 from overdrive.samples.batchwise.pictures import turn_hues
-from overdrive.samples.layout import Unfit
 
 if TYPE_CHECKING:
     import torch

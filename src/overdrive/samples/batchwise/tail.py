@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from overdrive.datacache.layout import Unfit
 from overdrive.samples.batchwise.pictures import to_image, to_tensor
 from overdrive.samples.batchwise.steps import Drawn, Sizes, Step
-from overdrive.samples.layout import Unfit
 
 if TYPE_CHECKING:
     import torch

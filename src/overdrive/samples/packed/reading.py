@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from overdrive.samples.packed.shards import Entry, PackError, entries_of, shards_of
+from overdrive.datacache.shards import Entry, PackError, entries_of, shards_of
 
 # What is known of a packed file, one byte each, shared with forked workers.
 _UNKNOWN, _SAME, _OWN_PLACE = 0, 1, 2

@@ -5,14 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from overdrive.samples import log
-from overdrive.samples.buffers import Buffers
-from overdrive.samples.keeper import other_loaders
-from overdrive.samples.layout import Unfit
+from overdrive.core.progress import log
+from overdrive.datacache.buffers import Buffers
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.loader import Early, buffers_for
+from overdrive.datacache.manager import other_loaders
+from overdrive.datacache.source import Source
 from overdrive.samples.rows.slices import Slices
 from overdrive.samples.rows.trial import slices_of
-from overdrive.samples.serve import Early, buffers_for
-from overdrive.samples.source import Source
 
 # A trial takes half a second, which a program that makes a new data set in every step won't get back.
 _MOST_TRIED = 8

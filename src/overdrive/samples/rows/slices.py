@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.samples import log
-from overdrive.samples.buffers import Buffers
-from overdrive.samples.fingerprint import Fingerprint, fingerprint
-from overdrive.samples.layout import Layout, Leaf
-from overdrive.samples.source import Source
-from overdrive.samples.table import Bytes, bytes_of, same_bits
+from overdrive.core.progress import log
+from overdrive.datacache.buffers import Buffers
+from overdrive.datacache.fingerprint import Fingerprint, fingerprint
+from overdrive.datacache.layout import Layout, Leaf
+from overdrive.datacache.source import Source
+from overdrive.datacache.table import Bytes, bytes_of, same_bits
 
 _MOST_FALSE_ALARMS = 5
 

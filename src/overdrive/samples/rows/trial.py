@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.samples import progress
-from overdrive.samples.child import Tick, in_child
-from overdrive.samples.effects import only_reading
-from overdrive.samples.fingerprint import fingerprint
-from overdrive.samples.layout import Layout, Unfit, layout_of, orders
-from overdrive.samples.randomness import States, reseed
+from overdrive.core.progress import progress
+from overdrive.core.rng import States, reseed
+from overdrive.datacache.effects import only_reading
+from overdrive.datacache.fingerprint import fingerprint
+from overdrive.datacache.forked import Tick, in_child
+from overdrive.datacache.layout import Layout, Unfit, layout_of, orders
+from overdrive.datacache.source import Source, spread
+from overdrive.datacache.table import same_bits
 from overdrive.samples.rows.slices import (
     INDEX,
     LIST,
@@ -29,8 +31,6 @@ from overdrive.samples.rows.slices import (
     rows_of,
     unwrapped,
 )
-from overdrive.samples.source import Source, spread
-from overdrive.samples.table import same_bits
 
 # Samples are tried for so long, 12 of them at least; a `TensorDataset` gets through 50,000.
 _SECONDS = 0.5

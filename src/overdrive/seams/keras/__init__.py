@@ -13,13 +13,13 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import BACKENDS, backend, peak_memory, refuse_chance, seed, synchronize
 from overdrive.seams.patch import Patches, last_first
 
-__all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
+__all__ = ["enter", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
 
-def make_scribe(hub: Seams, losses: bool) -> object:
-    from overdrive.seams.keras.scribe import Scribe
+def make_step_recorder(hub: Seams, losses: bool) -> object:
+    from overdrive.seams.keras.step_recorder import StepRecorder
 
-    return Scribe(hub, losses)
+    return StepRecorder(hub, losses)
 
 
 def enter(hub: Seams) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 The step of Keras's train function is given one more result, that is compiled with it: loss and learning rate of each
 application of an optimizer. Between two calls of the train function the program stands still. The model's variables
-are empty then; `Journal.settle` brings the state back into them, and the program goes on with what they hold.
+are empty then; `StepLog.settle` brings the state back into them, and the program goes on with what they hold.
 
 A step that the program compiles by itself (`jax.jit` around `stateless_apply`) is not seen.
 """
@@ -22,18 +22,18 @@ from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from overdrive.recording import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
-from overdrive.seams.keras.journal import Application, HostJournal, Journal, journal_of, unwrapped
 from overdrive.seams.keras.parts import always, evaluations
+from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, step_log_of, unwrapped
 from overdrive.seams.keras.steps import heard, tell, wanted
 from overdrive.seams.patch import Patches
+from overdrive.worker.recording import leading_size
 
 
-def make_journal() -> Journal:
-    return _JaxJournal()
+def make_step_log() -> StepLog:
+    return _JaxStepLog()
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -101,7 +101,7 @@ class _Standing:
         return self._model._get_jax_state(**{f"{name}_variables": True for name in names}, purge_model_variables=True)
 
 
-class _JaxJournal(HostJournal):
+class _JaxStepLog(HostStepLog):
     def __init__(self) -> None:
         super().__init__()
         self._standing: _Standing | None = None
@@ -146,7 +146,7 @@ def _level(values: Sequence[Any]) -> set[int]:
 class _JaxWatch:
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
-        self._journal: _JaxJournal = journal_of(hub)  # type: ignore[assignment]
+        self._step_log: _JaxStepLog = step_log_of(hub)  # type: ignore[assignment]
         self._noted: _Noted | None = None
         self._making: tuple[str, Any] = ("", None)  # kind of the function that is being made, and what its step notes
         self._applying = False
@@ -192,26 +192,26 @@ class _JaxWatch:
 
     def _train(self, model: Any, made: Callable[..., Any], state: Any, iterator: Any) -> Any:
         logs, state = made(state, iterator)
-        with self._journal.standing(model, state) as standing:
+        with self._step_log.standing(model, state) as standing:
             self._heard(self._hub.at_work.publish)
-            self._heard(lambda: tell(self._hub, self._journal.news()))
+            self._heard(lambda: tell(self._hub, self._step_log.news()))
         return logs, standing.state()
 
     def _step(self, model: Any, step: _Step, step_function: Any, state: Any, data: Any) -> Any:
         given, labels = parts_of(data)
         samples = leading_size(given)
-        if not self._journal.columns:
+        if not self._step_log.columns:
             (logs, (numbers, _)), state = self._run(model, step_function, state, data)
-            self._heard(lambda: self._journal.add(step.optimizers, numbers, samples, [()] * len(numbers)))
+            self._heard(lambda: self._step_log.add(step.optimizers, numbers, samples, [()] * len(numbers)))
             return logs, state
         application = Application(model.optimizer, (), model.trainable_variables)
         application.inputs, application.labels = [(model, True, given)], labels
-        with self._journal.standing(model, state) as standing:
-            self._heard(lambda: self._journal.before(application))
+        with self._step_log.standing(model, state) as standing:
+            self._heard(lambda: self._step_log.before(application))
         (logs, (numbers, gradients)), state = self._run(model, step_function, standing.state(), data)
-        with self._journal.standing(model, state) as standing:
+        with self._step_log.standing(model, state) as standing:
             more = [self._more(application, *each) for each in zip_longest(step.optimizers, gradients, fillvalue=())]
-            self._heard(lambda: self._journal.add(step.optimizers, numbers, samples, more))
+            self._heard(lambda: self._step_log.add(step.optimizers, numbers, samples, more))
         return logs, standing.state()
 
     def _run(self, model: Any, step_function: Any, state: Any, data: Any) -> Any:
@@ -227,14 +227,14 @@ class _JaxWatch:
         variables = step.variables if optimizer is step.optimizer else optimizer._trainable_variables
         one = Application(optimizer, gradients, variables, (), step.inputs, step.labels)
         filled: list[int] = []
-        self._heard(lambda: filled.extend(map(int, self._journal.filled(one))))
+        self._heard(lambda: filled.extend(map(int, self._step_log.filled(one))))
         return filled
 
     def _evaluate(self, step_function: Any, state: Any, data: Any) -> Any:
         result, state = step_function(state, data)
-        if self._journal.columns:
+        if self._step_log.columns:
             given = [part for parts in parts_of(data) for part in parts]
-            self._heard(lambda: self._journal.evaluated(given, keras.tree.flatten(result)))
+            self._heard(lambda: self._step_log.evaluated(given, keras.tree.flatten(result)))
         return result, state
 
     def _heard(self, act: Callable[[], None]) -> None:
@@ -285,7 +285,7 @@ class _JaxWatch:
         if not noted.sees(gradients):
             return
         self.note(noted, optimizer, values)
-        noted.gradients.append(list(gradients) if self._journal.gradients else [])
+        noted.gradients.append(list(gradients) if self._step_log.gradients else [])
 
     def note(self, noted: _Noted, optimizer: Any, values: Sequence[Any]) -> None:
         """`values`: of the optimizer's variables."""

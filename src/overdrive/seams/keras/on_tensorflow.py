@@ -1,4 +1,4 @@
-"""Keras on TensorFlow: the program's own graphs write the journal; calls of `tf.function`s come back.
+"""Keras on TensorFlow: the program's own graphs write the step log; calls of `tf.function`s come back.
 
 A step inside a `tf.function` runs no Python, and 32 of them may run in one call (`steps_per_execution`). So what a step
 was like is written down by operations that are traced with it, into a variable of whole numbers, and read from there
@@ -22,17 +22,17 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import datasets, parts
-from overdrive.seams.keras.journal import CAPACITY, OPTIMIZER, Application, Journal, unwrapped
 from overdrive.seams.keras.marks import SCOPE, TRAINS
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
+from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
 
 _MOST_EAGER = 1024  # rows of eager steps that stay on their device
 
 
-def make_journal() -> Journal:
-    return GraphJournal()
+def make_step_log() -> StepLog:
+    return GraphStepLog()
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -64,7 +64,7 @@ def _part_of_function(function: Any, *_: Any, **__: Any) -> str:
     return "graph" if tf.executing_eagerly() and getattr(function, TRAINS, False) else ""
 
 
-class GraphJournal(Journal):
+class GraphStepLog(StepLog):
     """Graphs write it."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class GraphJournal(Journal):
 
 
 class _GraphWatch(Watch):
-    journal: GraphJournal
+    step_log: GraphStepLog
 
     def enter(self, patches: Patches) -> None:
         super().enter(patches)
@@ -164,7 +164,7 @@ class _GraphWatch(Watch):
 
     def write(self, application: Application) -> None:
         with tf.name_scope(SCOPE):
-            self.journal.write(application)
+            self.step_log.write(application)
         if self.graph() is None:
             tell(self.hub, [application.optimizer])
             return
@@ -212,7 +212,7 @@ class _GraphWatch(Watch):
 
     def _returned(self, trains: bool) -> None:
         self.hub.at_work.publish()
-        tell(self.hub, self.journal.news() if trains else [])
+        tell(self.hub, self.step_log.news() if trains else [])
 
 
 def value_of(variable: Any) -> Any:

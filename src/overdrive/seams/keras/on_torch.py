@@ -17,18 +17,18 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from overdrive.recording import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
-from overdrive.seams.keras.journal import Application, HostJournal, Journal, unwrapped
 from overdrive.seams.keras.parts import Kind, Part, always, applications, evaluations
+from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, unwrapped
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
+from overdrive.worker.recording import leading_size
 
 
-def make_journal() -> Journal:
-    return _TorchJournal()
+def make_step_log() -> StepLog:
+    return _TorchStepLog()
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -64,7 +64,7 @@ def _part_of_model(*_: Any, **given: Any) -> str:
     return "evaluation" if given.get("training") is False or not torch.is_grad_enabled() else "forward"
 
 
-class _TorchJournal(HostJournal):
+class _TorchStepLog(HostStepLog):
     def write(self, application: Application) -> None:
         losses = [torch.as_tensor(loss).detach().double().mean() for loss in application.losses]
         mean = torch.stack(losses).mean() if losses else torch.zeros((), dtype=torch.float64)
@@ -92,7 +92,7 @@ class _Later:
 
 
 class _TorchWatch(Watch):
-    journal: _TorchJournal
+    step_log: _TorchStepLog
 
     def enter(self, patches: Patches) -> None:
         super().enter(patches)
@@ -126,9 +126,9 @@ class _TorchWatch(Watch):
         del self.losses[:-64]  # of a program that steps another way
 
     def write(self, application: Application) -> None:
-        self.journal.write(application)
+        self.step_log.write(application)
         if not getattr(self.here, "function", False):  # else when that returns
-            tell(self.hub, self.journal.news())
+            tell(self.hub, self.step_log.news())
 
     def function(self, model: Any, kind: str, made: Callable[..., Any]) -> Callable[..., Any]:
         """What is called instead of a train, test or predict function."""
@@ -137,7 +137,7 @@ class _TorchWatch(Watch):
     def _train(self, model: Any, made: Callable[..., Any], data: Any) -> Any:
         here = self.here
         compiled = bool(model.jit_compile)
-        variables = model.trainable_variables if compiled and self.journal.columns else ()  # it takes a while to list
+        variables = model.trainable_variables if compiled and self.step_log.columns else ()  # it takes a while to list
         application = Application(model.optimizer, (), variables)
 
         def begin() -> None:
@@ -145,15 +145,15 @@ class _TorchWatch(Watch):
             given, labels = parts_of(data[0])
             self.inputs, self.labels = [(None, (model, True, given))], [(None, each) for each in labels]
             if compiled:
-                self.journal.before(application)
+                self.step_log.before(application)
 
         def end() -> None:
             if compiled and model.optimizer is not None:
                 self.gather(application)
                 application.gradients = [_value(each).grad for each in application.variables]
-                self.journal.write(application)
+                self.step_log.write(application)
             self.hub.at_work.publish()
-            tell(self.hub, self.journal.news())
+            tell(self.hub, self.step_log.news())
 
         self.heard(begin)
         here.function, here.compiled, here.model, here.loss = True, compiled, True, True
@@ -176,7 +176,7 @@ class _TorchWatch(Watch):
 
     def _evaluated(self, data: Any, result: Any) -> None:
         self.hub.at_work.publish()
-        self.journal.evaluated([part for parts in parts_of(data[0]) for part in parts], self.flat(result))
+        self.step_log.evaluated([part for parts in parts_of(data[0]) for part in parts], self.flat(result))
 
 
 def _value(variable: Any) -> Any:

@@ -18,7 +18,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
-from overdrive.seams.keras.journal import Application, journal_of
+from overdrive.seams.keras.step_log import Application, step_log_of
 from overdrive.seams.patch import Patches
 
 
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(self, hub: Seams) -> None:
         self.hub = hub
-        self.journal = journal_of(hub)
+        self.step_log = step_log_of(hub)
         self.losses: list[tuple[Any, Any]] = []  # (graph, loss); None for the graph of what runs eagerly
         self.inputs: list[tuple[Any, Any]] = []  # (graph, (model, training, tensors))
         self.labels: list[tuple[Any, Any]] = []  # (graph, tensor)
@@ -113,7 +113,7 @@ class Watch:
 
     def _begin(self, application: Application) -> None:
         self.gather(application)
-        self.journal.before(application)
+        self.step_log.before(application)
 
     def gather(self, application: Application) -> None:
         """All that was noted since the last one is its own."""
@@ -170,7 +170,7 @@ class Watch:
     def _note_evaluation(self, args: Any, result: Any) -> None:
         given, answers = ([each for each in self.flat(thing) if self.is_tensor(each)] for thing in (args, result))
         if given:
-            self.journal.evaluated(given, answers)
+            self.step_log.evaluated(given, answers)
 
     def _judging(self, judge: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(judge)

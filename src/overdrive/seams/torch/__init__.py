@@ -22,9 +22,9 @@ from overdrive.seams.torch import (
     zeroing,
 )
 from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
-from overdrive.seams.torch.scribe import Scribe as make_scribe
+from overdrive.seams.torch.step_recorder import StepRecorder as make_step_recorder
 
-__all__ = ["enter", "make_scribe", "peak_memory", "refuse_chance", "seed", "synchronize"]
+__all__ = ["enter", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
 
 def enter(hub: Seams) -> Callable[[], None]:

@@ -14,7 +14,7 @@ import torch
 import torch._dynamo
 from torch import fx
 
-from overdrive.samples import progress
+from overdrive.core.progress import progress
 from overdrive.seams.hub import reason_of
 
 _PULSE_SECONDS = 1.0

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from overdrive.samples.randomness import States
+from overdrive.core.rng import States
 
 
 class NoWorkers(Exception):

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Compile(Technique):
     name = "compile"
     family = "compile"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.15
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    expected_saving = 0.15
     usual_start = 30.0
     order = 40
     knobs = (

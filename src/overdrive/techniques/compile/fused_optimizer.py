@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class FusedOptimizer(Technique):
     name = "fused_optimizer"
     family = "compile"
     contract = Contract.ROUNDING
-    relieves = ("optimizer",)
-    usual_saving = 0.4
+    targets = ("optimizer",)
+    expected_saving = 0.4
     order = 60
     knobs = (
         Knob("implementation", "fused", "fused: all in one kernel; foreach: each operation for all parameters",

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class JitCompile(Technique):
     family = "compile"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward", "optimizer", "other")
-    usual_saving = 0.2
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward", "optimizer", "other")
+    expected_saving = 0.2
     usual_start = 10.0
     order = 42
     knobs = (Knob("xla", True, "whether XLA (on PyTorch `torch.compile`) compiles the step"),)

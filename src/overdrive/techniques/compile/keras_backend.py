@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class KerasBackend(Technique):
     family = "compile"
     frameworks = ("keras",)
     contract = Contract.OPEN
-    relieves = ("data", "forward", "backward", "optimizer", "other")
-    weighed = True
-    usual_saving = 0.5
+    targets = ("data", "forward", "backward", "optimizer", "other")
+    compare_all = True
+    expected_saving = 0.5
     order = 2  # what is tried after it runs on the new backend
     knobs = (Knob("backend", "jax", "what computes the model", choices=_BACKENDS),)
 

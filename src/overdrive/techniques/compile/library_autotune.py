@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class LibraryAutotune(Technique):
     name = "library_autotune"
     family = "compile"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.05
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    expected_saving = 0.05
     order = 20
     knobs = (
         Knob("benchmark", True, "cuDNN tries its algorithms for each new shape"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class StepsPerExecution(Technique):
     family = "compile"
     frameworks = ("keras",)
     contract = Contract.EXACT
-    falls_to = Contract.ROUNDING
-    relieves = ("data", "forward", "backward", "optimizer", "other")
-    usual_saving = 0.3
+    fallback_contract = Contract.ROUNDING
+    targets = ("data", "forward", "backward", "optimizer", "other")
+    expected_saving = 0.3
     order = 4
     knobs = (Knob("steps", 32, "steps in one call", low=2, high=4096),)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Settings, Technique
 
 _FLAGS = "TF_XLA_FLAGS"
@@ -33,9 +33,9 @@ class XlaClusters(Technique):
     family = "compile"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward", "optimizer", "other")
-    usual_saving = 0.15
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward", "optimizer", "other")
+    expected_saving = 0.15
     conflicts = ("jit_compile",)
     order = 43
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Settings, Technique
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class BatchFetch(Technique):
     name = "batch_fetch"
     family = "data"
     contract = Contract.EXACT
-    relieves = ("data",)
-    usual_saving = 0.5
+    targets = ("data",)
+    expected_saving = 0.5
     order = 9  # before sample_cache: where samples are rows already, no copy of them needs to be kept
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class BatchSize(Technique):
     name = "batch_size"
     family = "data"
     contract = Contract.OPEN
-    relieves = ("data", "forward", "backward", "optimizer", "other")
-    weighed = True  # for the knee to be seen
+    targets = ("data", "forward", "backward", "optimizer", "other")
+    compare_all = True  # for the knee to be seen
     order = 20  # outermost of those who open a loader: they see the batches as they will be
     knobs = (
         Knob("times", 2, "how many times as many samples in a batch", low=2, high=1024),

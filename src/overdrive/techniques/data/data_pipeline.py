@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class DataPipeline(Technique):
     family = "data"
     frameworks = ("keras",)
     contract = Contract.EXACT
-    relieves = ("data", "other")
-    usual_saving = 0.5
+    targets = ("data", "other")
+    expected_saving = 0.5
     order = 21
     knobs = (Knob("memory", 0.25, "the most that may be kept, as a share of the free memory", low=0.0, high=0.9),)
 

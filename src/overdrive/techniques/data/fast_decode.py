@@ -9,8 +9,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import reason_of
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
@@ -57,8 +57,8 @@ class FastDecode(Technique):
     name = "fast_decode"
     family = "data"
     contract = Contract.EXACT
-    relieves = ("data",)
-    usual_saving = 0.3
+    targets = ("data",)
+    expected_saving = 0.3
     order = 8
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts, LoaderFacts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
@@ -64,9 +64,9 @@ class LoaderWorkers(Technique):
     name = "loader_workers"
     family = "data"
     contract = Contract.EXACT
-    falls_to = Contract.STATISTICAL
-    relieves = ("data",)
-    usual_saving = 0.4
+    fallback_contract = Contract.STATISTICAL
+    targets = ("data",)
+    expected_saving = 0.4
     order = 12
     knobs = (
         Knob("workers", 2, "processes that fetch batches; 0 fetches in the loop itself", low=0, high=128),
@@ -121,26 +121,26 @@ class LoaderWorkers(Technique):
         return [each for place, each in enumerate(tries) if each not in tries[:place]][:4]
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        crew = _Crew(settings)
+        manager = _Manager(settings)
 
         def open_with_workers(loader: Any, call: Callable[[], Any]) -> Any:
             from overdrive.seams.torch.workers import NoWorkers
 
-            if loader not in crew.before and loader not in crew.refused and _suits(loader):
-                reason = crew.take(loader)
-                if reason and not crew.before:
+            if loader not in manager.before and loader not in manager.refused and _suits(loader):
+                reason = manager.take(loader)
+                if reason and not manager.before:
                     seams.leave_out(self.name, reason)
-            if loader not in crew.before:
+            if loader not in manager.before:
                 return call()
             try:
-                return crew.open(loader, call)
+                return manager.open(loader, call)
             except NoWorkers as failure:
-                crew.give_back(loader)
+                manager.give_back(loader)
                 seams.leave_out(self.name, str(failure))
                 return call()
 
         seams.loader_opens.subscribe(open_with_workers)
-        seams.on_undo(crew.dismiss)
+        seams.on_undo(manager.dismiss)
 
 
 def _most_waited_for(facts: Facts) -> LoaderFacts | None:
@@ -180,7 +180,7 @@ def _megabytes(count: float | None) -> str:
     return f"{(count or 0) / 1e6:,.0f} MB"
 
 
-class _Crew:
+class _Manager:
     """The loaders that were given workers in one session, and what they were before."""
 
     def __init__(self, settings: Settings) -> None:
@@ -192,7 +192,7 @@ class _Crew:
 
     def take(self, loader: Any) -> str | None:
         """Give it workers; or the reason why not."""
-        from overdrive.samples.source import start_method
+        from overdrive.datacache.source import start_method
         from overdrive.seams.torch.workers import start_methods
 
         settings = self._settings
@@ -219,8 +219,8 @@ class _Crew:
         free = max(0, free - int(sum(self._promised.values()) / shared_memory.USABLE_SHARE))
         if free > _ROOMY_BATCH * (workers * prefetch + shared_memory.BESIDES):
             return workers, prefetch, ""
-        from overdrive.samples.cost.fetching import Fetching, batch_bytes
-        from overdrive.samples.layout import Unfit
+        from overdrive.datacache.cost.fetching import Fetching, batch_bytes
+        from overdrive.datacache.layout import Unfit
 
         try:
             size = batch_bytes(Fetching.by_loader(loader))
@@ -238,7 +238,7 @@ class _Crew:
         Raises:
             NoWorkers: workers that are started in another way than the program's do not come to work.
         """
-        from overdrive.samples.source import start_method
+        from overdrive.datacache.source import start_method
         from overdrive.seams.torch.workers import script_not_run_again, threads_of_children, tried
 
         # New interpreters, where the program itself has only forks, or no workers at all.

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class PackedFiles(Technique):
     name = "packed_files"
     family = "data"
     contract = Contract.EXACT
-    relieves = ("data",)
-    usual_saving = 0.5
+    targets = ("data",)
+    expected_saving = 0.5
     order = 5
     knobs = (Knob("index", "", "the index.json that `overdrive pack` wrote"),)
 
@@ -54,8 +54,8 @@ class PackedFiles(Technique):
     def install(self, seams: Seams, settings: Settings) -> None:
         if not settings["index"]:
             raise CannotInstall("its plan names no index; `overdrive pack SCRIPT` writes one")
+        from overdrive.datacache.shards import PackError
         from overdrive.samples.packed.reading import Packed
-        from overdrive.samples.packed.shards import PackError
         from overdrive.seams.files import answer_opens
 
         try:

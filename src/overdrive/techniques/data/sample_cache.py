@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.samples.keeper import Keeper
+    from overdrive.datacache.manager import CacheManager
     from overdrive.seams.hub import Seams
 
 
@@ -57,8 +57,8 @@ class SampleCache(Technique):
     name = "sample_cache"
     family = "data"
     contract = Contract.EXACT
-    relieves = ("data",)
-    usual_saving = 0.8
+    targets = ("data",)
+    expected_saving = 0.8
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),
@@ -66,12 +66,12 @@ class SampleCache(Technique):
     )
 
     def __init__(self) -> None:
-        self.keeper: Keeper | None = None  # of the session that came last
+        self.manager: CacheManager | None = None  # of the session that came last
 
     @property
     def reasons(self) -> list[str]:
         """Why loaders were refused."""
-        return self.keeper.reasons if self.keeper else []
+        return self.manager.reasons if self.manager else []
 
     def applies(self, facts: Facts) -> str | None:
         if facts.items_draw():
@@ -82,11 +82,11 @@ class SampleCache(Technique):
         return [{"memory_share": self.defaults()["memory_share"]}]
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        self.keeper = None
+        self.manager = None
         share, folder = float(settings["memory_share"]), str(settings.get("folder", ""))
         if folder:
-            from overdrive.samples.keeper import shared
-            from overdrive.samples.store import StoreUnavailable
+            from overdrive.datacache.manager import shared
+            from overdrive.datacache.store import StoreUnavailable
 
             try:  # now, before another technique asks for samples
                 shared(seams, share, folder)
@@ -94,14 +94,14 @@ class SampleCache(Technique):
                 raise CannotInstall(str(error)) from None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.samples.keeper import shared
-            from overdrive.samples.serve import serve
+            from overdrive.datacache.loader import serve
+            from overdrive.datacache.manager import shared
 
-            self.keeper = shared(seams, share)
-            return self.keeper.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
+            self.manager = shared(seams, share)
+            return self.manager.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
 
         def starts() -> None:
-            from overdrive.samples.keeper import begin_early
+            from overdrive.datacache.manager import begin_early
 
             begin_early(seams)
 

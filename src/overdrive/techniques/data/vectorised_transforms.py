@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -46,30 +46,30 @@ class VectorisedTransforms(Technique):
     name = "vectorised_transforms"
     family = "data"
     contract = Contract.EXACT
-    relieves = ("data",)
-    usual_saving = 0.5
+    targets = ("data",)
+    expected_saving = 0.5
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that images may take", low=0.05, high=0.9),)
 
     def __init__(self) -> None:
-        self.keeper: AugmentKeeper | None = None  # of the session that came last
+        self.manager: AugmentKeeper | None = None  # of the session that came last
 
     def applies(self, facts: Facts) -> str | None:
         return facts.no_samples_to_gain_by()
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        self.keeper = None
+        self.manager = None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.datacache.manager import fills_at_once
             from overdrive.samples.batchwise.serving import AugmentKeeper, serve
-            from overdrive.samples.keeper import fills_at_once
 
-            self.keeper = self.keeper or AugmentKeeper(float(settings["memory_share"]), fills_at_once())
-            return self.keeper.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
+            self.manager = self.manager or AugmentKeeper(float(settings["memory_share"]), fills_at_once())
+            return self.manager.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
 
         def close() -> None:
-            if self.keeper is not None:
-                self.keeper.close()
+            if self.manager is not None:
+                self.manager.close()
 
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -43,9 +43,9 @@ class Affinity(Technique):
     family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
-    falls_to = Contract.ROUNDING
-    relieves = ("data", "forward", "backward", "optimizer", "other")
-    usual_saving = 0.05
+    fallback_contract = Contract.ROUNDING
+    targets = ("data", "forward", "backward", "optimizer", "other")
+    expected_saving = 0.05
     order = 2  # before any technique starts a thread
     knobs = (
         Knob("node", 0, "which of the machine's memory nodes", low=0, high=1023),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class DeferredScalars(Technique):
     name = "deferred_scalars"
     family = "host"
     contract = Contract.EXACT
-    relieves = ("data", "other")  # what the program does while the GPU goes on
-    usual_saving = 0.3
+    targets = ("data", "other")  # what the program does while the GPU goes on
+    expected_saving = 0.3
     order = 20  # the loss as the program made it, before autocast scales it
 
     line: Callable[[], Line] | None = None  # another way to the device than CUDA's: tests have one without a GPU

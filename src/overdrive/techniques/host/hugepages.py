@@ -7,8 +7,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 _MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -39,8 +39,8 @@ class Hugepages(Technique):
     family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.04
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.04
     order = 6
     knobs = (Knob("through", "glibc", "who asks for huge pages", choices=("glibc", "torch")),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Interop(Technique):
     name = "interop"
     family = "host"
     contract = Contract.EXACT
-    relieves = ("forward", "backward")
-    usual_saving = 0.05
+    targets = ("forward", "backward")
+    expected_saving = 0.05
     order = 14
     knobs = (Knob("count", 2, "operations at once", low=1, high=1024),)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 _SWITCH = "TF_ENABLE_ONEDNN_OPTS"
@@ -31,7 +31,7 @@ class Onednn(Technique):
     family = "host"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
-    relieves = ("forward", "backward", "optimizer", "other")
+    targets = ("forward", "backward", "optimizer", "other")
     order = 17
     knobs = (Knob("enabled", False, "whether oneDNN's kernels are used"),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TensorflowThreads(Technique):
     family = "host"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
-    relieves = ("forward", "backward", "optimizer", "other")
+    targets = ("forward", "backward", "optimizer", "other")
     order = 15
     knobs = (
         Knob("within", 0, "threads of one operation; 0 leaves it to TensorFlow", low=0, high=1024),

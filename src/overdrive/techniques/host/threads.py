@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.machine.numa import allowed_cores, one_a_core
 from overdrive.techniques.technique import Knob, Settings, Technique
 
@@ -33,8 +33,8 @@ class Threads(Technique):
     family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.ROUNDING
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.1
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.1
     order = 15
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 

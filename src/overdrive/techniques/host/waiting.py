@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 _POLICIES = {
@@ -36,8 +36,8 @@ class Waiting(Technique):
     family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.04
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.04
     order = 16
     knobs = (Knob("policy", "passive", "what threads do until they are needed", choices=tuple(sorted(_POLICIES))),)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
-    from overdrive.kernels.max_pool import MaxPool
+    from overdrive.kernels.max_pool.operator import MaxPool
     from overdrive.seams.hub import Seams
     from overdrive.techniques.technique import Settings
 
@@ -42,8 +42,8 @@ class FastMaxPool(Technique):
     name = "fast_max_pool"
     family = "kernels"
     contract = Contract.EXACT
-    relieves = ("forward", "backward")
-    usual_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
+    targets = ("forward", "backward")
+    expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
     order = 34  # before pool_before_relu (35), which hands it its pools
 
@@ -68,7 +68,7 @@ class FastMaxPool(Technique):
         first = threading.Lock()  # a program may call its model from several threads
 
         def answer(plain: Any, args: Any, kwargs: Any) -> Any:
-            from overdrive.kernels.max_pool import MaxPool
+            from overdrive.kernels.max_pool.operator import MaxPool
 
             with first:
                 if not made:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class CacheBlocking(Technique):
     name = "cache_blocking"
     family = "layout"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.2
-    weighed = True
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    expected_saving = 0.2
+    compare_all = True
     order = 46  # as micro_batch
     knobs = (Knob("parts", 4, "into how many blocks a batch is split", low=2, high=1024),)
 
@@ -63,7 +63,7 @@ class CacheBlocking(Technique):
         return [{"parts": parts} for parts, least in _TRIED.items() if size == 0 or size >= least]
 
     def install(self, seams: Seams, settings: Settings) -> None:
-        from overdrive.activations.splitting import Splitting
+        from overdrive.techniques.memory.micro_batch.splitting import Splitting
 
         splitting = Splitting(int(settings["parts"]), True, lambda reason: seams.leave_out(self.name, reason))
         splitting.enter(seams, CannotInstall)

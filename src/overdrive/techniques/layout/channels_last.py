@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class ChannelsLast(Technique):
     name = "channels_last"
     family = "layout"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.2
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    expected_saving = 0.2
     order = 30
 
     def applies(self, facts: Facts) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class FftConvolution(Technique):
     name = "fft_convolution"
     family = "layout"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.3
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    expected_saving = 0.3
     order = 37
     knobs = (Knob("least", 49, "elements of the smallest kernel to try it for", low=2),)
 

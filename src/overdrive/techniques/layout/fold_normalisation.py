@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class FoldNormalisation(Technique):
     name = "fold_normalisation"
     family = "layout"
     contract = Contract.ROUNDING
-    falls_to = Contract.STATISTICAL
-    relieves = ("other",)
+    fallback_contract = Contract.STATISTICAL
+    targets = ("other",)
     order = 36
 
     def applies(self, facts: Facts) -> str | None:

@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class PoolBeforeRelu(Technique):
     name = "pool_before_relu"
     family = "layout"
     contract = Contract.EXACT
-    relieves = ("forward", "backward")
-    usual_saving = 0.12
+    targets = ("forward", "backward")
+    expected_saving = 0.12
     acts_on = ("max_pool",)
     order = 35
 

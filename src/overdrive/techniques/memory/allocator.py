@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.machine.memory import malloc_refusal
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -57,8 +57,8 @@ class Allocator(Technique):
     family = "memory"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.35
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.35
     aims = ("time", "memory")
     order = 5
     knobs = (

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class BufferReuse(Technique):
     name = "buffer_reuse"
     family = "memory"
     contract = Contract.EXACT
-    falls_to = Contract.ROUNDING
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.05
+    fallback_contract = Contract.ROUNDING
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.05
     aims = ("time", "memory")
     order = 35
     knobs = (
@@ -164,7 +164,7 @@ class _InPlace:
     def _try(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
         import torch
 
-        from overdrive.activations.rehearsal import own_hooks
+        from overdrive.seams.torch.rehearsal import own_hooks
 
         modules = [each for each in model.modules() if type(each) is torch.nn.ReLU and not each.inplace]
         if not modules or own_hooks(model):
@@ -196,8 +196,8 @@ def _outcome(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> li
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
-    from overdrive.activations.moment import Circumstances
-    from overdrive.activations.rehearsal import Rehearsal
+    from overdrive.seams.torch.moment import Circumstances
+    from overdrive.seams.torch.rehearsal import Rehearsal
 
     def apart(tensor: Any) -> Any:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.machine.memory import malloc_refusal
 from overdrive.techniques.technique import Settings, Technique
 
@@ -37,7 +37,7 @@ class MallocTrim(Technique):
     family = "memory"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
+    targets = ("forward", "backward", "optimizer")
     aims = ("memory",)
     conflicts = ("allocator",)
     order = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 _VARIABLES = {
@@ -35,7 +35,7 @@ class TensorflowAllocator(Technique):
     family = "memory"
     frameworks = ("keras",)
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
+    targets = ("forward", "backward", "optimizer")
     aims = ("time", "memory")
     order = 5
     knobs = (Knob("allocator", "growth", "who gives memory, and when", choices=tuple(_VARIABLES)),)

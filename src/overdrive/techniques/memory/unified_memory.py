@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.machine.memory import available_memory
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -71,7 +71,7 @@ class UnifiedMemory(Technique):
     name = "unified_memory"
     family = "memory"
     contract = Contract.EXACT
-    relieves = ("forward", "backward", "optimizer")
+    targets = ("forward", "backward", "optimizer")
     aims = ("memory",)
     order = 8
     knobs = (Knob("gib", 8, "main memory to reserve (GiB)", low=1, high=4096),)

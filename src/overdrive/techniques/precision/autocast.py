@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import FORMATS, Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Autocast(Technique):
     name = "autocast"
     family = "precision"
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.3
+    targets = ("forward", "backward")
+    expected_saving = 0.3
     order = 50
     knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Bf16Weights(Technique):
     name = "bf16_weights"
     family = "precision"
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.25
+    targets = ("forward", "backward")
+    expected_saving = 0.25
     aims = ("time", "memory")
     conflicts = ("autocast", "fp32_from_fp64")
     order = 48

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Fp32FromFp64(Technique):
     name = "fp32_from_fp64"
     family = "precision"
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward", "optimizer")
-    usual_saving = 0.4
+    targets = ("forward", "backward", "optimizer")
+    expected_saving = 0.4
     aims = ("time", "memory")
     order = 20
     knobs = (

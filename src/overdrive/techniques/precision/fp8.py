@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Fp8(Technique):
     name = "fp8"
     family = "precision"
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.3
+    targets = ("forward", "backward")
+    expected_saving = 0.3
     conflicts = ("bf16_weights", "fp32_from_fp64")
     order = 35
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from overdrive.contract import Contract
-from overdrive.facts import FORMATS, Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class MixedPrecision(Technique):
     family = "precision"
     frameworks = ("keras",)
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
-    usual_saving = 0.3
+    targets = ("forward", "backward")
+    expected_saving = 0.3
     order = 50
     knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from overdrive.contract import Contract
-from overdrive.facts import Facts
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Tf32(Technique):
     name = "tf32"
     family = "precision"
     contract = Contract.STATISTICAL
-    relieves = ("forward", "backward")
+    targets = ("forward", "backward")
     order = 15
     knobs = (Knob("precision", "tf32", "what products are rounded to; bf16 is for CPUs", choices=("tf32", "bf16")),)
 

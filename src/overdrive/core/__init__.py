@@ -1,0 +1,1 @@
+"""Plain data and small things that every room may use; no framework is imported."""

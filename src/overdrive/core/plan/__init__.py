@@ -1,0 +1,6 @@
+"""A plan: the techniques to apply, with their settings and the evidence for each, as one TOML file."""
+
+from overdrive.core.plan.plan import Plan, PlannedTechnique, Rejected
+from overdrive.core.plan.table import PlanError
+
+__all__ = ["Plan", "PlanError", "PlannedTechnique", "Rejected"]

@@ -1,0 +1,159 @@
+"""The states of all random generators that a program shares with its data set."""
+
+from __future__ import annotations
+
+import _random
+import ctypes
+import platform
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from overdrive.datacache.layout import Unfit
+
+
+@dataclass
+class States:
+    """Python's, numpy's and torch's global generators at one moment (about 3 µs to read)."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+    cuda: list[Any]
+
+    @classmethod
+    def now(cls, with_cuda: bool = True) -> States:
+        import torch
+
+        numpy = sys.modules.get("numpy")
+        cuda = with_cuda and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        return cls(
+            _state_of_python(),
+            _state_of_numpy(numpy) if numpy else None,
+            torch.get_rng_state(),
+            torch.cuda.get_rng_state_all() if cuda else [],
+        )
+
+    def restore(self) -> None:
+        import torch
+
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(self.numpy)
+            _seen.clear()
+        torch.set_rng_state(self.torch)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(self.cuda)
+
+    def same(self, other: States) -> bool:
+        return (
+            self.python == other.python
+            and _same_numpy(self.numpy, other.numpy)
+            and self.torch.numpy().tobytes() == other.torch.numpy().tobytes()  # torch.equal takes three times as long
+            and len(self.cuda) == len(other.cuda)
+            and (not self.cuda or all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True)))
+        )
+
+
+_PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these
+_seen_of_python: list[tuple[Any, bytes, Any, Any]] = []  # its generator, its memory, its spare number and its state
+
+
+def _state_of_python() -> Any:
+    """As `random.setstate` takes it. Python makes 625 numbers of it, in 8 µs, and takes 5 to compare them: it is asked
+    only where its memory is not what it was when it was asked last."""
+    generator = random._inst
+    if type(generator) is not random.Random or not _lies_as_known():
+        return random.getstate()
+    memory, spare = _memory_of(generator), generator.gauss_next  # type: ignore[attr-defined]
+    for asked, then, spare_then, state in _seen_of_python:
+        if asked is generator and then == memory and spare_then == spare:
+            return state
+    state = random.getstate()
+    if _memory_of(generator) == memory:  # else another thread has drawn meanwhile
+        _seen_of_python[:] = [(generator, memory, spare, state)]
+    return state
+
+
+def _memory_of(generator: random.Random) -> bytes:
+    return ctypes.string_at(id(generator) + object.__basicsize__, _PYTHONS.size)
+
+
+@cache
+def _lies_as_known() -> bool:
+    """Whether Python's generators have their numbers in the memory that is looked at."""
+    if platform.python_implementation() != "CPython":
+        return False
+    if _random.Random.__basicsize__ < object.__basicsize__ + _PYTHONS.size:
+        return False
+    known = random.Random(1)
+    numbers = known.getstate()[1]
+    return _memory_of(known) == _PYTHONS.pack(numbers[-1], *numbers[:-1])
+
+
+_MT19937_BYTES = 4 * 625  # numpy's `mt19937_state`: 624 numbers and the place among them
+_seen: list[tuple[Any, bytes, Any]] = []  # numpy's generator, its memory and its state, when it was last asked
+
+
+def _state_of_numpy(numpy: Any) -> Any:
+    """As `set_state` takes it. numpy copies it number by number, in 25 µs: it is asked only where its memory is not
+    what it was when it was asked last.
+
+    Not in that memory is whether half of a pair of normal numbers is left over. None is made without drawing, so that
+    where none was left over, none is.
+    """
+    generator = numpy.random.mtrand._rand._bit_generator
+    if type(generator) is not numpy.random.MT19937:
+        return numpy.random.get_state(legacy=False)
+    memory = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
+    for asked, then, state in _seen:
+        if asked is generator and then == memory:
+            return state
+    state = numpy.random.get_state()
+    still = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES) == memory
+    _seen[:] = [(generator, memory, state)] if still and not state[3] else []
+    return state
+
+
+def _same_numpy(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if one is None or other is None:
+        # numpy was imported by the fetch itself: it draws nothing by being imported.
+        return True
+    if isinstance(one, dict) or isinstance(other, dict):  # of another generator than numpy's usual one
+        return repr(one) == repr(other)
+    return bool(one[0] == other[0] and (one[1] == other[1]).all() and one[2:] == other[2:])
+
+
+@contextmanager
+def left_alone() -> Iterator[None]:
+    """What is done inside must leave all states as they are; they are put back if it does not.
+
+    Raises:
+        Unfit: it drew.
+    """
+    before = States.now()
+    try:
+        yield
+    finally:
+        drew = not before.same(States.now())
+        if drew:
+            before.restore()
+    if drew:
+        raise Unfit("fetching a sample draws random numbers")
+
+
+def reseed(seed: int) -> None:
+    """Put all of them in another state. For forked children only: CUDA's are left alone."""
+    import torch
+
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)

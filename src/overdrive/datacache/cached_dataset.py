@@ -1,0 +1,334 @@
+"""The samples of one data set as this process keeps them: table, watch, and what is written to disk."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psutil
+
+from overdrive.core.progress import log
+from overdrive.core.rng import States
+from overdrive.datacache.dry_run import still_true
+from overdrive.datacache.files import Opened
+from overdrive.datacache.fill import Filling, fill, fill_here
+from overdrive.datacache.fingerprint import Fingerprint, fingerprint
+from overdrive.datacache.key import surroundings
+from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.partial_table import PartialTable
+from overdrive.datacache.single import SingleSource
+from overdrive.datacache.source import Source
+from overdrive.datacache.table import Rows, Table
+from overdrive.machine.memory import available_memory
+
+# Fetched again at each opening where changes to the data set might not be seen.
+_LOOKED_AT_AGAIN = 4
+# Attributes set anew to what they were; each such alarm costs a fingerprint.
+_MOST_FALSE_ALARMS = 5
+# Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
+WORTH_FILLING_BESIDE = 0.5
+_MOST_FILLINGS = 3  # attempts: a fill is started again where its processes were killed
+_LAST_WORDS = 1.0  # seconds
+
+
+class CachedDataset:
+    """A table that stands for a source until the source changes.
+
+    Attributes:
+        dropped: why it does not any more; None while it does.
+        joined: whether another process has begun the table, whose idle cores fill it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        seen: Fingerprint,
+        table: Table,
+        partial: PartialTable | None = None,
+        besides: str = "",
+        files_known: bool = True,
+        seconds_each: float = 0.0,
+        key: str = "",
+    ) -> None:
+        """
+        Args:
+            files_known: the fingerprint covers what the tried samples were read from.
+            seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
+            key: under which the table is stored, or is being written, here or by another process.
+        """
+        self.source = source
+        self.table = table
+        self.key = key
+        self.dropped: str | None = None
+        self._fill_seconds = 0.0  # spent on filling it at once
+        self._seen = seen
+        self._partial = partial
+        self.joined = partial is not None and partial.joined
+        self._besides = besides  # files here do not count as the data set's: our own
+        self._files_known = files_known
+        self._seconds_each = seconds_each
+        self._filling: Filling | None = None
+        self._fillings = 0
+        self._surroundings = surroundings()
+        self._opened = Opened()
+        self._opened_elsewhere: set[str] = set()
+        self._unseen = False  # samples came from the program's workers, whose files we could not see
+        self._false_alarms = 0
+        self._began = time.perf_counter()
+        seen.watch.seal()
+
+    def renewed(self, source: Source, seen: Fingerprint) -> CachedDataset:
+        """The same complete table for an equal data set, which goes on in the place of this one."""
+        self._end_filling()
+        kept = CachedDataset(source, seen, self.table, self._partial, self._besides, self._files_known, 0.0, self.key)
+        kept._opened_elsewhere = self._opened_elsewhere | self._opened.paths()
+        kept._unseen = self._unseen
+        self._partial = None
+        return kept
+
+    @property
+    def digest(self) -> str | None:
+        """None where the same digest may belong to another data set."""
+        return None if self._seen.hidden else self._seen.digest
+
+    def rows(self, indices: Any) -> Rows | None:
+        """See `Source.rows`."""
+        return self.source.rows(self.table, indices)
+
+    def touched(self) -> bool:
+        """Quick enough for every batch; may be a false alarm."""
+        return self._seen.watch.touched()
+
+    def changed(self) -> bool:
+        """Whether the data set is another one than it was. Drops the table if so."""
+        if self._surroundings != surroundings():
+            self.drop("torch's default dtype was changed")
+        elif self._seen.watch.changed():
+            seen = fingerprint(*self.source.roots, besides=self._besides)
+            self._false_alarms += 1
+            if self._false_alarms > _MOST_FALSE_ALARMS:
+                self.drop("the data set is written to all the time")
+            elif seen.digest == self._seen.digest:
+                self._seen = seen
+                seen.watch.seal()
+            else:
+                self.drop("the data set was changed")
+        elif self._seen.hidden and self.table.complete and not self._looks_the_same():
+            self.drop("the data set was changed")
+        return self.dropped is not None
+
+    def _looks_the_same(self) -> bool:
+        try:
+            return still_true(self.source, self.table, _LOOKED_AT_AGAIN)
+        except Exception:
+            return False
+
+    def drop(self, reason: str) -> None:
+        """Serve no more from it, and keep nothing of what is half written."""
+        if self.dropped is None:
+            self.dropped = reason
+            log.info("samples are fetched anew: %s", reason)
+            self._abandon()
+
+    def close(self) -> None:
+        """The session ends."""
+        if self.dropped is None and self._partial is not None:
+            self.table.count_present()
+            if self.table.complete:
+                self._wait_for_fillers()
+            if self._partial is not None and (self.table.complete or self._partial.shared):
+                self._end_filling()
+                self._finish()
+        self.dropped = self.dropped or "the session has ended"
+        self._abandon()
+
+    def _abandon(self) -> None:
+        self._end_filling()
+        if self._partial is not None:
+            self._partial.abandon()
+            self._partial = None
+
+    def fill(self, in_forks: bool) -> None:
+        """Fetch all that is missing now. What cannot be fetched stays missing.
+
+        Raises:
+            Unfit: the samples turned out to be unfit.
+        """
+        if not self.table.writable or self.joined:
+            return
+        began = time.perf_counter()
+        try:
+            if in_forks:
+                self._opened_elsewhere |= fill(self.table, self.source).opened
+            elif not self.source.workers:
+                fill_here(self.table, self.source, self._opened)
+        except ForkFailed:
+            if not self.source.workers:
+                fill_here(self.table, self.source, self._opened)
+        self._fill_seconds = time.perf_counter() - began
+        log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self._fill_seconds)
+        self.finish_if_complete()
+
+    def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
+        """Let idle cores fetch what is missing from now on, if that is worth the trouble of a fork.
+
+        Args:
+            coming: see `Filling`.
+        """
+        seconds = self._seconds_each * self.table.missing
+        if self._filling is not None or seconds < WORTH_FILLING_BESIDE or not self.table.writable:
+            return None
+        if self.joined or self._fillings >= _MOST_FILLINGS:
+            return None
+        self._fillings += 1
+        if not _may_fork():
+            return None
+        try:
+            self._filling = Filling(self.table, self.source, coming, math.ceil(seconds))
+        except Unfit as error:
+            log.info("samples are not fetched beside the program: %s", error)
+        return self._filling
+
+    @property
+    def filling(self) -> bool:
+        """Whether other processes are filling it now, started here."""
+        return self._filling is not None
+
+    def look_after_filling(self) -> None:
+        """Take in what the processes that fill it beside the program have done, for each batch."""
+        if self._filling is None:
+            return
+        try:
+            self._filling.look()
+        except Unfit as error:
+            return self.drop(str(error))
+        self.table.count_present()
+        if not self._filling.going:
+            self._end_filling()
+            self.finish_if_complete()
+
+    def _end_filling(self) -> None:
+        if self._filling is not None:
+            filling, self._filling = self._filling, None
+            filling.end()
+            self._opened_elsewhere |= filling.opened
+            self._unseen |= filling.unseen
+
+    def _wait_for_fillers(self) -> None:
+        """All is there; they only have to say which files they have read."""
+        limit = time.monotonic() + _LAST_WORDS
+        while self._filling is not None and time.monotonic() < limit:
+            self.look_after_filling()
+            time.sleep(0.005)
+
+    def settle(self) -> None:
+        """A loader opens: others may have filled what was missing."""
+        if self.dropped is None and self._partial is not None:
+            self.table.count_present()
+            self.finish_if_complete()
+
+    def finish_if_complete(self) -> None:
+        """Write it into its place on disk, if it is to be there and nothing has changed meanwhile."""
+        if self.table.complete and self._partial is not None and self._filling is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        partial, self._partial = self._partial, None
+        if partial is None:
+            return
+        if self._unseen and not self._files_known:
+            return partial.abandon()
+        now = fingerprint(*self.source.roots, besides=self._besides)
+        if now.digest != self._seen.digest:
+            self._partial = partial
+            self.drop("the data set, or a file of it, was changed while its samples were read")
+            return
+        opened = self._seen.files.uncovered(self._opened.paths() | self._opened_elsewhere)
+        partial.finish(opened, self._fill_seconds or time.perf_counter() - self._began)
+
+    def count_others(self) -> None:
+        """Rows were written by other hands: this process's data set, or its workers."""
+        if self.dropped is None and not self.table.complete:
+            self._unseen = True
+            self.table.count_present()
+            self.finish_if_complete()
+
+    def record(self, indices: Any, batch: Any) -> None:
+        """Take in a batch that the program's own workers fetched."""
+        if self.dropped is not None or self.table.complete:
+            return
+        try:
+            rows = self.rows(indices)
+            self._unseen = True
+            if rows is not None and self._take(rows, batch):
+                self.finish_if_complete()
+        except Exception as error:  # the batch is good all the same
+            self.drop(f"{type(error).__name__}: {error}")
+
+    def _take(self, rows: Rows, batch: Any) -> bool:
+        taken = self.table.write(rows, batch)
+        if not taken:
+            self.drop("its samples differ in shape or kind")
+        return taken
+
+    def fetch_rest(self, fetcher: Any, indices: list[int], rows: Rows, absent: Rows) -> Any:
+        """A batch of which some samples are not there yet: these are fetched for real, and kept."""
+        whole = len(absent) == len(rows)
+        before = States.now()
+        with self._opened:
+            batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
+        try:
+            if not before.same(States.now()):
+                self.drop("fetching a sample draws random numbers")
+                if not whole:
+                    before.restore()
+            elif self._take(absent, batch):
+                self.finish_if_complete()
+                if whole:
+                    return batch
+                return self.table.gather(rows) if self.table.writable else self.table.gather(rows, absent, batch)
+        except Exception as error:  # ours: the program must not meet it
+            self.drop(f"{type(error).__name__}: {error}")
+        return batch if whole else fetcher.fetch(indices)
+
+    def samples(self, source: SingleSource, rows: Rows, absent: Rows) -> list[Any] | None:
+        """The samples of a batch, one by one; those that are not there yet are fetched for real, and kept.
+
+        None where the program has to fetch them all for itself, with all random generators as they were.
+        """
+        missing = set(absent.tolist())
+        if not missing:
+            return [source.unpack(self.table.row(row)) for row in rows.tolist()]
+        before = States.now()
+        samples = []
+        try:
+            for row in rows.tolist():
+                if row not in missing:
+                    samples.append(source.unpack(self.table.row(row)))
+                    continue
+                with self._opened:
+                    samples.append(source.sample(row))
+                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
+                    self.table.put(row, source.pack(samples[-1]))
+        except Exception:  # its own error comes again when it fetches for itself
+            before.restore()
+            return None
+        if not before.same(States.now()):
+            before.restore()
+            self.drop("fetching a sample draws random numbers")
+            return None
+        self.table.count_present()
+        self.finish_if_complete()
+        return samples
+
+
+def _may_fork() -> bool:
+    """Whether there is memory enough for a copy of what this process writes to while its forks live."""
+    try:
+        memory = psutil.Process().memory_info()
+        return bool(2 * (memory.rss - getattr(memory, "shared", 0)) < available_memory())
+    except psutil.Error:
+        return False

@@ -1,0 +1,115 @@
+"""What a function or class is made of: its code, and the sources and versions behind it."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import os
+import sys
+import time
+from functools import cache
+from importlib import metadata
+from types import CodeType, ModuleType
+from typing import Any
+
+from overdrive.datacache.files import is_library
+
+_BEGAN = time.time()
+
+
+def is_library_code(code: CodeType) -> bool:
+    return is_library(os.path.abspath(code.co_filename)) or code.co_filename.startswith("<frozen")
+
+
+def is_library_module(name: str) -> bool:
+    """Whether a module is built in, of the standard library or of an installed package."""
+    module = sys.modules.get(name)
+    if module is None:
+        return name in sys.builtin_module_names
+    file = getattr(module, "__file__", None)
+    if file is None:
+        # Built in, or a namespace package; what has no file and is neither was made by hand.
+        return name in sys.builtin_module_names or name.split(".")[0] in sys.stdlib_module_names
+    return is_library(os.path.abspath(file))
+
+
+def version_of(name: str) -> str:
+    """A library module as text: its package and version."""
+    top = name.split(".")[0]
+    return f"{name} {_version(top)}"
+
+
+@cache
+def _version(top: str) -> str:
+    if top in sys.stdlib_module_names or top in sys.builtin_module_names:
+        return sys.version
+    version = getattr(sys.modules.get(top), "__version__", None)
+    if isinstance(version, str):
+        return version
+    try:
+        return metadata.version(top)
+    except metadata.PackageNotFoundError:
+        file = getattr(sys.modules.get(top), "__file__", None)
+        status = os.stat(file) if file else None
+        return f"{status.st_size} {status.st_mtime_ns}" if status else "none"
+
+
+def source_of(name: str) -> str | None:
+    """A hash of the whole source of one of the user's own modules.
+
+    None where there is none, or where it was written after this process began, and so may not be
+    what runs here.
+    """
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None
+    if not file:
+        return None
+    try:
+        with open(file, "rb") as source:
+            if os.fstat(source.fileno()).st_mtime > _began():
+                return None
+            return hashlib.blake2b(source.read()).hexdigest()
+    except OSError:
+        return None
+
+
+@cache
+def _began() -> float:
+    """When this process began, in seconds since 1970; where that isn't known, when we were imported."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        # psutil says the same, but a second more or less: it counts from a rounded time of boot.
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.time() - age
+    except (OSError, ValueError, IndexError, AttributeError):
+        return _BEGAN
+
+
+def globals_read(code: CodeType) -> set[str]:
+    """The names that the code, and what is nested in it, looks up outside of itself, or sets there."""
+    names = {
+        str(instruction.argval)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+    }
+    for inner in nested(code):
+        names |= globals_read(inner)
+    return names
+
+
+def nested(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+def constants(code: CodeType) -> list[Any]:
+    """The code's constants, nested code left out."""
+    return [each for each in code.co_consts if not isinstance(each, CodeType)]
+
+
+def environment_read(code: CodeType) -> dict[str, str | None]:
+    """The environment variables that the code names, with their values."""
+    if not {"environ", "getenv"} & {*code.co_names}:
+        return {}
+    texts = [each for each in constants(code) if isinstance(each, str) and each]
+    return {text: os.environ.get(text) for text in texts if "=" not in text and "\0" not in text}

@@ -1,0 +1,177 @@
+"""Finds out, in a forked process, whether a data set's samples are always the same and can be stacked."""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from overdrive.core.progress import progress
+from overdrive.core.rng import States, left_alone, reseed
+from overdrive.datacache.effects import only_reading
+from overdrive.datacache.files import Opened, stats_of
+from overdrive.datacache.fingerprint import Fingerprint, of_objects
+from overdrive.datacache.forked import Tick, in_child
+from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
+from overdrive.datacache.source import Source, spread
+from overdrive.datacache.table import Table, bytes_of, same_bits
+
+_SAMPLES = 12
+_WARMED_UP_WITH = 2
+_LARGEST_BATCH = 64
+_NAMED = 64
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was learnt of the samples."""
+
+    layout: Layout
+    seconds: float  # to fetch one sample here
+    opened: list[str]  # files that the tried samples were read from
+    settles: bool  # its first fetch changed the data set, later ones did not: it opens a file, say
+    checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
+
+
+def prove(source: Source, before: Fingerprint) -> Proof:
+    """Fetch some samples several times, with other random states, alone and in batches.
+
+    Args:
+        before: of the data set as it is.
+
+    Raises:
+        Unfit: the samples change, or are more than stacked; with the reason.
+    """
+    told = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
+    checks = {int(index): crc for index, crc in told["checks"].items()}
+    layout = Layout.from_json(told["layout"])
+    return Proof(layout, told["seconds"], told["opened"], told["settles"], checks)
+
+
+def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:
+    """Whether samples come out the same in this process, with its threads, as they did in a forked one.
+
+    Only for a data set that has been proved to be left unchanged by a fetch.
+    """
+    with left_alone():
+        return all(_crc(source.fetch([index]), layout) == crc for index, crc in checks.items())
+
+
+def still_true(source: Source, table: Table, wanted: int) -> bool:
+    """Whether some samples, fetched now, are what the table holds. Here, or as in a worker if it has some."""
+    there = np.flatnonzero(table.present).tolist()
+    rows = random.Random().sample(there, min(wanted, len(there)))
+
+    def compare(tick: Tick) -> bool:
+        source.enter_worker(0)
+        for row in rows:
+            if not same_bits(source.fetch([row]), table.gather(_rows(table, [row])), table.layout):
+                return False
+            tick(1)
+        return True
+
+    if source.workers:
+        return bool(in_child(compare))
+    with left_alone():
+        return compare(lambda count: None)
+
+
+@only_reading()
+def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
+    """The whole examination; runs in the forked process."""
+    # Those that are named singly: a database, say, which is written to where no audit event tells of it.
+    named = before.files.named()[:_NAMED]
+    stats = stats_of(named)
+    indices = spread(source.count, _SAMPLES)  # of rows, as everywhere in this file
+    source.enter_worker(0)
+    reseed(1)
+    _each(source, indices[1 : 1 + _WARMED_UP_WITH], tick)
+    settled = of_objects(*source.roots)
+
+    reseed(2)
+    states = States.now(with_cuda=False)
+    began = time.perf_counter()
+    with Opened() as opened:
+        singles = _each(source, indices, tick)
+    seconds = (time.perf_counter() - began) / len(indices)
+    if not states.same(States.now(with_cuda=False)):
+        raise Unfit("fetching a sample draws random numbers")
+
+    source.enter_worker(source.workers - 1)
+    reseed(3)
+    states = States.now(with_cuda=False)
+    with opened:
+        again = list(reversed(_each(source, indices[::-1], tick)))
+        picks = _picks(len(indices), source.batch_size)
+        batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
+    if not states.same(States.now(with_cuda=False)):
+        raise Unfit("fetching a sample draws random numbers")
+    if of_objects(*source.roots) != settled or stats_of(named) != stats:
+        raise Unfit("fetching a sample changes the data set")
+
+    layout = layout_of(batches[0][1])
+    _compare(layout, indices, singles, again, batches)
+    return {
+        "layout": layout.to_json(),
+        "seconds": seconds,
+        "opened": sorted(opened.paths()),
+        "settles": settled != before.of_objects,
+        "checks": {indices[k]: _crc(singles[k], layout) for k in range(0, len(indices), 4)},
+    }
+
+
+def _each(source: Source, indices: list[int], tick: Tick) -> list[Any]:
+    fetched = []
+    for index in indices:
+        fetched.append(source.fetch([index]))
+        tick(1)
+    return fetched
+
+
+def _picks(count: int, batch_size: int) -> list[list[int]]:
+    """Batches to try: all in a row, the loader's size with repetitions, a few backwards, one."""
+    mixed = random.Random(0)
+    size = max(1, min(batch_size, _LARGEST_BATCH))
+    batches = [list(range(count)), [mixed.randrange(count) for _ in range(size)]]
+    return [*batches, list(range(count))[::-1][:5], [count // 2]]
+
+
+def _compare(
+    layout: Layout,
+    indices: list[int],
+    singles: list[Any],
+    again: list[Any],
+    batches: list[tuple[list[int], Any]],
+) -> None:
+    table = Table.in_memory(layout, len(indices))
+    for row, (one, other) in enumerate(zip(singles, again, strict=True)):
+        if not table.write(_rows(table, [row]), one):
+            raise Unfit("its samples differ in shape or kind, or a batch is not one row a sample")
+        if not same_bits(one, other, layout):
+            raise Unfit("its samples change from fetch to fetch")
+        if _places(one, layout) & _places(other, layout):
+            raise Unfit("its batches share memory with the data set")
+    for picks, batch in batches:
+        if not same_bits(batch, table.gather(_rows(table, picks)), layout):
+            raise Unfit("its batches are more than samples stacked (padded, mixed or sorted, perhaps)")
+
+
+def _rows(table: Table, indices: list[int]) -> Any:
+    rows = table.rows(indices)
+    assert rows is not None
+    return rows
+
+
+def _places(batch: Any, layout: Layout) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors_of(batch, layout.structure) or ()}
+
+
+def _crc(batch: Any, layout: Layout) -> int:
+    crc = 0
+    for tensor in tensors_of(batch, layout.structure) or ():
+        crc = zlib.crc32(bytes_of(tensor).tobytes(), crc)
+    return crc

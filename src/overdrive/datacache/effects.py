@@ -1,0 +1,155 @@
+"""Keeps forked copies of a program from doing what the program itself is going to do: write, send, start, delete."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import io
+import os
+import stat
+import sys
+import warnings
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from overdrive.datacache.layout import Unfit
+
+_DOES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
+_TALKS = ("socket.connect", "socket.bind", "socket.sendto", "os.system", "os.exec", "os.posix_spawn", "os.fork")
+_EVENTS = {
+    **dict.fromkeys((*_DOES, "shutil.rmtree"), "changes files"),
+    **dict.fromkeys(_TALKS, "talks to other processes or machines"),
+    "subprocess.Popen": "starts other programs",
+}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Effects:
+    """What this process tried to do to the world, and was kept from. For a forked process that ends soon: an audit
+    hook cannot be taken away."""
+
+    def __init__(self) -> None:
+        self._tried = ""  # the first that was stopped
+        self._said = 0
+
+    def stop(self) -> None:
+        """From now on, raise PermissionError in the place of each effect."""
+        self._said = _said_so_far()
+        sys.addaudithook(self._hook)
+
+    @property
+    def tried(self) -> str:
+        """What a fetch does besides reading, in words; nothing if that is all it does."""
+        if not self._tried and _said_so_far() > self._said:
+            return "prints, or writes to a file that is open"
+        return self._tried
+
+    def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
+        # Compiled code of modules that a fetch imports is Python's own affair: a partial table in a new folder, then renamed.
+        if arguments and "__pycache__" in str(arguments[0]):
+            return
+        if event == "open":
+            path, _, flags = arguments
+            if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
+                return
+            if isinstance(path, int):  # a descriptor: it was opened before
+                return
+            effect = "opens a file for writing"
+        elif event in _EVENTS:
+            effect = _EVENTS[event]
+        else:
+            return
+        self._tried = self._tried or effect
+        raise PermissionError(f"{event} is left to the program itself")
+
+
+@contextlib.contextmanager
+def only_reading() -> Iterator[None]:
+    """For what fetches samples in a forked process; effects are stopped until that ends. A decorator, too.
+
+    Raises:
+        Unfit: it did more than read, whatever came of that.
+    """
+    effects = Effects()
+    effects.stop()
+    try:
+        yield
+    except Exception:
+        if not effects.tried:
+            raise
+    if effects.tried:
+        raise Unfit(f"fetching a sample does more than read: it {effects.tried}")
+
+
+# Where everything goes that this forked process writes to what the program had open, and who wrote there.
+_said: int | None = None
+_writers: list[Any] = []
+
+
+def cut_off(keep: Collection[int]) -> None:
+    """In a forked process: nothing that the program has open can be written to from here, but these descriptors.
+
+    What is written to its output or its files (a log, say) goes to a file in memory instead; what is written to its
+    error output, where decoders complain of single pictures, goes nowhere. Its connections are closed here, as
+    two processes cannot share one.
+    """
+    global _said
+    _said = os.memfd_create("overdrive")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    turned = set()
+    for number in _open_descriptors():
+        if number in keep or number in (_said, nowhere):
+            continue
+        with contextlib.suppress(OSError):
+            mode, flags = os.fstat(number).st_mode, fcntl.fcntl(number, fcntl.F_GETFL)
+            if number in (0, 2) or stat.S_ISSOCK(mode):
+                os.dup2(nowhere, number)
+            elif number == 1 or _is_written(mode, flags):
+                os.dup2(_said, number)
+                turned.add(number)
+    if turned - {1}:
+        _writers[:] = _buffers_before(turned)
+    # Notebooks and tests have others in the place of these, which send what is written to the program's process.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    warnings.showwarning = _show_nothing
+
+
+def _show_nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _open_descriptors() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return [0, 1, 2]
+
+
+def _is_written(mode: int, flags: int) -> bool:
+    """Files and pipes that are open for writing only: others may have to be read from."""
+    return flags & os.O_ACCMODE == os.O_WRONLY and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))
+
+
+def _buffers_before(descriptors: set[int]) -> list[Any]:
+    """Python's files that write to these. To look for them takes 20 ms."""
+    found = []
+    gc.unfreeze()  # what is frozen would not be found
+    for thing in gc.get_objects():
+        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)):
+            with contextlib.suppress(Exception):
+                if thing.fileno() in descriptors:
+                    found.append(thing)
+    gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
+    return found
+
+
+def _said_so_far() -> int:
+    """Bytes that were written to what the program has open."""
+    if _said is None:
+        return 0
+    for stream in (sys.stdout, *_writers):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    return os.fstat(_said).st_size

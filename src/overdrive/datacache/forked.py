@@ -1,0 +1,230 @@
+"""Work in a forked process: whatever it does to a data set or a random generator is gone with it.
+
+This is how torch's own workers fetch, so a data set that works with workers works here. File offsets
+are shared with the parent, so nothing that holds an open file may be used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import selectors
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overdrive.datacache.effects import cut_off
+from overdrive.datacache.layout import ForkFailed, Unfit
+
+Tick = Callable[[int], None]
+Work = Callable[[Tick], Any]
+
+# The longest that a fetch of one block of samples may take before it is taken to hang: a fork of a
+# process with threads can find a lock taken for ever.
+PATIENCE = 60.0
+PATIENCE_AT_END = 0.5  # with a killed process, when the program ends
+_PR_SET_PDEATHSIG = 1
+
+
+def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: float = PATIENCE) -> list[Any]:
+    """Do all works, each in a process of its own; their results, which must be plain (JSON).
+
+    Raises:
+        Unfit: a child raised it, failed, or made no tick for `patience` seconds.
+    """
+    if not hasattr(os, "fork") or sys.platform == "darwin":
+        raise Unfit("this system has no safe fork, in which a data set could be tried")
+    children: list[_Child] = []
+    try:
+        for work in works:
+            children.append(_Child(work))
+        _wait(children, on_tick, patience)
+    finally:
+        for child in children:
+            child.end()
+    return [child.result() for child in children]
+
+
+def in_child(work: Work, on_tick: Tick | None = None) -> Any:
+    return in_children([work], on_tick)[0]
+
+
+class Beside:
+    """Works in forked processes that go on while the program does, at the lowest priority. Nobody waits for them.
+
+    They stay in the program's process group, so that who stops or kills the one does it to the others, and
+    they end when the program does.
+    """
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        """
+        Raises:
+            ForkFailed: no process could be made.
+        """
+        self._owner = os.getpid()
+        self._children: list[_Child] = []
+        self._poll = select.poll()
+        try:
+            for work in works:
+                child = _Child(work, beside=True)
+                self._children.append(child)
+                os.set_blocking(child.pipe, False)
+                self._poll.register(child.pipe, select.POLLIN | select.POLLHUP)
+        except OSError as error:
+            self.end()
+            raise ForkFailed(f"no process could be made beside the program ({error.strerror})") from None
+
+    @property
+    def going(self) -> bool:
+        return bool(self._children)
+
+    def ended(self) -> list[_Child]:
+        """Those that have come to their end since the last look. Takes some microseconds."""
+        if os.getpid() != self._owner or not self._children or not self._poll.poll(0):
+            return []
+        done = [child for child in self._children if child.has_ended()]
+        for child in done:
+            self._poll.unregister(child.pipe)
+            self._children.remove(child)
+            child.end()
+        return done
+
+    def end(self) -> None:
+        """Kill those that are left."""
+        if os.getpid() == self._owner:
+            for child in self._children:
+                child.end(PATIENCE_AT_END)
+        self._children = []
+
+
+class _Child:
+    def __init__(self, work: Work, beside: bool = False) -> None:
+        self.output = b""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # what is still in its buffer must not come out twice
+                stream.flush()
+        self.pipe, writing = os.pipe()
+        parent = os.getpid()
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of forks with threads
+            self.pid = os.fork()
+        if self.pid == 0:
+            _be_child(work, writing, parent, beside, in_main_thread)
+        os.close(writing)
+
+    def has_ended(self) -> bool:
+        """Take in what it has to say, without waiting for it; whether that was all."""
+        try:
+            while data := os.read(self.pipe, 1 << 16):
+                self.output += data
+        except BlockingIOError:
+            return False
+        return True
+
+    def result(self) -> Any:
+        line = self.output.rsplit(b"\n", 2)[-2:-1]
+        try:
+            kind, value = json.loads(line[0])
+        except (IndexError, ValueError, TypeError):
+            raise ForkFailed("fetching samples in a forked process ended it") from None
+        if kind == "unfit":
+            raise Unfit(value)
+        return value
+
+    def end(self, patience: float = PATIENCE) -> None:
+        if not self.pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # it has reported, or never will
+        limit = time.monotonic() + patience
+        with contextlib.suppress(ChildProcessError):  # the program has waited for it
+            while os.waitpid(self.pid, os.WNOHANG)[0] == 0 and time.monotonic() < limit:
+                time.sleep(0.001)  # a process that reads from a dead file server cannot even be killed
+        os.close(self.pipe)
+        self.pid = 0
+
+
+def _wait(children: list[_Child], on_tick: Tick | None, patience: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.pipe, selectors.EVENT_READ, child)
+        last = time.monotonic()
+        while selector.get_map():
+            for key, _ in selector.select(timeout=1.0):
+                child = key.data
+                data = os.read(child.pipe, 1 << 16)
+                last = time.monotonic()
+                if not data:
+                    selector.unregister(child.pipe)
+                    continue
+                child.output += data
+                *lines, child.output = child.output.split(b"\n")
+                ticks = [int(line) for line in lines if line.isdigit()]
+                child.output = b"".join(line + b"\n" for line in lines if not line.isdigit()) + child.output
+                if ticks and on_tick is not None:
+                    on_tick(sum(ticks))
+            if time.monotonic() - last > patience:
+                raise ForkFailed(f"fetching samples in a forked process stood still for {patience:.0f} s")
+
+
+def _be_child(work: Work, pipe: int, parent: int, beside: bool, in_main_thread: bool) -> None:
+    """Never returns, and runs none of the parent's cleaning up."""
+    try:
+        gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
+        _forget_handlers()
+        if beside:
+            _stand_back(parent, in_main_thread)
+        cut_off(keep=(pipe,))
+        import torch
+
+        torch.set_num_threads(1)  # as torch's workers do: OpenMP's threads did not survive the fork
+
+        def tick(count: int) -> None:
+            if os.getppid() != parent:
+                os._exit(1)
+            if not beside:  # else nobody reads until the end, and a full pipe would stop us
+                os.write(pipe, b"%d\n" % count)
+
+        try:
+            outcome: tuple[str, Any] = ("done", work(tick))
+        except Unfit as error:
+            outcome = ("unfit", str(error))
+        except BaseException as error:
+            first = str(error).strip().split("\n", 1)[0][:200]
+            outcome = ("unfit", f"a sample could not be fetched in a test ({type(error).__name__}: {first})")
+        data = json.dumps(outcome).encode() + b"\n"
+        while data:
+            data = data[os.write(pipe, data) :]
+    finally:
+        os._exit(0)
+
+
+def _forget_handlers() -> None:
+    """A signal to the whole process group must not make us do what the program does on it (save, say)."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stand_back(parent: int, in_main_thread: bool) -> None:
+    """Run only where a core would have nothing to do, and die with the program."""
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with contextlib.suppress(OSError, AttributeError):
+        if in_main_thread:  # the kernel would kill us with the thread that forked, not with the process
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,64 @@
+"""The name under which samples are stored: another one for whatever could make other samples."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from overdrive.datacache.fingerprint import Fingerprint
+from overdrive.datacache.partial_table import FORMAT
+
+# Packages that decode or compute; a data set may use them behind our back. Counted where they are
+# installed, loaded or not: what else a run imports must not decide on the key.
+_PICTURES = {"pillow", "pillow-simd", "opencv-python", "opencv-python-headless", "opencv-contrib-python"}
+_OTHERS = {"numpy", "scipy", "pandas", "h5py", "librosa", "soundfile", "av", "scikit-image", "imageio"}
+_PACKAGES = sorted(_PICTURES | _OTHERS | {"torchvision", "torchaudio", "albumentations"})
+
+
+def key_of(fingerprint: Fingerprint, count: int) -> str:
+    import torch
+
+    parts = (
+        FORMAT,
+        fingerprint.digest,
+        count,
+        sys.version,
+        torch.__version__,
+        _versions(),
+        surroundings(),
+        # Another processor may take other paths through the same library, with other roundings.
+        platform.machine(),
+        _processor(),
+        torch.backends.cpu.get_cpu_capability(),
+    )
+    return hashlib.blake2b(repr(parts).encode(), digest_size=20).hexdigest()
+
+
+def surroundings() -> str:
+    """Settings of torch that the samples may depend on."""
+    import torch
+
+    return str(torch.get_default_dtype())
+
+
+@cache
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append((name, metadata.version(name)))
+    return found
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), platform.processor())

@@ -1,0 +1,335 @@
+"""Decides which loaders' samples are kept, and where their tables come from."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import weakref
+from collections.abc import Callable, Container
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from overdrive.core.progress import log
+from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
+from overdrive.datacache.early import EarlyCheck, this_program
+from overdrive.datacache.fingerprint import Fingerprint, fingerprint
+from overdrive.datacache.key import key_of
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.loader import release
+from overdrive.datacache.partial_table import PartialTable
+from overdrive.datacache.share import Shares
+from overdrive.datacache.single import SingleSource, makes_batches_itself
+from overdrive.datacache.source import Source
+from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.datacache.table import Table
+
+# Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
+_MOST_TRIED = 8
+# Samples of a stored table that are fetched and compared when it is opened.
+_LOOKED_AT = 16
+# Between two moments another process may finish or give up the table that we meant to join: looked again so often.
+_ROUNDS = 3
+_ROUND = 0.05  # seconds
+_NOT_PACKED = (
+    "{} holds no samples that are this data set's: its files or code, whether its loader has workers, the version of a "
+    "library or the kind of processor are not what they were when `overdrive pack` wrote them, or a file is damaged"
+)
+
+
+class Hub(Protocol):
+    """Of a session's seams, what is needed here."""
+
+    def owned_by(self, owner: str) -> AbstractContextManager[None]: ...
+
+    def on_undo(self, undo: Callable[[], None]) -> None: ...
+
+
+_managers: weakref.WeakKeyDictionary[Hub, CacheManager] = weakref.WeakKeyDictionary()
+_early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
+
+
+def begin_early(seams: Hub) -> None:
+    """Check what this program used last time, beside its start. For the session that is about to need it."""
+    if (folder := home()).is_dir():
+        _early[seams] = EarlyCheck(folder)
+
+
+def shared(seams: Hub, memory_share: float, folder: str = "") -> CacheManager:
+    """The session's one cache manager, for all techniques that need samples; closed when the session ends.
+
+    Who asks first decides on the share of memory, and on the folder.
+
+    Raises:
+        StoreUnavailable: the folder that is named is not there, or is not the user's own.
+    """
+    manager = _managers.get(seams)
+    if manager is None:
+        manager = _managers[seams] = CacheManager(memory_share, fills_at_once(), folder, _early.pop(seams, None))
+        with seams.owned_by("session"):  # not undone with any technique that is left out
+            seams.on_undo(manager.close)
+    return manager
+
+
+class CacheManager:
+    """All that is kept in one session.
+
+    Args:
+        memory_share: of the available memory, that one table may take.
+        at_once: fill a table when its loader is first opened, not in the course of the first epoch.
+        folder: where `overdrive pack` wrote the samples; no others are kept then.
+        early: what has begun to check the tables that are usually kept.
+
+    Raises:
+        StoreUnavailable: that folder cannot be used.
+    """
+
+    def __init__(self, memory_share: float, at_once: bool, folder: str = "", early: EarlyCheck | None = None) -> None:
+        self.reasons: list[str] = []  # why loaders were refused
+        self._process = os.getpid()
+        self._memory_share = memory_share
+        self._at_once = at_once
+        self._kept: list[CachedDataset] = []
+        self._verdicts: weakref.WeakKeyDictionary[Any, CachedDataset | str] = weakref.WeakKeyDictionary()
+        self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._shares = Shares()
+        self._tried = 0
+        self._opened = False
+        try:
+            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
+        except StoreUnavailable as error:
+            if folder:
+                raise
+            log.info("samples are kept for this run only: %s", error)
+            self.store = None
+
+    @property
+    def useful(self) -> bool:
+        """Whether anything is kept."""
+        return any(kept.dropped is None for kept in self._kept)
+
+    @property
+    def kept(self) -> list[CachedDataset]:
+        return list(self._kept)
+
+    def kept_for(self, loader: Any) -> CachedDataset | None:
+        """What is kept of this loader's samples, which is about to be opened; None where it is refused."""
+        verdict = self._verdicts.get(loader)
+        if isinstance(verdict, str):
+            return None
+        if verdict is None or loader not in self._frozen:
+            verdict = self._look(loader, verdict)
+        if isinstance(verdict, CachedDataset) and verdict.dropped is not None:
+            verdict = self._refuse(verdict.dropped)
+        self._verdicts[loader] = verdict
+        if isinstance(verdict, str):
+            return None
+        if loader.num_workers > 0 and loader.persistent_workers:
+            self._frozen.add(loader)  # such workers go on with the data set as it was when they began
+        return verdict
+
+    def open(
+        self,
+        loader: Any,
+        call: Callable[[], Any],
+        serve: Callable[[CachedDataset, Any, Callable[[], Any]], Any],
+        leave_out: Callable[[str], None],
+    ) -> Any:
+        """The iterator over an epoch of this loader's batches: by `serve` where its samples are kept, else by `call`.
+
+        At the first opening, all other loaders are looked at where this one is refused, or where all is to be
+        filled at once. Where nothing is kept after that, `leave_out` is told why.
+        """
+        first, self._opened = not self._opened, True
+        kept = self.kept_for(loader)
+        if first and (kept is None or fills_at_once()):
+            self.keep_others()
+        if kept is not None:
+            return serve(kept, loader, call)
+        if not self.useful:
+            leave_out(self.reasons[0])
+        return call()
+
+    def keep_others(self) -> None:
+        """Look at all other loaders that the program has made: the one for evaluation, say."""
+        for loader in other_loaders(self._verdicts):
+            self.kept_for(loader)
+
+    def close(self) -> None:
+        """Let go of all samples; the reasons stay."""
+        if os.getpid() != self._process:
+            return  # a fork of the program that came back up here: what is on disk is not its own
+        for kept in self._kept:
+            kept.close()
+        self._kept.clear()
+        if self.store is not None:
+            self.store.forget_unused()
+        self._verdicts.clear()
+        for loader in self._frozen:
+            release(loader)
+
+    def _refuse(self, reason: str) -> str:
+        log.info("a loader's samples are not kept: %s", reason)
+        self.reasons.append(reason)
+        return reason
+
+    def _source(self, loader: Any) -> Source:
+        source = Source.of(loader)
+        return replace(source, share=self._shares.of(loader))
+
+    def _look(self, loader: Any, before: CachedDataset | None) -> CachedDataset | str:
+        try:
+            source = self._source(loader)
+            if before is not None and before.source.same(source):
+                before.changed()
+                return before
+            return self._find(source) or self._keep_somehow(source)
+        except Unfit as error:
+            return self._refuse(str(error))
+        except Exception as error:  # an odd data set must not take the others' samples with it
+            return self._refuse(f"it could not be examined ({type(error).__name__}: {error})")
+
+    def _keep_somehow(self, source: Source) -> CachedDataset:
+        """Stacked; or one by one, where a collate function of the program's own does more than to stack.
+
+        Raises:
+            Unfit: as `keep`.
+        """
+        try:
+            return self.keep(source)
+        except Unfit:
+            if type(source) is not Source or not makes_batches_itself(source):
+                raise
+        return self.keep(SingleSource.tried(source))
+
+    def _find(self, source: Source) -> CachedDataset | None:
+        """Another loader's samples, where that has the same data set."""
+        for kept in self._kept:
+            if kept.dropped is None and kept.source.same(source) and not kept.changed():
+                return kept
+        return None
+
+    def keep(self, source: Source, earlier: Fingerprint | None = None) -> CachedDataset:
+        """Try these samples, and keep them from now on.
+
+        Args:
+            earlier: see `fingerprint`.
+
+        Raises:
+            Unfit: they cannot be kept, with the reason.
+        """
+        besides = str(self.store.folder) if self.store else ""
+        seen = fingerprint(*source.roots, besides=besides, earlier=earlier)
+        for kept in self._kept:  # a program may make the same data set anew for each epoch
+            if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
+                self._kept.remove(kept)
+                return self._add(kept.renewed(source, seen))
+        self._tried += 1
+        if self._tried > _MOST_TRIED:
+            raise Unfit("the program makes new data sets again and again")
+        if seen.open_file:
+            raise Unfit("its data set holds an open file, whose place a trial would move")
+        key = key_of(seen, source.count) if self.store and seen.hidden is None else None
+        table = self._stored(source, key)
+        if table is not None:
+            return self._add(CachedDataset(source, seen, table, besides=besides, key=key or ""))
+
+        if self.store is not None and self.store.packed:
+            raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
+
+        proof = prove(source, seen)
+        if proof.settles and not source.workers:
+            raise Unfit("fetching a sample changes the data set")
+        in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
+        table, partial = self._place(source, proof, key, seen.hidden)
+        files_known = not seen.files.uncovered(set(proof.opened))
+        seconds_each = proof.seconds if in_forks and not source.workers else 0.0
+        kept = CachedDataset(source, seen, table, partial, besides, files_known, seconds_each, key or "")
+        if self._at_once:
+            try:
+                kept.fill(in_forks)
+            except BaseException:
+                kept.close()
+                raise
+        return self._add(kept)
+
+    def _add(self, kept: CachedDataset) -> CachedDataset:
+        self._kept.append(kept)
+        return kept
+
+    def _stored(self, source: Source, key: str | None) -> Table | None:
+        if self.store is None or key is None:
+            return None
+        table = self.store.open(key)
+        if table is not None and (table.count != source.count or not still_true(source, table, _LOOKED_AT)):
+            self.store.remove(key)
+            return None
+        if table is not None:
+            self.store.remember_user(key, this_program())
+        return table
+
+    def _place(
+        self, source: Source, proof: Proof, key: str | None, hidden: str | None
+    ) -> tuple[Table, PartialTable | None]:
+        """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
+
+        What another process of this machine is writing to disk (a rank of the same training) is filled together.
+
+        Raises:
+            Unfit: the samples are too large, wherever they lie.
+        """
+        count = source.count
+        size = source.bytes_of_all(proof.layout)
+        fits = size <= (budget := self._memory_share * _available_memory())
+        disk = self.store.room() if self.store and key else 0
+        if not fits and size > disk:
+            why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
+            budgets = f"{budget / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB of disk{why}"
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
+        for _ in range(_ROUNDS if self.store and key else 0):
+            assert self.store is not None and key is not None
+            partial = self.store.partial(key, proof.layout, count, size, source.filled)
+            if partial is not None:
+                self.store.forget_unused()  # a table is begun: last time's are of another data set, or other code
+                return partial.table, partial
+            if not self._at_once or not fits:
+                partial = self.store.join(key, source.filled)
+                table = partial.table if partial is not None else self.store.open(key)
+                fitting = table is not None and table.layout == proof.layout and table.count == count
+                if table is not None and fitting and still_true(source, table, _LOOKED_AT):
+                    return table, partial
+                if partial is not None:
+                    partial.finish([], 0.0)  # no row is ours
+            if not self.store.busy(key):
+                break
+            time.sleep(_ROUND)
+        if not fits:
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
+        return source.empty_table(proof.layout), None
+
+
+def other_loaders(known: Container[Any]) -> list[Any]:
+    """The loaders that this process has made, besides these."""
+    from torch.utils.data import DataLoader
+
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
+    return [loader for loader in found if loader not in known]
+
+
+def _available_memory() -> int:
+    try:
+        from overdrive.machine.inventory import available_memory
+
+        return int(available_memory())
+    except ImportError:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+
+
+def fills_at_once() -> bool:
+    """Whether this is a trial, whose tuner wants to see steady speed from the first step on."""
+    return os.environ.get("OVERDRIVE_PREFILL") == "1"

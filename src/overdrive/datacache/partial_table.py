@@ -1,0 +1,204 @@
+"""A table on disk that is being filled, by one process or by several of this machine, the ranks of a training, say.
+
+One begins it under its key, others join. Each says by a file that it writes, and vouches for its rows when it will
+write no more: that the data set is still the one that the key stands for. The last one to vouch puts the table into its
+place, if it is whole. Of a process that dies, or whose data set has changed, nobody knows what it has written: such a
+table serves those who have it, and is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overdrive.datacache.disk import PARTIAL, mapped, new_file, new_place, sums, this_machine
+from overdrive.datacache.files import stats_of
+from overdrive.datacache.layout import Layout
+from overdrive.datacache.ragged import FiledTable, Filled
+from overdrive.datacache.table import Table
+
+FORMAT = 1
+_WRITES, _VOUCHED = "writes-", "vouched-"
+# How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and loses
+# them when it closes the file anywhere: it must not even ask.
+_taking_part: Counter[Path] = Counter()
+
+
+def takes_part(place: Path) -> bool:
+    """Whether this process does."""
+    return _taking_part[place] > 0
+
+
+class PartialTable:
+    """This process's part in it. `joined`: another process has begun it."""
+
+    def __init__(self, folder: Path, key: str, place: Path, lock: int, joined: bool) -> None:
+        self.joined = joined
+        self.place = place
+        self.table: Table
+        self._folder = folder
+        self._key = key
+        self._lock = lock  # held by all who take part: whoever gets it for itself knows that they are gone
+        self._name = f"{os.getpid()}-{os.urandom(6).hex()}"
+        self._began = time.time_ns()
+
+    @classmethod
+    def begin(
+        cls, folder: Path, key: str, layout: Layout, count: int, filled: Filled | None = None, limit: int = 0
+    ) -> PartialTable:
+        """
+        Args:
+            folder: of the store.
+            filled: where rows are of different lengths, how long one is.
+            limit: bytes that such rows may take together.
+
+        Raises:
+            OSError: there is no room, or another process fills this table.
+        """
+        place = new_place(folder)
+        place.mkdir(mode=0o700)
+        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        partial = cls(folder, key, place, lock, joined=False)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            partial._say_that_it_writes()
+            present = new_file(place / "present", count).view(np.bool_)
+            if filled is not None:
+                partial.table = FiledTable.begin(place, layout, count, present, filled, limit)
+            else:
+                leaves = [
+                    new_file(place / f"{number}.raw", count * leaf.bytes).reshape(count, leaf.bytes)
+                    for number, leaf in enumerate(layout.leaves)
+                ]
+                partial.table = Table(layout, count, leaves, present)
+            told = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
+            (place / "layout.json").write_text(json.dumps({**told, "machine": this_machine()}))
+            partial.place = folder / f"{PARTIAL}{key}"
+            os.rename(place, partial.place)  # only one can take this name: the others' folder is not empty
+            _taking_part[partial.place] += 1
+        except OSError:
+            partial.place = place
+            partial.abandon()
+            raise
+        return partial
+
+    @classmethod
+    def join(cls, folder: Path, key: str, filled: Filled | None = None) -> PartialTable:
+        """What another process of this machine has begun.
+
+        Raises:
+            OSError, ValueError, LookupError, TypeError: it has just been put into place, or given up; or it is
+                another machine's.
+        """
+        place = folder / f"{PARTIAL}{key}"
+        partial = cls(folder, key, place, os.open(place / "lock", os.O_RDWR | os.O_CLOEXEC), joined=True)
+        _taking_part[place] += 1
+        try:
+            fcntl.flock(partial._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            told = json.loads((place / "layout.json").read_text())
+            if told["machine"] != this_machine():
+                raise ValueError(f"{place} is filled on another machine")
+            partial._say_that_it_writes()  # before the first write
+            partial.table = _joined(place, told, filled)
+        except BaseException:  # nothing has been written yet
+            (place / (_WRITES + partial._name)).unlink(missing_ok=True)
+            partial._let_go()
+            raise
+        return partial
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes take part, or have."""
+        return len(list(self.place.glob(_WRITES + "*"))) + len(list(self.place.glob(_VOUCHED + "*"))) > 1
+
+    def finish(self, opened: list[str], seconds: float) -> bool:
+        """Vouch for what was written here, and put the table into its place if that was all; whether it is there.
+
+        Args:
+            opened: the files that samples were read from, as far as the key does not know them.
+            seconds: how long filling took.
+        """
+        depends = stats_of(opened)
+        if depends is None or any(modified >= self._began for _, _, modified in depends):
+            self.abandon()
+            return False
+        placed = False
+        with contextlib.suppress(OSError):  # another has put it into place already
+            (self.place / (_WRITES + self._name)).write_text(json.dumps(depends))
+            os.rename(self.place / (_WRITES + self._name), self.place / (_VOUCHED + self._name))
+            self.table.count_present()
+            if self.table.complete and not any(self.place.glob(_WRITES + "*")):
+                placed = self._put_into_place(seconds)
+        self._let_go()
+        return placed
+
+    def abandon(self) -> None:
+        """Nothing of it is to be kept. The table stays usable in this process: mapped files live on without a name."""
+        if not self.shared:
+            shutil.rmtree(self.place, ignore_errors=True)
+        self._let_go()
+
+    def _say_that_it_writes(self) -> None:
+        (self.place / (_WRITES + self._name)).touch(mode=0o600, exist_ok=False)
+
+    def _put_into_place(self, seconds: float) -> bool:
+        os.rename(self.place / "layout.json", self.place / "finishing")  # only one can; nobody joins from now on
+        vouched = list(self.place.glob(_VOUCHED + "*"))
+        depends: list[Any] = sorted({tuple(each) for path in vouched for each in json.loads(path.read_text())})
+        contents = self.table.contents()
+        manifest = {
+            "format": FORMAT,
+            "count": self.table.count,
+            "layout": self.table.layout.to_json(),
+            "ragged": isinstance(self.table, FiledTable),
+            "files": [{"name": name, "bytes": held.nbytes, "sums": sums(held)} for name, held in contents.items()],
+            "depends": depends,
+            "fill_seconds": round(seconds, 3),
+        }
+        final = self._folder / self._key
+        try:
+            (self.place / "manifest.json").write_text(json.dumps(manifest))
+            for path in (self.place / "present", self.place / "finishing", *vouched):
+                path.unlink()
+            os.rename(self.place, final)
+            (final / "lock").unlink()
+        except OSError:  # another process was first, or the disk is full: our own table stays mapped
+            shutil.rmtree(self.place, ignore_errors=True)
+            return False
+        return True
+
+    def _let_go(self) -> None:
+        """The last one removes what is left."""
+        if self._lock < 0:
+            return
+        _taking_part[self.place] -= 1
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # forked processes have this file open as well
+            if not takes_part(self.place):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(self._lock), os.stat(self.place / "lock")):
+                    shutil.rmtree(self.place, ignore_errors=True)
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _joined(place: Path, told: Any, filled: Filled | None) -> Table:
+    layout, count = Layout.from_json(told["layout"]), int(told["count"])
+    present = mapped(place / "present", count, 1, writable=True).reshape(-1).view(np.bool_)
+    if (told["limit"] is None) != (filled is None):
+        raise ValueError("it has rows of another kind")
+    if filled is not None:
+        return FiledTable.join(place, layout, count, present, filled, int(told["limit"]))
+    names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
+    return Table(layout, count, [mapped(path, count, size, writable=True) for path, size in names], present)

@@ -1,0 +1,1 @@
+"""What a program does with its time, and what it would like of its hardware."""

@@ -1,0 +1,136 @@
+"""Counts and measures a program's needs, in trials: one that is counted in, and others that nothing watches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from overdrive.core.facts import Facts
+from overdrive.core.program import Program
+from overdrive.core.records import Block, TrialOver, TrialSpec
+from overdrive.insight.requirements.needs import Needs
+from overdrive.trials.process import Trial, TrialPool
+
+_COUNTER = "needs"
+_MODULE = "overdrive.worker.needs"
+_COUNTED_STEPS = 5  # see overdrive.worker.needs: two before, three counted
+_WARM_UP = 3
+_SECONDS = 4.0  # of steps that are timed, at most
+_MOST_STEPS = 60
+_BLOCKS = 8
+_FEWEST_BLOCKS = 2  # of a program that comes to its end meanwhile
+_PROFILED = 3  # steps that are taken apart
+# Processes of one program differ, by as their memory happens to lie: steps of 1 ms took 0.86 to 1.36 with one thread,
+# those of a CNN 48 to 55. Where steps are short, several are timed, and the fastest counts.
+_SHORT_STEP = 0.1  # seconds
+_PROCESSES = 4
+
+
+class CannotCount(Exception):
+    """The program's needs could not be found out; the message is one sentence for people."""
+
+
+def count(
+    program: Program, threads: int = 0, tell: Callable[[str], None] = lambda _: None, memory: bool = True
+) -> Needs:
+    """Runs the program's first steps three times, isolated as in a tune; more often where they are short.
+
+    Args:
+        threads: of the parallel operations; 0: as the program has it.
+        memory: measure its peak too, in a trial of its own on a CPU.
+
+    Raises:
+        CannotCount: it fails, or makes too few steps.
+    """
+    with TrialPool(also=[_MODULE]) as pool:
+        tell("Counting what a training step needs.")
+        report = _counted(pool, program, threads)
+        tell("Measuring some steps that nothing watches.")
+        seconds, peak, facts = _measured(pool, program, threads)
+        for _ in range(_PROCESSES - 1 if seconds < _SHORT_STEP else 0):
+            with suppress(CannotCount):  # what was measured stands
+                seconds = min(seconds, _measured(pool, program, threads)[0])
+        kept = 0
+        if memory and report["device"] == "cpu":
+            tell("Measuring the memory of the first steps.")
+            kept, peak = peak, _peak(pool, program, threads)
+    needs = Needs.from_report(report)
+    return replace(
+        needs,
+        step_seconds=seconds,
+        data_seconds=seconds * facts.share("data"),
+        samples=facts.samples_per_step,
+        measured_peak=peak,
+        kept_peak=kept,
+        notes=("the program's compiled parts were counted uncompiled",) if facts.own_compile else (),
+    )
+
+
+def _counted(pool: TrialPool, program: Program, threads: int) -> Mapping[str, Any]:
+    place = pool.scratch / "inductor" / "needs.json"  # this folder stays writable in a trial
+    trial = Trial(pool, TrialSpec(program, ((_COUNTER, {"report": str(place)}),), threads=threads))
+    try:
+        trial.first_step()
+        while not place.exists() and trial.step < _COUNTED_STEPS + 3:  # several optimizers: it may take one more
+            trial.run(1)
+        if reason := trial.left_out.get(_COUNTER):
+            raise CannotCount(f"The program's operators could not be counted: {reason}.")
+    except TrialOver as over:
+        if not place.exists():
+            raise CannotCount(_why(over, trial)) from None
+    finally:
+        trial.stop()
+    try:
+        found: dict[str, Any] = json.loads(place.read_text())
+    except (OSError, ValueError):
+        raise CannotCount("The program's operators could not be counted: nothing was written down.") from None
+    return found
+
+
+def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, int, Facts]:
+    """Seconds of a step, bytes at the peak, and what the program is like."""
+    trial = Trial(pool, TrialSpec(program, threads=threads))
+    facts: Facts | None = None
+    blocks: list[Block] = []
+    try:
+        trial.first_step()
+        trial.run(_WARM_UP)
+        trial.run(_PROFILED, profile=True)
+        facts = trial.facts()
+        each = max(1, min(_MOST_STEPS // _BLOCKS, int(_SECONDS / _BLOCKS / max(1e-6, facts.step_seconds))))
+        until = time.monotonic() + 2 * _SECONDS
+        while len(blocks) < _BLOCKS and time.monotonic() < until:
+            blocks.append(trial.run(each))
+    except TrialOver as over:
+        if over.exit_reason.kind != "ended" or facts is None or len(blocks) < _FEWEST_BLOCKS:
+            raise CannotCount(_why(over, trial)) from None
+    finally:
+        trial.stop()
+    # The shortest block: on a shared machine others only ever add to it, and limits are measured likewise.
+    return min(block.seconds / block.steps for block in blocks), blocks[-1].peak_memory, facts
+
+
+def _peak(pool: TrialPool, program: Program, threads: int) -> int:
+    """Bytes of the process at most, in as many steps as were counted."""
+    trial = Trial(pool, TrialSpec(program, (("blocks_returned", {}),), threads=threads))
+    try:
+        trial.first_step()
+        return trial.run(_COUNTED_STEPS - 1).peak_memory
+    except TrialOver as over:
+        raise CannotCount(_why(over, trial)) from None
+    finally:
+        trial.stop()
+
+
+def _why(over: TrialOver, trial: Trial) -> str:
+    if over.exit_reason.kind == "ended":
+        steps = over.report.get("steps", 0)
+        if not steps:
+            return "The program made no training step that Overdrive could see."
+        return f"The program makes {steps} training steps: that is too few to count and measure."
+    last = trial.pool.last_output.strip().splitlines()
+    return f"The program fails by itself ({over.exit_reason})" + (f": {last[-1][:200]}" if last else "") + "."

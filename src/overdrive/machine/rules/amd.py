@@ -1,0 +1,231 @@
+"""Findings about AMD's GPUs: whether computing on them is possible at all, and what holds them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive.machine.pci import bandwidth
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed, plural
+
+_GIB = 2**30
+_CONTAINER = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html"
+_GROUPS = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
+_PARTITIONS = "https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/gpu-partitioning/mi300x/overview.html"
+_KERNEL = "https://docs.kernel.org/gpu/amdgpu/thermal.html"
+_RAS = "https://docs.kernel.org/gpu/amdgpu/ras.html"
+_HIDING = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html"
+
+
+def amd_of(survey: Survey) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (survey.get("amd") or {}).get("gpus", [])
+    return found
+
+
+def named(gpus: list[dict[str, Any]], all_of: int) -> str:
+    if len(gpus) == all_of and all_of > 1:
+        return f"All {all_of} AMD GPUs"
+    return f"AMD GPU{'' if len(gpus) == 1 else 's'} {listed([gpu['index'] for gpu in gpus])}"
+
+
+def _rocm(survey: Survey) -> bool:
+    return bool((survey["software"].get("torch") or {}).get("hip"))
+
+
+def unusable(survey: Survey) -> Iterator[Finding]:
+    """Wrong where PyTorch was built to compute there; a screen's GPU needs none of this."""
+    gpus = amd_of(survey)
+    if not gpus:
+        return
+    kfd, render = survey["amd"]["kfd"], survey["amd"]["render"]
+    severity = Severity.WRONG if _rocm(survey) else Severity.NOTE
+    if "absent" in (kfd, render):
+        gone = "/dev/kfd" if kfd == "absent" else "/dev/dri/renderD*"
+        yield Finding(
+            "amd_not_given",
+            severity,
+            f"{plural(len(gpus), 'AMD GPU')} in this machine, but {gone} is not there.",
+            "ROCm finds no GPU, and programs that ask first train on the CPU.",
+            Basis.CITED,
+            "Give the container both devices; without one, load the driver.",
+            Sure.CERTAIN,
+            "docker run --device=/dev/kfd --device=/dev/dri ..."
+            if survey["scheduler"].get("container")
+            else "sudo modprobe amdgpu",
+            _CONTAINER,
+        )
+    elif "no" in (kfd, render):
+        yield Finding(
+            "amd_no_permission",
+            severity,
+            f"This user may not use {'/dev/kfd' if kfd == 'no' else '/dev/dri/renderD*'}.",
+            "ROCm finds no GPU, and programs that ask first train on the CPU.",
+            Basis.CITED,
+            "Join the groups that may (then log in again); in a container, add --group-add with their numbers.",
+            Sure.CERTAIN,
+            "sudo usermod -a -G render,video $LOGNAME",
+            _GROUPS,
+        )
+
+
+def no_kernels(survey: Survey) -> Iterator[Finding]:
+    told = (survey.get("loaded") or {}).get("torch") or {}
+    built = {each.partition(":")[0] for each in told.get("architectures") or [] if each.startswith("gfx")}
+    odd = [gpu for gpu in amd_of(survey) if built and gpu.get("architecture", "") not in built]
+    if odd and not survey["environment"].get("HSA_OVERRIDE_GFX_VERSION"):
+        yield Finding(
+            "amd_no_kernels",
+            Severity.WRONG if len(odd) == len(amd_of(survey)) else Severity.NOTE,
+            f"PyTorch has no kernels for {named(odd, len(amd_of(survey)))} ({odd[0].get('architecture', 'unknown')}); "
+            f"it was built for {' '.join(sorted(built))}.",
+            "Every operation on it fails.",
+            Basis.COMPUTED,
+            "Install a build for this GPU; ROCm's list of supported GPUs tells whether there is one.",
+            Sure.CERTAIN,
+            "",
+            "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/system-requirements.html",
+        )
+
+
+def unsound(survey: Survey) -> Iterator[Finding]:
+    for gpu in amd_of(survey):
+        if count := gpu.get("uncorrected_errors"):
+            yield Finding(
+                "amd_fault",
+                Severity.WRONG,
+                f"AMD GPU {gpu['index']} is not sound: {plural(count, 'error')} could not be corrected.",
+                "Programs on it are ended by the driver, or compute on less memory.",
+                Basis.CITED,
+                "Restart the machine when nothing runs on it; if it comes again, have it replaced.",
+                Sure.CERTAIN,
+                "amd-smi metric --ecc --ecc-blocks",
+                _RAS,
+            )
+
+
+def held(survey: Survey) -> Iterator[Finding]:
+    gpus = amd_of(survey)
+    low = [gpu for gpu in gpus if gpu.get("clocks_held") == "low"]
+    if low:
+        now, most = low[0].get("sm_mhz"), low[0].get("most_sm_mhz")
+        yield Finding(
+            "amd_clocks_held",
+            Severity.WRONG,
+            f"{named(low, len(gpus))}: held at the lowest clocks.",
+            f"It runs at {now} of {most} MHz." if now and most else "How much is not told.",
+            Basis.MEASURED if now and most else Basis.UNKNOWN,
+            "Let the driver choose.",
+            Sure.CERTAIN,
+            "sudo amd-smi set --perf-level AUTO",
+            _KERNEL,
+        )
+    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
+    capped = [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
+    if capped:
+        usual = capped[0]["default_power_limit_watts"]
+        yield Finding(
+            "amd_power_cap",
+            Severity.WRONG,
+            f"{named(capped, len(gpus))} may draw {capped[0]['power_limit_watts']} W; as made, {usual} W.",
+            "Under full load the clocks fall until the power fits; how far depends on the program.",
+            Basis.UNKNOWN,
+            "Set it back, unless it was lowered for the cooling or the supply.",
+            Sure.CERTAIN,
+            f"sudo amd-smi set --power-cap {usual}",
+            _KERNEL,
+        )
+
+
+def lanes(survey: Survey) -> Iterator[Finding]:
+    """Lanes are not given up to save power, so fewer than there could be is for good."""
+    for gpu in amd_of(survey):
+        link = gpu["pcie"]
+        now, most, slot = link.get("lanes"), link.get("most_lanes"), link.get("slot_lanes")
+        if not now or not most or now >= most:
+            continue
+        best = {**link, "best": min(link.get("slot_generation") or 9, link.get("most_generation") or 9)}
+        here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
+        yield Finding(
+            "amd_pcie_lanes",
+            Severity.WRONG,
+            f"AMD GPU {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
+            f"Copies from and to it go at {now / most:.0%} of the speed"
+            + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
+            Basis.COMPUTED,
+            f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
+            if slot and slot <= now
+            else "Seat the card anew, without a riser.",
+            Sure.CERTAIN,
+            f"sudo lspci -vv -s {gpu.get('slot_side_bus', gpu['bus'])} | grep -E 'LnkCap|LnkSta'",
+        )
+
+
+def partitions(survey: Survey) -> Iterator[Finding]:
+    gpus = amd_of(survey)
+    cut = [gpu for gpu in gpus if gpu.get("compute_partition") not in (None, "SPX")]
+    if cut:
+        modes = "/".join(filter(None, (cut[0]["compute_partition"], cut[0].get("memory_partition"))))
+        parts = cut[0].get("partitions") or 1
+        yield Finding(
+            "amd_partitions",
+            Severity.NOTE,
+            f"{named(cut, len(gpus))}: cut into {plural(parts, 'part')} ({modes}), each a GPU of its own to a program.",
+            "A program has one part's share of the cores, unless it asks for several.",
+            Basis.CITED,
+            "For one large job ask for whole GPUs (mode SPX).",
+            Sure.CERTAIN,
+            "",
+            _PARTITIONS,
+        )
+
+
+def unjoined(survey: Survey) -> Iterator[Finding]:
+    if (survey.get("amd") or {}).get("xgmi") == "some":
+        yield Finding(
+            "amd_xgmi_some",
+            Severity.NOTE,
+            "XGMI joins some pairs of the AMD GPUs only.",
+            "A group of GPUs is as fast as its slowest pair.",
+            Basis.COMPUTED,
+            "For jobs on some of the GPUs choose those that are joined.",
+            Sure.CERTAIN,
+            "amd-smi topology",
+        )
+
+
+def taken(survey: Survey) -> Iterator[Finding]:
+    """The driver tells no names to other users; a screen takes some hundred megabytes."""
+    for gpu in amd_of(survey):
+        used, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
+        if total >= 4 * _GIB and (busy > 10 or used > 0.1 * total):
+            yield Finding(
+                "amd_taken",
+                Severity.ADVICE,
+                f"AMD GPU {gpu['index']} is in use by others: {busy} % busy, "
+                f"{used / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
+                "Training shares it, and what is measured meanwhile is too slow and noisy.",
+                Basis.MEASURED,
+                "Choose another GPU, or wait.",
+                Sure.CERTAIN,
+                "amd-smi process",
+            )
+
+
+def hidden(survey: Survey) -> Iterator[Finding]:
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        chosen = survey["environment"].get(name)
+        if chosen is not None and amd_of(survey) and _rocm(survey) and chosen.strip() in ("", "-1"):
+            yield Finding(
+                "amd_hidden",
+                Severity.WRONG,
+                f"{name}={chosen!r} hides all {plural(len(amd_of(survey)), 'AMD GPU')}.",
+                "Training runs on the CPU.",
+                Basis.CITED,
+                "Take it away, unless the CPU is meant.",
+                Sure.LIKELY,
+                f"unset {name}",
+                _HIDING,
+            )
+
+
+RULES = (unusable, no_kernels, unsound, held, lanes, hidden, taken, partitions, unjoined)

@@ -1,0 +1,276 @@
+"""Findings about the GPUs themselves: faults, clocks, power, slices, and who else is on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed, plural
+
+_GIB = 2**30
+_SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
+_HEALTH = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html"
+
+
+def gpus_of(survey: Survey) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (survey["nvidia"] or {}).get("gpus", [])
+    return found
+
+
+def named(gpus: list[dict[str, Any]], all_of: int) -> str:
+    """ "GPU 0", "GPUs 0 to 3" or "All 8 GPUs"."""
+    if len(gpus) == all_of and all_of > 1:
+        return f"All {all_of} GPUs"
+    return f"GPU{'' if len(gpus) == 1 else 's'} {listed([gpu['index'] for gpu in gpus])}"
+
+
+def no_driver(survey: Survey) -> Iterator[Finding]:
+    seen = [device for device in survey["pci"] if device["use"] == "gpu" and device["vendor"] == "NVIDIA"]
+    if not seen or gpus_of(survey):
+        return
+    mounted = any(device.get("driver") == "nvidia" for device in seen)
+    yield Finding(
+        "no_driver",
+        Severity.WRONG,
+        f"{plural(len(seen), 'NVIDIA GPU')} on the PCI bus, but nvidia-smi does not answer.",
+        "Training runs on the CPU.",
+        Basis.COMPUTED,
+        "The driver is loaded: give the container its GPUs."
+        if mounted
+        else "Install NVIDIA's driver, and see what the kernel says of it.",
+        Sure.LIKELY,
+        "docker run --gpus all ..." if mounted else "sudo dmesg | grep -i -E 'nvrm|nvidia'",
+        "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/index.html",
+    )
+
+
+def broken(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    for gpu in gpus:
+        faults = []
+        if gpu.get("unreachable"):
+            faults.append(f"it does not answer ({gpu['unreachable']})")
+        if gpu.get("row_remap_failed"):
+            faults.append("rows of its memory are broken and cannot be replaced any more")
+        elif gpu.get("row_remap_pending"):
+            faults.append("broken rows of its memory are replaced only at the next reset")
+        if gpu.get("uncorrected_errors"):
+            faults.append(f"{plural(gpu['uncorrected_errors'], 'memory error')} could not be corrected")
+        if gpu.get("recovery"):
+            faults.append(f"the driver asks for {gpu['recovery'].lower()}")
+        if faults:
+            failed = gpu.get("row_remap_failed")
+            yield Finding(
+                "gpu_fault",
+                Severity.WRONG,
+                f"GPU {gpu['index']} is not sound: {'; '.join(faults)}.",
+                "Programs on it are ended by the driver, or compute on less memory.",
+                Basis.CITED,
+                "Have it replaced." if failed else "Reset it when nothing runs on it (or start the machine anew).",
+                Sure.CERTAIN,
+                "" if failed else f"sudo nvidia-smi --gpu-reset -i {gpu['index']}",
+                _HEALTH,
+            )
+
+
+def fabric(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    waiting = [gpu for gpu in gpus if gpu.get("fabric") not in (None, "Completed", "Not Supported")]
+    if waiting:
+        yield Finding(
+            "fabric",
+            Severity.WRONG,
+            f"{named(waiting, len(gpus))}: NVSwitch is not set up (fabric state “{waiting[0]['fabric']}”).",
+            "CUDA does not start on these GPUs (error 802), or they talk without NVLink.",
+            Basis.CITED,
+            "Start the fabric manager, of the very version of the driver.",
+            Sure.CERTAIN,
+            "sudo systemctl enable --now nvidia-fabricmanager",
+            "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
+        )
+
+
+def slowed(survey: Survey) -> Iterator[Finding]:
+    words = {
+        "hw_slowdown": "the hardware protects itself",
+        "hw_thermal_slowdown": "heat",
+        "hw_power_brake_slowdown": "the power supply's brake",
+        "sw_thermal_slowdown": "heat",
+    }
+    for gpu in gpus_of(survey):
+        if gpu.get("slowed_by"):
+            causes = list(dict.fromkeys(words.get(cause, cause) for cause in gpu["slowed_by"]))
+            clock, most = gpu.get("sm_mhz"), gpu.get("most_sm_mhz")
+            degrees = gpu.get("temperature_celsius")
+            yield Finding(
+                "slowed",
+                Severity.WRONG,
+                f"GPU {gpu['index']} lowers its clocks now: {', '.join(causes)}"
+                + (f", at {degrees} °C." if degrees is not None else "."),
+                f"It runs at {clock} of {most} MHz." if clock and most else "How much is not told.",
+                Basis.MEASURED if clock and most else Basis.UNKNOWN,
+                "Look at fans, air flow and power cables.",
+                Sure.CERTAIN,
+                f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE -i {gpu['index']}",
+                _SMI,
+            )
+
+
+def power(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
+    capped = [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
+    if capped:
+        now, usual = capped[0]["power_limit_watts"], capped[0]["default_power_limit_watts"]
+        chosen = ",".join(str(gpu["index"]) for gpu in capped)
+        yield Finding(
+            "power_cap",
+            Severity.WRONG,
+            f"{named(capped, len(gpus))} may draw {now} W; as made, {usual} W.",
+            "Under full load the clocks fall until the power fits; how far depends on the program.",
+            Basis.UNKNOWN,
+            "Set it back, unless it was lowered for the cooling or the supply.",
+            Sure.CERTAIN,
+            f"sudo nvidia-smi -i {chosen} -pl {usual}",
+            _SMI,
+        )
+
+
+def clocks(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    told = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
+    held = [gpu for gpu in told if gpu["application_mhz"] < gpu["default_application_mhz"]]
+    if held:
+        yield Finding(
+            "application_clocks",
+            Severity.WRONG,
+            f"{named(held, len(gpus))} is held at {held[0]['application_mhz']} MHz; as made, "
+            f"{held[0]['default_application_mhz']} MHz.",
+            f"Up to {1 - held[0]['application_mhz'] / held[0]['default_application_mhz']:.0%} of what it computes.",
+            Basis.COMPUTED,
+            "Set the clocks back.",
+            Sure.CERTAIN,
+            "sudo nvidia-smi -rac && sudo nvidia-smi -rgc",
+            _SMI,
+        )
+
+
+def persistence(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    off = [gpu for gpu in gpus if gpu.get("persistence") is False]
+    drawing = any(process.get("kind") == "G" for gpu in gpus for process in gpu.get("processes", []))
+    if off and not drawing:  # a screen keeps the driver awake
+        yield Finding(
+            "persistence",
+            Severity.ADVICE,
+            f"{named(off, len(gpus))}: the driver forgets the GPU when no program uses it (persistence mode is off).",
+            "The next program waits until it is set up anew, and settings such as power limits are lost.",
+            Basis.CITED,
+            "Keep it awake; in a container, on its host.",
+            Sure.CERTAIN,
+            "sudo nvidia-smi -pm 1",
+            "https://docs.nvidia.com/deploy/driver-persistence/index.html",
+        )
+
+
+def mig(survey: Survey) -> Iterator[Finding]:
+    for gpu in gpus_of(survey):
+        if not gpu.get("mig"):
+            continue
+        slices = gpu.get("slices", [])
+        if not slices:
+            yield Finding(
+                "mig_empty",
+                Severity.WRONG,
+                f"GPU {gpu['index']} is to be cut into slices (MIG), but there is none.",
+                "No program can use it.",
+                Basis.CITED,
+                "Cut it, or switch MIG off.",
+                Sure.CERTAIN,
+                f"sudo nvidia-smi -i {gpu['index']} -mig 0",
+                "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",
+            )
+            continue
+        sizes = ", ".join(f"{each.get('memory_bytes', 0) / _GIB:.0f} GiB" for each in slices)
+        yield Finding(
+            "mig_slice",
+            Severity.NOTE,
+            f"GPU {gpu['index']} is cut into slices (MIG); seen here: {plural(len(slices), 'slice')} of {sizes}.",
+            "A program has one slice: its share of the multiprocessors and of the memory's speed, and no other GPU.",
+            Basis.CITED,
+            "Ask for a whole GPU where the program would fill it.",
+            Sure.CERTAIN,
+            "",
+            "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html",
+        )
+
+
+def compute_mode(survey: Survey) -> Iterator[Finding]:
+    gpus = gpus_of(survey)
+    closed = [gpu for gpu in gpus if gpu.get("compute_mode") == "Prohibited"]
+    alone = [gpu for gpu in gpus if gpu.get("compute_mode") == "Exclusive_Process"]
+    if closed:
+        yield Finding(
+            "compute_prohibited",
+            Severity.WRONG,
+            f"{named(closed, len(gpus))}: computing is forbidden (compute mode Prohibited).",
+            "No program can use it.",
+            Basis.CITED,
+            "Allow it.",
+            Sure.CERTAIN,
+            "sudo nvidia-smi -c DEFAULT",
+            _SMI,
+        )
+    if alone:
+        yield Finding(
+            "compute_exclusive",
+            Severity.ADVICE,
+            f"{named(alone, len(gpus))} takes one process at a time (compute mode Exclusive_Process).",
+            "`overdrive tune` compares two live programs, and cannot put both on it.",
+            Basis.COMPUTED,
+            "Allow several while tuning.",
+            Sure.CERTAIN,
+            "sudo nvidia-smi -c DEFAULT",
+            _SMI,
+        )
+
+
+def taken(survey: Survey) -> Iterator[Finding]:
+    for gpu in gpus_of(survey):
+        working = [process for process in gpu.get("processes", []) if "C" in process.get("kind", "C")]
+        used, total, busy = (gpu.get(name) or 0 for name in ("memory_used_bytes", "memory_bytes", "busy_percent"))
+        hidden = not working and (busy > 10 or (total and used > 0.1 * total and not gpu.get("processes")))
+        if working or hidden:
+            who = (
+                ", ".join(dict.fromkeys(process.get("name") or "unnamed" for process in working)) or "nobody to be seen"
+            )
+            yield Finding(
+                "gpu_taken",
+                Severity.ADVICE,
+                f"GPU {gpu['index']} is in use by others ({who}): {busy} % busy, "
+                f"{used / _GIB:.1f} of {total / _GIB:.1f} GiB taken.",
+                "Training shares it, and what is measured meanwhile is too slow and noisy.",
+                Basis.MEASURED,
+                "Choose another GPU, or wait.",
+                Sure.CERTAIN,
+                "nvidia-smi",
+            )
+
+
+def unlike(survey: Survey) -> Iterator[Finding]:
+    models = sorted({gpu["name"] for gpu in gpus_of(survey) if "name" in gpu})
+    if len(models) > 1:
+        yield Finding(
+            "unlike_gpus",
+            Severity.NOTE,
+            f"The GPUs are not alike: {', '.join(models)}.",
+            "Data-parallel training goes at the pace of the slowest.",
+            Basis.COMPUTED,
+            "Choose like ones with CUDA_VISIBLE_DEVICES (CUDA numbers the fastest first, nvidia-smi by the bus).",
+            Sure.CERTAIN,
+            "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables",
+        )
+
+
+RULES = (no_driver, broken, fabric, slowed, power, clocks, compute_mode, mig, persistence, taken, unlike)

@@ -1,0 +1,152 @@
+"""Findings about what joins GPUs to the machine and to one another: PCIe lanes, NVLink, memory nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from overdrive.machine.pci import LANE_GB_S, bandwidth
+from overdrive.machine.reading import numbers_in
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.gpus import gpus_of, named
+
+_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+
+
+def lanes(survey: Survey) -> Iterator[Finding]:
+    """Lanes are not given up to save power, so fewer than there could be is for good."""
+    for gpu in gpus_of(survey):
+        link = gpu["pcie"]
+        now, most = link.get("lanes"), link.get("most_lanes")
+        if not now or not most or now >= most:
+            continue
+        best = {**link, "best": min(link.get("system_generation") or 9, link.get("most_generation") or 9)}
+        here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
+        slot = link.get("slot_lanes")
+        if slot and slot <= now:
+            mend = f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
+        else:
+            mend = (
+                "Seat the card anew, without a riser; look in the BIOS whether the slot shares its lanes with a disk."
+            )
+        yield Finding(
+            "pcie_lanes",
+            Severity.WRONG,
+            f"GPU {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
+            f"Copies from and to it go at {now / most:.0%} of the speed"
+            + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
+            Basis.COMPUTED,
+            mend,
+            Sure.CERTAIN,
+            f"sudo lspci -vv -s {gpu.get('bus', '')} | grep -E 'LnkCap|LnkSta'",
+        )
+
+
+def generation(survey: Survey) -> Iterator[Finding]:
+    """What the whole path can do, not what it does now: a GPU that rests lowers its generation."""
+    gpus = gpus_of(survey)
+    slow = [
+        gpu for gpu in gpus if (gpu["pcie"].get("system_generation") or 9) < (gpu["pcie"].get("most_generation") or 0)
+    ]
+    if slow:
+        could, can = slow[0]["pcie"]["most_generation"], slow[0]["pcie"]["system_generation"]
+        share = LANE_GB_S.get(can, 0) / LANE_GB_S.get(could, 1)
+        yield Finding(
+            "pcie_generation",
+            Severity.ADVICE,
+            f"{named(slow, len(gpus))} could speak PCIe {could}, the machine allows PCIe {can}.",
+            f"Copies from and to it go at {share:.0%} of what the card could do." if share else "Copies are slower.",
+            Basis.COMPUTED,
+            "Set the slot's speed to Auto in the BIOS; an older board or a riser cannot do more.",
+            Sure.LIKELY,
+        )
+
+
+def replays(survey: Survey) -> Iterator[Finding]:
+    for gpu in gpus_of(survey):
+        count = gpu["pcie"].get("replays") or 0
+        if count > 100:
+            yield Finding(
+                "pcie_replays",
+                Severity.ADVICE,
+                f"GPU {gpu['index']}: {count:,} PCIe packets had to be sent again since the driver was loaded.",
+                "Each costs a round trip; a rising number is a bad contact.",
+                Basis.MEASURED,
+                "Look whether it rises under load; if so, seat the card anew.",
+                Sure.POSSIBLE,
+                f"nvidia-smi --query-gpu=pcie.replay_counter --format=csv -i {gpu['index']}",
+            )
+
+
+def nvlinks(survey: Survey) -> Iterator[Finding]:
+    topology = survey.get("topology") or {}
+    states = topology.get("nvlinks") or []
+    most = max((state["active"] for state in states), default=0)
+    lame = [index for index, state in enumerate(states) if state["active"] < most]
+    for index in lame:
+        missing = most - states[index]["active"]
+        yield Finding(
+            "nvlink_down",
+            Severity.WRONG,
+            f"GPU {index} has {states[index]['active']} NVLinks, its neighbours {most}.",
+            f"It exchanges data at {states[index]['active'] / most:.0%} of their speed, and they wait for it.",
+            Basis.COMPUTED,
+            f"{plural(missing, 'link')} did not train: reset the GPUs, or restart; if it stays, have it seen to.",
+            Sure.CERTAIN,
+            f"nvidia-smi nvlink -s -i {index} && nvidia-smi nvlink -e -i {index}",
+        )
+    if lame:
+        return
+    counts = {int(link[2:]) for row in topology.get("gpus", []) for link in row if re.fullmatch(r"NV\d+", link)}
+    plain = sum(link in ("PIX", "PXB", "PHB", "NODE", "SYS") for row in topology.get("gpus", []) for link in row)
+    if len(counts) > 1 or (counts and plain):
+        yield Finding(
+            "nvlink_uneven",
+            Severity.NOTE,
+            "Not all pairs of GPUs are joined by as many NVLinks.",
+            "A group of GPUs is as fast as its slowest pair.",
+            Basis.COMPUTED,
+            "For jobs on some of the GPUs choose those that are joined best.",
+            Sure.CERTAIN,
+            "nvidia-smi topo -m",
+        )
+
+
+def far_cores(survey: Survey) -> Iterator[Finding]:
+    """The cores that this process may use, and those beside the GPU."""
+    allowed = survey["cpu"].get("allowed_list")
+    mine = numbers_in(allowed) if allowed else frozenset()
+    for gpu in gpus_of(survey):
+        near = numbers_in(gpu.get("local_cores", ""))
+        if mine and near and not mine & near:
+            yield Finding(
+                "far_cores",
+                Severity.ADVICE,
+                f"This process may use none of the cores beside GPU {gpu['index']} ({gpu['local_cores']}).",
+                "Copies and kernel launches cross from one processor to the other.",
+                Basis.UNKNOWN,
+                "Bind the process to the GPU's node.",
+                Sure.LIKELY,
+                f"numactl --cpunodebind={gpu['node']} --membind={gpu['node']} python ..." if "node" in gpu else "",
+                "https://docs.kernel.org/admin-guide/mm/numaperf.html",
+            )
+
+
+def far_cards(survey: Survey) -> Iterator[Finding]:
+    topology = survey.get("topology") or {}
+    far = [index for index, row in enumerate(topology.get("nics", [])) if row and not {"PIX", "PXB"} & set(row)]
+    if far and len(gpus_of(survey)) > 1 and survey["network"].get("ports"):
+        yield Finding(
+            "far_network_card",
+            Severity.NOTE,
+            f"{plural(len(far), 'GPU')} of {len(topology['nics'])} have no network card on their own PCIe switch.",
+            "What they send to other machines goes through the processor.",
+            Basis.CITED,
+            "Nothing on this machine; NCCL finds the nearest card by itself.",
+            Sure.CERTAIN,
+            "nvidia-smi topo -m",
+            _TROUBLE,
+        )
+
+
+RULES = (lanes, nvlinks, generation, replays, far_cores, far_cards)

@@ -1,0 +1,144 @@
+"""Findings about processors: what is granted, clocks, memory nodes, and who else computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+
+
+def granted_less(survey: Survey) -> Iterator[Finding]:
+    cpu = survey["cpu"]
+    granted, logical = cpu.get("granted_cores"), cpu.get("logical_cores")
+    if granted and logical and granted < logical:
+        quota = cpu.get("quota_cores")
+        by = f"a quota of {quota:g} cores" if quota and quota < cpu["allowed_cores"] else "the cores that it may run on"
+        yield Finding(
+            "granted_less",
+            Severity.NOTE,
+            f"This process may use {granted} of the machine's {plural(logical, 'logical core')}, by {by}.",
+            "Programs that count the machine's cores start too many threads and data workers.",
+            Basis.UNKNOWN,
+            f"Ask the scheduler for more, or count with os.sched_getaffinity; {granted} is what Overdrive uses.",
+            Sure.CERTAIN,
+        )
+
+
+def slurm_cores(survey: Survey) -> Iterator[Finding]:
+    job, allowed = survey["scheduler"], survey["cpu"].get("allowed_cores")
+    asked = job.get("cores")
+    if job.get("name") == "Slurm" and asked and allowed and allowed < asked:
+        yield Finding(
+            "slurm_cores",
+            Severity.WRONG,
+            f"Slurm granted {asked} cores a task, but this process is bound to {allowed}.",
+            f"{asked - allowed} of {asked} cores stay idle.",
+            Basis.COMPUTED,
+            "srun no longer takes the number of cores from sbatch (since Slurm 22.05): give it to srun as well.",
+            Sure.CERTAIN,
+            f"srun --cpus-per-task={asked} ...",
+            "https://slurm.schedmd.com/sbatch.html#OPT_cpus-per-task",
+        )
+
+
+def governor(survey: Survey) -> Iterator[Finding]:
+    cpu = survey["cpu"]
+    chosen, driver = cpu.get("governor"), cpu.get("clock_driver", "")
+    # With intel_pstate and amd-pstate-epp "powersave" still follows the load; elsewhere it is the lowest clock.
+    if chosen == "powersave" and "pstate" not in driver:
+        yield Finding(
+            "governor",
+            Severity.WRONG,
+            "The processors are held at their lowest clock (governor powersave).",
+            "All that runs on the CPU, launching GPU kernels included, slows with the clock.",
+            Basis.UNKNOWN,
+            "Let the clock follow the load.",
+            Sure.CERTAIN,
+            "sudo cpupower frequency-set -g performance",
+            "https://docs.kernel.org/admin-guide/pm/cpufreq.html",
+        )
+    most, allowed = cpu.get("most_mhz"), cpu.get("most_mhz_allowed")
+    if most and allowed and allowed < 0.95 * most:
+        yield Finding(
+            "clock_capped",
+            Severity.ADVICE,
+            f"The processors may clock to {allowed} MHz, but could to {most} MHz.",
+            f"Up to {1 - allowed / most:.0%} of the CPU's speed where one thread is the bottleneck.",
+            Basis.COMPUTED,
+            "Lift the cap, unless it is there for heat or noise.",
+            Sure.CERTAIN,
+            f"sudo cpupower frequency-set -u {most}MHz",
+        )
+
+
+def memory_nodes(survey: Survey) -> Iterator[Finding]:
+    cpu = survey["cpu"]
+    nodes = [node for node in cpu.get("memory_nodes", []) if node.get("cores")]
+    if len(nodes) > 1:
+        yield Finding(
+            "memory_nodes",
+            Severity.NOTE,
+            f"There are {len(nodes)} memory nodes: a thread reads the memory of another node more slowly.",
+            "Depends on the program.",
+            Basis.UNKNOWN,
+            "`overdrive tune` tries technique affinity; by hand, bind a process to the node of its GPU or data.",
+            Sure.POSSIBLE,
+            "numactl --cpunodebind=0 --membind=0 python ...",
+            "https://docs.kernel.org/admin-guide/mm/numaperf.html",
+        )
+        if cpu.get("numa_balancing"):
+            yield Finding(
+                "numa_balancing",
+                Severity.NOTE,
+                "The kernel moves memory between nodes by itself (numa_balancing is on).",
+                "It interrupts threads to see which memory they use; for bound processes that is for nothing.",
+                Basis.CITED,
+                "Switch it off where all jobs are bound.",
+                Sure.POSSIBLE,
+                "sudo sysctl kernel.numa_balancing=0",
+                "https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing",
+            )
+
+
+def others(survey: Survey) -> Iterator[Finding]:
+    cpu = survey["cpu"]
+    load, cores = cpu.get("load"), cpu.get("logical_cores")
+    if load and cores and load > 0.75 * cores:
+        yield Finding(
+            "busy",
+            Severity.ADVICE,
+            f"Other work was running: over the last minute {load:g} threads wanted {plural(cores, 'core')}.",
+            "Training shares the cores with it, and what is measured meanwhile is too slow and noisy.",
+            Basis.UNKNOWN,
+            "See who it is, and measure again when it is quiet.",
+            Sure.LIKELY,
+            "top -o %CPU",
+        )
+    steal = cpu.get("steal")
+    if steal and steal > 0.05:
+        yield Finding(
+            "steal",
+            Severity.ADVICE,
+            "The host of this virtual machine gives its cores to others.",
+            f"{steal:.0%} of all CPU time since the start.",
+            Basis.MEASURED,
+            "Use an instance with cores of its own.",
+            Sure.CERTAIN,
+        )
+
+
+def no_vectors(survey: Survey) -> Iterator[Finding]:
+    cpu = survey["cpu"]
+    if cpu.get("architecture") in ("x86_64", "AMD64") and cpu.get("features") and cpu.get("vector") is None:
+        yield Finding(
+            "no_avx2",
+            Severity.ADVICE,
+            "The processor, or the virtual machine, offers no AVX2.",
+            "PyTorch falls back to narrow vectors on the CPU.",
+            Basis.UNKNOWN,
+            "In a virtual machine, pass the host's processor through (CPU type `host`).",
+            Sure.CERTAIN,
+        )
+
+
+RULES = (slurm_cores, governor, others, no_vectors, granted_less, memory_nodes)

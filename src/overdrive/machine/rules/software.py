@@ -1,0 +1,274 @@
+"""Findings about the installed builds: whether they fit the hardware, and one another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.gpus import gpus_of
+
+_START = "https://pytorch.org/get-started/locally/"
+_PIP = f"{shlex.quote(sys.executable)} -m pip install"
+_COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
+_OPENMP = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
+
+
+def _torch(survey: Survey) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = survey["software"].get("torch")
+    return found
+
+
+def _install(version: str, wheels: str) -> str:
+    release = version.partition("+")[0]
+    return f"{_PIP} --force-reinstall torch=={release} --index-url {wheels}"
+
+
+def cpu_build(survey: Survey) -> Iterator[Finding]:
+    torch, gpus = _torch(survey), gpus_of(survey)
+    amd = [device for device in survey["pci"] if device["use"] == "gpu" and device["vendor"] == "AMD"]
+    if torch is None:
+        return
+    if gpus and not torch["cuda"]:
+        newest = _version(survey["nvidia"].get("cuda", ""))
+        # Wheels that pytorch.org has for 2.10 and later; those of the older one run on more drivers.
+        wheels = "cu130" if newest >= (13,) else "cu126"
+        yield Finding(
+            "torch_cpu_build",
+            Severity.WRONG,
+            f"PyTorch {torch['version']} was built without CUDA, and there is {gpus[0].get('name', 'an NVIDIA GPU')}.",
+            "Training runs on the CPU.",
+            Basis.COMPUTED,
+            "Install a build for CUDA (pytorch.org tells which there are).",
+            Sure.CERTAIN,
+            _install(torch["version"], f"https://download.pytorch.org/whl/{wheels}"),
+            _START,
+        )
+    elif amd and not gpus and not torch["hip"] and len(amd) > 0 and _accelerates(amd):
+        yield Finding(
+            "torch_without_rocm",
+            Severity.ADVICE,
+            f"{plural(len(amd), 'AMD GPU')} on the PCI bus, and PyTorch {torch['version']} was built without ROCm.",
+            "Training runs on the CPU, if ROCm runs on this GPU.",
+            Basis.COMPUTED,
+            "Install a build for ROCm.",
+            Sure.POSSIBLE,
+            "",
+            _START,
+        )
+    elif torch["cuda"] and not gpus and not any(device["use"] == "gpu" for device in survey["pci"]):
+        yield Finding(
+            "torch_gpu_build",
+            Severity.NOTE,
+            f"PyTorch was built for CUDA {torch['cuda']}, and no GPU is to be seen.",
+            "Some gigabytes of libraries; speed on the CPU is the same.",
+            Basis.UNKNOWN,
+            "If a GPU was expected, see to the driver or the job's request; else a CPU build is smaller.",
+            Sure.POSSIBLE,
+            _install(torch["version"], "https://download.pytorch.org/whl/cpu"),
+            _START,
+        )
+
+
+def driver(survey: Survey) -> Iterator[Finding]:
+    torch, nvidia = _torch(survey), survey["nvidia"] or {}
+    if not torch or not torch["cuda"] or not nvidia.get("cuda"):
+        return
+    needs, runs = _version(torch["cuda"]), _version(nvidia["cuda"])
+    if needs and runs and needs[0] > runs[0]:
+        yield Finding(
+            "old_driver",
+            Severity.WRONG,
+            f"PyTorch was built for CUDA {torch['cuda']}; driver {nvidia.get('driver')} runs {nvidia['cuda']} at most.",
+            "CUDA does not start, and programs that ask first train on the CPU.",
+            Basis.CITED,
+            "Install a newer driver, or a build of PyTorch for an older CUDA.",
+            Sure.LIKELY,
+            _install(torch["version"], "https://download.pytorch.org/whl/cu126"),
+            _COMPATIBLE,
+        )
+
+
+def architectures(survey: Survey) -> Iterator[Finding]:
+    built = ((survey.get("loaded") or {}).get("torch") or {}).get("architectures") or []
+    for gpu in gpus_of(survey):
+        capability = _version(gpu.get("compute_capability", ""))
+        if not built or len(capability) != 2 or _runs_on(built, capability):
+            continue
+        yield Finding(
+            "no_kernels",
+            Severity.WRONG,
+            f"PyTorch has no kernels for GPU {gpu['index']} ({gpu.get('name')}, {'.'.join(map(str, capability))}); "
+            f"it was built for {' '.join(built)}.",
+            "Every operation on it fails.",
+            Basis.COMPUTED,
+            "Install a newer PyTorch for a new GPU, an older one for an old GPU.",
+            Sure.CERTAIN,
+            "",
+            _START,
+        )
+
+
+def fails(survey: Survey) -> Iterator[Finding]:
+    loaded = survey.get("loaded") or {}
+    for name, why in loaded.get("failed", {}).items():
+        yield Finding(
+            "import_fails",
+            Severity.WRONG,
+            f"{name} is installed, but cannot be imported: {why}.",
+            "Programs that need it do not start.",
+            Basis.MEASURED,
+            "Install it anew, in an environment of its own.",
+            Sure.CERTAIN,
+            f"{_PIP} --force-reinstall {'scikit-learn' if name == 'sklearn' else name}",
+        )
+    torch = loaded.get("torch") or {}
+    if gpus_of(survey) and torch.get("gpus_seen") == 0 and (_torch(survey) or {}).get("cuda"):
+        yield Finding(
+            "cuda_fails",
+            Severity.WRONG,
+            f"PyTorch sees no GPU: {torch.get('no_gpu_because', 'CUDA gives none')}.",
+            "Training runs on the CPU, or does not start.",
+            Basis.MEASURED,
+            "See what the message says; most often the driver is older than the build, or the GPU is hidden.",
+            Sure.CERTAIN,
+            f"{shlex.quote(sys.executable)} -c 'import torch; torch.cuda.init()'",
+        )
+
+
+def debug_build(survey: Survey) -> Iterator[Finding]:
+    torch = _torch(survey)
+    if torch and torch["debug"]:
+        yield Finding(
+            "debug_build",
+            Severity.WRONG,
+            f"PyTorch {torch['version']} is a debug build.",
+            "Its own code is not optimised.",
+            Basis.UNKNOWN,
+            "Install a release.",
+            Sure.CERTAIN,
+            _install(torch["version"], "https://pypi.org/simple"),
+        )
+
+
+def openmp(survey: Survey) -> Iterator[Finding]:
+    found = (survey.get("loaded") or {}).get("openmp", [])
+    kinds = sorted({each["runtime"] for each in found})
+    packages = ", ".join(dict.fromkeys(f"{each['runtime']} of {each['of']}" for each in found))
+    if {"libiomp5", "libomp"} <= set(kinds):
+        yield Finding(
+            "openmp_mixed",
+            Severity.WRONG,
+            f"Intel's and LLVM's OpenMP are loaded together: {packages}.",
+            "On Linux the two may crash a program, or block it for ever.",
+            Basis.CITED,
+            "Install all packages from one channel (all by pip, or all by conda).",
+            Sure.POSSIBLE,
+            "python -m threadpoolctl -i numpy torch",
+            _OPENMP,
+        )
+    elif len(found) > 1:
+        yield Finding(
+            "openmp_twice",
+            Severity.NOTE,
+            f"OpenMP is loaded more than once: {packages}.",
+            "Each has its own threads: where both compute at once, there are more threads than cores.",
+            Basis.CITED,
+            "Nothing, unless both compute at once: then limit one of them with threadpoolctl.",
+            Sure.POSSIBLE,
+            "python -m threadpoolctl -i numpy torch sklearn",
+            _OPENMP,
+        )
+
+
+def threads(survey: Survey) -> Iterator[Finding]:
+    torch = (survey.get("loaded") or {}).get("torch") or {}
+    granted = survey["cpu"].get("granted_cores")
+    chosen = any(survey["environment"].get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    if torch.get("threads") and granted and torch["threads"] > granted and not chosen:
+        yield Finding(
+            "more_threads_than_cores",
+            Severity.WRONG,
+            f"PyTorch starts {torch['threads']} threads for each operation, and {plural(granted, 'core')} are granted.",
+            "Threads wait for one another, and the quota stops all of them in turn.",
+            Basis.UNKNOWN,
+            "PyTorch does not read a container's quota: set the number of threads.",
+            Sure.LIKELY,
+            f"export OMP_NUM_THREADS={granted}",
+            "https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
+        )
+
+
+def mismatched(survey: Survey) -> Iterator[Finding]:
+    found = survey["software"].get("mismatched", [])
+    if found:
+        told = ", ".join(f"{each['name']} {each['installed']} (asked: {each['asked']})" for each in found)
+        yield Finding(
+            "mismatched_libraries",
+            Severity.ADVICE,
+            f"PyTorch was built with other versions of NVIDIA's libraries: {told}.",
+            "It may fail to load, or choose slower kernels.",
+            Basis.UNKNOWN,
+            "Install the versions that it asks for.",
+            Sure.POSSIBLE,
+            "pip install " + " ".join(f"{each['name']}=={each['asked']}" for each in found),
+        )
+
+
+def numpy_blas(survey: Survey) -> Iterator[Finding]:
+    loaded = survey.get("loaded") or {}
+    if "numpy" in loaded.get("imported", []) and not loaded.get("blas") and survey["cpu"].get("vector"):
+        apple = sys.platform == "darwin"
+        if not apple:  # Accelerate is no file of its own there
+            yield Finding(
+                "numpy_without_blas",
+                Severity.ADVICE,
+                "NumPy was loaded without OpenBLAS, MKL or BLIS.",
+                "Products of matrices in NumPy use the slow reference code.",
+                Basis.UNKNOWN,
+                "Install NumPy's own wheel.",
+                Sure.LIKELY,
+                f"{_PIP} --force-reinstall --only-binary=:all: numpy",
+            )
+
+
+def _runs_on(built: list[str], capability: tuple[int, ...]) -> bool:
+    """Binaries (sm_) run on the same major version from their minor on, PTX (compute_) on all that came later."""
+    for each in built:
+        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", each)
+        if not found:
+            continue
+        of = (int(found.group(2)), int(found.group(3)))
+        if found.group(4) == "a":
+            fits = of == capability
+        elif found.group(1) == "compute":
+            fits = of <= capability
+        else:
+            fits = of[0] == capability[0] and of <= capability
+        if fits:
+            return True
+    return False
+
+
+def _accelerates(amd: list[dict[str, Any]]) -> bool:
+    return any(device.get("driver") == "amdgpu" for device in amd)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+RULES = (
+    cpu_build,
+    driver,
+    architectures,
+    fails,
+    debug_build,
+    threads,
+    openmp,
+    mismatched,
+    numpy_blas,
+)

@@ -1,0 +1,87 @@
+"""Findings about where files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
+
+_GIB = 2**30
+
+
+def shared_files(survey: Survey) -> Iterator[Finding]:
+    for place in survey["storage"]:
+        if place["kind"] not in ("parallel file system", "network file system"):
+            continue
+        if place["use"] == "working folder":
+            yield Finding(
+                "shared_files",
+                Severity.ADVICE,
+                f"The {place['use']} lies on a {place['kind']} ({place['type']}).",
+                "Opening each small file asks a server first: with many small samples that is what takes the time.",
+                Basis.UNKNOWN,
+                "Pack small files into a few large shards, or copy the data to a local disk first.",
+                Sure.LIKELY,
+                "overdrive pack train.py",
+                "docs/data.md",
+            )
+        else:
+            yield Finding(
+                "shared_cache",
+                Severity.ADVICE,
+                f"{place['use'].capitalize()}: on a {place['kind']} ({place['type']}).",
+                "Caches of samples and of compiled kernels are read over the network.",
+                Basis.UNKNOWN,
+                "Set TMPDIR or XDG_CACHE_HOME to a folder on a local disk.",
+                Sure.LIKELY,
+                "export XDG_CACHE_HOME=/local/$USER/cache TMPDIR=/local/$USER/tmp",
+            )
+
+
+def slow_disk(survey: Survey) -> Iterator[Finding]:
+    for place in survey["storage"]:
+        if place["kind"] == "spinning disk" and place["use"] == "working folder":
+            yield Finding(
+                "spinning_disk",
+                Severity.ADVICE,
+                "The working folder lies on a spinning disk.",
+                "Each small file in random order costs a movement of the head, some milliseconds.",
+                Basis.UNKNOWN,
+                "Read the data from a solid-state disk, or pack it, so that it is read in sequence.",
+                Sure.LIKELY,
+                "overdrive pack train.py",
+                "docs/data.md",
+            )
+        elif place["kind"] == "container's layer" and place["use"] == "working folder":
+            yield Finding(
+                "container_layer",
+                Severity.NOTE,
+                "The working folder lies in the container's own layer.",
+                "Files that are changed there are copied first, and all is gone with the container.",
+                Basis.CITED,
+                "Mount data and results as volumes.",
+                Sure.CERTAIN,
+                "docker run -v /data:/data ...",
+                "https://docs.docker.com/engine/storage/drivers/",
+            )
+
+
+def full(survey: Survey) -> Iterator[Finding]:
+    told = set()
+    for place in survey["storage"]:
+        free = place.get("free_bytes")
+        if free is not None and free < _GIB and place["mount"] not in told and place["kind"] != "memory":
+            told.add(place["mount"])
+            yield Finding(
+                "full",
+                Severity.WRONG,
+                f"{place['mount']} ({place['use']}) has {free / _GIB:.2f} GiB left.",
+                "Checkpoints and caches cannot be written.",
+                Basis.MEASURED,
+                "Make room.",
+                Sure.CERTAIN,
+                f"du -xh --max-depth=2 {place['mount']} | sort -h | tail",
+            )
+
+
+RULES = (full, shared_files, slow_disk)

@@ -1,0 +1,126 @@
+"""Findings about TensorFlow: its build, and what it told when it was loaded."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.gpus import gpus_of
+
+_PIP = f"{shlex.quote(sys.executable)} -m pip install"
+_TF_THREADS = "https://www.tensorflow.org/api_docs/python/tf/config/threading/set_intra_op_parallelism_threads"
+
+
+def _told(survey: Survey) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (survey.get("loaded") or {}).get("tensorflow") or {}
+    return found
+
+
+def build(survey: Survey) -> Iterator[Finding]:
+    built, gpus = survey["software"].get("tensorflow"), gpus_of(survey)
+    if not built or not gpus:
+        return
+    if not built["cuda"]:
+        what, sure = "TensorFlow was built without CUDA", Sure.CERTAIN
+    elif "gpus_seen" in _told(survey):
+        return  # it was asked, see below
+    elif "cuDNN" not in survey["software"].get("libraries", {}) and not survey["software"].get("cuda_toolkit"):
+        what, sure = "TensorFlow was built for CUDA, but no cuDNN is installed", Sure.LIKELY
+    else:
+        return
+    yield Finding(
+        "tensorflow_cpu",
+        Severity.WRONG,
+        f"{what}, and there is {gpus[0].get('name', 'an NVIDIA GPU')}.",
+        "TensorFlow says so in one line at its start, and trains on the CPU.",
+        Basis.CITED,
+        "Install it together with NVIDIA's libraries.",
+        sure,
+        f"{_PIP} 'tensorflow[and-cuda]'",
+        "https://www.tensorflow.org/install/pip",
+    )
+
+
+def fails(survey: Survey) -> Iterator[Finding]:
+    """What it said when it was loaded."""
+    told = _told(survey)
+    if told.get("failed"):
+        yield Finding(
+            "import_fails",
+            Severity.WRONG,
+            f"tensorflow is installed, but cannot be imported: {told['failed']}.",
+            "Programs that need it do not start.",
+            Basis.MEASURED,
+            "Install it anew, in an environment of its own.",
+            Sure.CERTAIN,
+            f"{_PIP} --force-reinstall tensorflow",
+        )
+    elif gpus_of(survey) and told.get("cuda") and told.get("gpus_seen") == 0:
+        yield Finding(
+            "tensorflow_sees_no_gpu",
+            Severity.WRONG,
+            f"TensorFlow sees no GPU: {told.get('no_gpu_because', 'it does not say why').rstrip('.')}.",
+            "TensorFlow says so in one line at its start, and trains on the CPU.",
+            Basis.MEASURED,
+            "Install it together with NVIDIA's libraries; if they are there, see what the message says.",
+            Sure.CERTAIN,
+            f"{_PIP} 'tensorflow[and-cuda]'",
+            "https://www.tensorflow.org/install/pip",
+        )
+
+
+def threads(survey: Survey) -> Iterator[Finding]:
+    threads = _told(survey).get("threads")
+    granted = survey["cpu"].get("granted_cores")
+    if not threads or not granted:
+        return
+    chosen = survey["environment"].get("TF_NUM_INTRAOP_THREADS")
+    if threads > granted:
+        yield Finding(
+            "tensorflow_threads",
+            Severity.WRONG,
+            f"TensorFlow starts {threads} threads for an operation, and {plural(granted, 'core')} are granted.",
+            "Threads wait for one another, and the quota stops all of them in turn.",
+            Basis.UNKNOWN,
+            "TensorFlow does not read a container's quota: set the number of threads.",
+            Sure.LIKELY,
+            f"export TF_NUM_INTRAOP_THREADS={granted} TF_NUM_INTEROP_THREADS={granted}",
+            _TF_THREADS,
+        )
+    elif chosen and threads < granted / 2 and not gpus_of(survey):
+        yield Finding(
+            "tensorflow_few_threads",
+            Severity.ADVICE,
+            f"TF_NUM_INTRAOP_THREADS={chosen}, and this process may use {granted} cores.",
+            "What is computed on the CPU leaves the other cores idle, unless other processes use them.",
+            Basis.UNKNOWN,
+            "Set the cores divided by the processes; `overdrive tune` tries technique tensorflow_threads.",
+            Sure.POSSIBLE,
+            f"export TF_NUM_INTRAOP_THREADS={granted}",
+            _TF_THREADS,
+        )
+
+
+def onednn_off(survey: Survey) -> Iterator[Finding]:
+    told = _told(survey)
+    if told.get("onednn") is not False or survey["environment"].get("TF_ENABLE_ONEDNN_OPTS"):
+        return  # set off by the variable: that has a finding of its own
+    if gpus_of(survey) or not survey["cpu"].get("vector"):
+        return
+    yield Finding(
+        "tensorflow_without_onednn",
+        Severity.ADVICE,
+        f"TensorFlow {told.get('version', '')} runs without oneDNN's kernels here.",
+        "Convolutions and products of matrices may take several times as long.",
+        Basis.UNKNOWN,
+        "`overdrive tune` tries technique onednn; or set it yourself. Results differ in their rounding.",
+        Sure.POSSIBLE,
+        "export TF_ENABLE_ONEDNN_OPTS=1",
+        "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/port.cc",
+    )
+
+
+RULES = (build, fails, threads, onednn_off)

@@ -1,0 +1,1 @@
+"""Proves that a plan is still the same program: exact, rounding, statistical."""

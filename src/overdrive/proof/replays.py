@@ -1,0 +1,120 @@
+"""Runs the trials of a state replay: one reference run, and any number of candidates (see `worker.torch.replay`)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from overdrive.core.records import ExitReason, ReplayRole, Trace, TrialSpec
+from overdrive.evidence import rounding
+from overdrive.trials.untimed import UntimedRunner
+
+STATES = 16
+
+
+class Teaching:
+    """The reference run of one program, and what its candidates came to.
+
+    Attributes:
+        plain: the order whose run is taught.
+        careful: why the target is not in fp64, if so.
+    """
+
+    def __init__(
+        self, untimed: UntimedRunner, plain: TrialSpec, steps: int, among: frozenset[int] = frozenset()
+    ) -> None:
+        """`among`: the steps that may be chosen, where a candidate makes many in a call; empty: all."""
+        self.careful = ""
+        self._untimed = untimed
+        self.plain = plain
+        self._steps = steps  # the chosen ones lie within so many
+        self._among = among
+        self._folder: Path | None = None
+        self._taught: Mapping[str, Any] = {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether the reference run was run, and need not be again."""
+        return self._folder is not None
+
+    def begin(self) -> str | None:
+        """Run the reference run once; returns why it is impossible, or None."""
+        if self._folder is not None:
+            return None if self._taught else "no state of the program could be saved"
+        self._folder = Path(tempfile.mkdtemp(prefix="replay-", dir=self._untimed.pool.scratch))
+        for role in ("reference", "careful reference run"):
+            reason = self._teach_as(role)
+            if reason is None:
+                return None
+            if isinstance(reason, ExitReason) and reason.kind == "late":
+                self._forget_replay()
+                self._folder = None  # with more time it may be had
+                return f"its proof broke off ({reason})"
+            self.careful = str(reason)
+            self._forget_replay()
+        self._taught = {}
+        return f"its steps cannot be repeated from saved states ({self.careful})"
+
+    def _teach_as(self, role: str) -> ExitReason | str | None:
+        """Why this reference run is of no use, or None."""
+        chosen = self._chosen(self._steps)
+        trace = self._lecture(role, chosen)
+        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < STATES:
+            self._forget_replay()  # a short program: other steps
+            trace = self._lecture(role, self._chosen(trace.steps))
+        if isinstance(trace, ExitReason):
+            return trace
+        self._taught = trace.replay
+        if self._taught.get("needs"):  # its steps are made in fp64 by another run
+            target = self._targets(role, tuple(self._taught["states"]))
+            if isinstance(target, ExitReason):
+                return target
+            self._taught = target.replay
+        if not self._taught["states"]:
+            return "it saved no state"
+        candidate = self.candidate(self.plain)
+        if isinstance(candidate, ExitReason):
+            return candidate
+        return rounding.usable(rounding.rows_of(candidate.replay)) if role == "reference" else None
+
+    def _lecture(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
+        return self._untimed.run(replace(self.plain, part=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
+
+    def _chosen(self, last: int) -> tuple[int, ...]:
+        if not self._among:
+            return replay_steps(last)
+        reached = sorted(step for step in self._among if step <= last) or [last]
+        every = -(-len(reached) // (2 * STATES))
+        return tuple(reached[::every])
+
+    def _targets(self, role: str, states: tuple[int, ...]) -> Trace | ExitReason:
+        careful = "" if role == "reference" else "careful "
+        part = ReplayRole(f"{careful}{self._taught['needs']}", str(self._folder), states)
+        return self._untimed.run(replace(self.plain, part=part), max(states, default=1))
+
+    def _forget_replay(self) -> None:
+        assert self._folder is not None
+        for path in self._folder.iterdir():
+            path.unlink()
+        self._untimed.forget("candidate")
+
+    def candidate(self, spec: TrialSpec) -> Trace | ExitReason:
+        assert self._folder is not None
+        steps = tuple(self._taught["states"])
+        candidate = replace(spec, part=ReplayRole("candidate", str(self._folder), steps), digests="inputs")
+        return self._untimed.known(f"candidate {spec.name()}", lambda: self._untimed.run(candidate, steps[-1]))
+
+
+def replay_steps(last: int) -> tuple[int, ...]:
+    """The first four steps, ever fewer until the last sixteen: those in a row, for what happens now and then."""
+    if last <= 2 * STATES:
+        return tuple(range(1, last + 1))
+    first, spaced = 4, last - STATES  # the last of those that are spaced
+    chosen = list(range(1, first + 1))
+    for place in range(1, STATES - first + 1):
+        wanted = round(first * (spaced / first) ** (place / (STATES - first)))
+        chosen.append(max(wanted, chosen[-1] + 1))
+    return (*chosen, *range(spaced + 1, last + 1))

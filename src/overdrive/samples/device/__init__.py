@@ -1,1 +1,0 @@
-"""Batches and samples that are on the GPU before the program asks for them there."""

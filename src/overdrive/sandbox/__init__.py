@@ -1,0 +1,1 @@
+"""Keeps what a trial writes away from the user's files."""

@@ -1,0 +1,80 @@
+"""Keeps a trial's writes away from the user's files.
+
+A trial runs the user's script in earnest, so it would overwrite checkpoints, grow logs and clear
+folders. `isolate` gives the process a view of the disks in which all of that happens, and is
+thrown away afterwards. How the two ways work is told in `overlay.py` and `redirect.py`; why there
+are two, in `docs/decisions/001-trial-writes.md`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from overdrive.sandbox.mounts import OverlayUnavailable
+from overdrive.sandbox.overlay import enter_overlay
+from overdrive.sandbox.redirect import enter_redirect, redirect_torch
+
+__all__ = ["Isolation", "discard_scratch", "isolate", "redirect_torch"]
+
+FORCE = "OVERDRIVE_ISOLATION"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """Which way writes are kept away, and what to tell people about it."""
+
+    kind: str
+    """"overlay" (by the kernel, complete) or "redirect" (in Python, with the kernel as a net)."""
+    detail: str
+
+
+def isolate(scratch: Path, keep: Sequence[Path]) -> Isolation:
+    """From here on, writes of this process and its children go to `scratch`.
+
+    Call it while the process has one thread, before the script and torch are imported; there is
+    no way back short of ending the process.
+
+    Args:
+        scratch: an existing private folder; take it away afterwards with `discard_scratch`.
+            Best on a disk, and not in the folder tree that holds the project: then what the
+            trial writes need not fit into memory.
+        keep: existing folders that stay really writable, such as our own caches. A path that
+            does not exist is passed over.
+
+    Raises:
+        ValueError: `OVERDRIVE_ISOLATION` names something else than "overlay" or "redirect".
+        OverlayUnavailable: it asks for "overlay" and this system refuses that.
+    """
+    forced = os.environ.get(FORCE, "")
+    if forced not in ("", "overlay", "redirect"):
+        raise ValueError(f"{FORCE} is {forced!r}; set it to 'overlay' or 'redirect', or unset it.")
+    scratch = scratch.resolve(strict=True)
+    kept = [path.resolve() for path in keep if path.exists()]
+
+    if forced == "redirect":
+        why = f"{FORCE}=redirect asks for it"
+    else:
+        try:
+            return Isolation("overlay", enter_overlay(scratch, kept))
+        except OverlayUnavailable as refusal:
+            if forced == "overlay":
+                raise
+            why = str(refusal)
+    return Isolation("redirect", enter_redirect(scratch, kept, why))
+
+
+def discard_scratch(scratch: Path) -> None:
+    """Remove a trial's scratch folder, whatever the trial left there; for the parent process.
+
+    Overlayfs and scripts leave folders without permissions, at which a plain `rmtree` stops.
+    """
+    for folder, names, _files in os.walk(scratch):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(scratch, ignore_errors=True)

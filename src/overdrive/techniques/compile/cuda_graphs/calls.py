@@ -1,0 +1,294 @@
+"""A model's call, forward and backward, as two graphs around which the program's own Python runs on.
+
+Nothing that belongs to a graph is handed to the program, and nothing of the program's is kept by a graph except
+its parameters and buffers: inputs and the gradients of results are copied in, results and gradients copied out.
+(`torch.cuda.make_graphed_callables` hands its own out, and accumulated gradients come out wrong:
+https://github.com/pytorch/pytorch/issues/181723.)
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
+from overdrive.techniques.compile.cuda_graphs.refusal import Outside, Refused, leaves_behind
+
+WARM_UPS = 2  # calls carried out in the form in which they are then recorded
+
+
+class ReplayHandle:
+    """A forward pass whose backward pass may still come: until then, its graphs must not run again."""
+
+    def __init__(self, random_state: Any) -> None:
+        self.spent = False
+        self.random_state = random_state
+
+
+class RecordedCall:
+    """The calls of one model with inputs of one kind, each a step of the program's: first carried out, then recorded.
+
+    Raises:
+        Refused: it cannot be replayed; nothing of the program has changed.
+    """
+
+    def __init__(
+        self, graph_pool: GraphPool, model: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        self.recorded = False
+        self.warm_ups = 0
+        self._recording = False
+        self._graph_pool, self._model, self._call = graph_pool, model, call
+        leaves, self._spec = tree_flatten((args, kwargs))
+        self._constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self._inputs = [
+            torch.empty_like(leaves[place]).requires_grad_(leaves[place].requires_grad) for place in self._places
+        ]
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        # Leaves of their own, of the same memory: hooks on the program's parameters are not called in here, and
+        # no node of its older steps, which live on another stream, is reached.
+        self._aliases = {id(each): each.detach().requires_grad_(each.requires_grad) for each in model.parameters()}
+        self._wanted = [each for each in self._inputs if each.requires_grad]
+        self._wanted += [self._aliases[id(each)] for each in self.parameters]
+        self._made: list[Any] = []  # what the last forward pass that was carried out gave
+        self._made_spec: Any = None
+        self._results: list[torch.Tensor] = []
+        self._given: list[torch.Tensor] = []  # gradients of the results that have one
+        self._gradients: list[torch.Tensor | None] = []
+        self._captured: tuple[CapturedGraph, CapturedGraph] | None = None
+        self._handle: weakref.ref[ReplayHandle] | None = None
+        self._draws = True  # random numbers, in the forward pass
+        self._flags: list[bool] = []  # which results have a gradient
+        self._result_leaves: list[Any] = []
+        self._versions: list[int] = []
+
+    @property
+    def busy(self) -> bool:
+        handle = self._handle() if self._handle else None
+        return handle is not None and not handle.spent
+
+    def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._call = call
+        leaves = tree_flatten((args, kwargs))[0]
+        if not self.recorded:
+            if self.warm_ups < WARM_UPS:
+                return self._warm_up([leaves[place] for place in self._places])
+            self._record([leaves[place] for place in self._places])
+        return self._run([leaves[place] for place in self._places])
+
+    # -- before it is recorded --------------------------------------------------------------------
+
+    def _warm_up(self, inputs: list[torch.Tensor]) -> Any:
+        outside, state = Outside(self._model), self._graph_pool.random_state()
+        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        try:
+            with self._graph_pool.watched() as noted:
+                result = self._run(inputs)
+            self._refuse(noted, outside)
+        except Exception:  # as if nothing had been called: the program's own call is to follow
+            outside.restore()
+            self._graph_pool.set_random_state(state)
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+            raise
+        self._draws = not torch.equal(state, self._graph_pool.random_state())
+        self.warm_ups += 1
+        return result
+
+    def _refuse(self, noted: Sequence[str], outside: Outside) -> None:
+        changes = noted[0] if noted else outside.changes()
+        if changes:
+            raise Refused(changes)
+        if any(each._version != version for each, version in zip(self._inputs, self._versions, strict=True)):
+            raise Refused("the model changes its inputs")
+        known = {id(each) for each in self._wanted}
+        if any(id(leaf) not in known for leaf in leaves_behind(self._differentiable())):
+            raise Refused("a trained tensor is no parameter of the model")
+
+    def _record(self, inputs: list[torch.Tensor]) -> None:
+        self._copy_in(inputs)
+        forward, backward = self._graph_pool.captured(), self._graph_pool.captured()
+        self._recording = True
+        self._results = forward.record(self._forward)
+        self._given = [torch.zeros_like(each) for each in self._differentiable()]
+        self._gradients = backward.record(self._backward)
+        # The results stay, the graph of autograd that led to them is of no more use.
+        self._results = [each.detach() for each in self._results]
+        self._captured, self.recorded, self._made = (forward, backward), True, []
+
+    # -- the work ---------------------------------------------------------------------------------
+
+    def _copy_in(self, inputs: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for own, theirs in zip(self._inputs, inputs, strict=True):
+                own.copy_(theirs)
+        self._versions = [own._version for own in self._inputs]
+
+    def _forward(self) -> list[torch.Tensor]:
+        leaves = list(self._constants)
+        for place, tensor in zip(self._places, self._inputs, strict=True):
+            leaves[place] = tensor
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        with torch.enable_grad(), swapped(self._model, self._aliases), _no_cached_casts(self._inputs):
+            made, self._made_spec = tree_flatten(self._call(*args, **kwargs))
+        self._made = made
+        for each in made:
+            if isinstance(each, torch.Tensor):
+                if type(each) not in (torch.Tensor, nn.Parameter):
+                    raise Refused(f"the model returns a {type(each).__name__}")
+            elif not isinstance(each, (bool, int, float, str, type(None))):
+                raise Refused(f"the model returns a {type(each).__name__}")
+        if not self._differentiable():
+            raise Refused("the model's results have no gradient")
+        return [each for each in made if isinstance(each, torch.Tensor)]
+
+    def _backward(self) -> list[torch.Tensor | None]:
+        keep = not self._recording and torch._C._autograd._get_current_graph_task_keep_graph()
+        return list(
+            torch.autograd.grad(self._differentiable(), self._wanted, self._given, retain_graph=keep, allow_unused=True)
+        )
+
+    def _differentiable(self) -> list[torch.Tensor]:
+        return [each for each in self._made if isinstance(each, torch.Tensor) and each.requires_grad]
+
+    # -- a call of the program's ------------------------------------------------------------------
+
+    def _run(self, inputs: list[torch.Tensor]) -> Any:
+        results = _Recorded.apply(self, len(inputs), *inputs, *self.parameters)  # type: ignore[no-untyped-call]
+        tensors = iter(results)
+        leaves = [next(tensors) if leaf is _TENSOR else leaf for leaf in self._result_leaves]
+        return tree_unflatten(leaves, self._made_spec)
+
+    def run_forward(self, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[bool], ReplayHandle]:
+        """Copies of the results, which of them have a gradient, and the replay handle for the backward pass."""
+        handle = ReplayHandle(self._graph_pool.random_state() if self._draws else None)
+        self._copy_in(inputs)
+        if self._captured:
+            self._captured[0].replay()
+            results, flags = self._results, self._flags
+        else:
+            results = self._forward()
+            flags = self._flags = [each.requires_grad for each in results]
+            self._result_leaves = [_TENSOR if isinstance(each, torch.Tensor) else each for each in self._made]
+        self._handle = weakref.ref(handle)
+        return [each.detach().clone() for each in results], flags, handle
+
+    def run_backward(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """Copies of the gradients of the inputs that have one, and of the parameters."""
+        if not self._captured:
+            self._given = list(given)
+            return [None if each is None else each.detach() for each in self._backward()]
+        torch._foreach_copy_(self._given, list(given))
+        self._captured[1].replay()
+        there = [each for each in self._gradients if each is not None]
+        copies = iter(torch._foreach_clone(there) if there else ())
+        return [None if each is None else next(copies) for each in self._gradients]
+
+    def run_again(
+        self, inputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor], handle: ReplayHandle
+    ) -> list[torch.Tensor | None]:
+        """The gradients by way of the program's own forward pass: for a derivative of the gradient itself."""
+        leaves = list(self._constants)
+        for place, tensor in zip(self._places, inputs, strict=True):
+            leaves[place] = tensor
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        now = self._graph_pool.random_state()
+        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        if handle.random_state is not None:
+            self._graph_pool.set_random_state(handle.random_state)
+        again.going_on = True  # its layers' calls are no calls of models
+        try:
+            with torch.enable_grad():
+                made = tree_flatten(self._call(*args, **kwargs))[0]
+        finally:
+            again.going_on = False
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        self._graph_pool.set_random_state(now)
+        outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
+        wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
+        return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=True, allow_unused=True))
+
+
+class _Again(threading.local):
+    going_on = False
+
+
+again = _Again()
+_TENSOR = object()
+
+
+class _Recorded(torch.autograd.Function):
+    """One node of autograd in the place of all those of the model."""
+
+    @staticmethod
+    def forward(ctx: Any, recording: RecordedCall, inputs: int, *tensors: torch.Tensor) -> Any:
+        results, flags, ctx.handle = recording.run_forward(tensors[:inputs])
+        ctx.recording, ctx.inputs, ctx.flags = recording, inputs, flags
+        ctx.mark_non_differentiable(*(each for each, flag in zip(results, flags, strict=True) if not flag))
+        ctx.save_for_backward(*tensors)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *given: torch.Tensor) -> Any:
+        recording: RecordedCall = ctx.recording
+        if ctx.handle.spent:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time. Specify retain_graph=True if you need to "
+                "backward through the graph a second time."
+            )
+        due = [each for each, flag in zip(given, ctx.flags, strict=True) if flag]
+        if torch.is_grad_enabled():
+            gradients = recording.run_again(ctx.saved_tensors[: ctx.inputs], due, ctx.handle)
+        else:
+            gradients = recording.run_backward(due)
+        # Not merely a kept reference: `loss` is still there when the next step begins.
+        ctx.handle.spent = not torch._C._autograd._get_current_graph_task_keep_graph()
+        following = iter(gradients)
+        needed = ctx.needs_input_grad[2:]
+        return (None, None, *(next(following) if needs else None for needs in needed))
+
+
+@contextmanager
+def swapped(model: nn.Module, aliases: dict[int, torch.Tensor]) -> Iterator[None]:
+    """Within it, the model's parameters are others. `torch.func.functional_call` passes over those of an LSTM."""
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    lists: list[tuple[Any, Any]] = []
+    try:
+        for part in model.modules():
+            for name, parameter in part._parameters.items():
+                if parameter is not None:
+                    before.append((part._parameters, name, parameter))
+                    part._parameters[name] = aliases[id(parameter)]  # type: ignore[assignment]
+            if isinstance(part, nn.RNNBase):
+                lists.append((part, part._flat_weights))
+                part._flat_weights = [
+                    None if each is None else aliases.get(id(each), each) for each in part._flat_weights
+                ]
+        yield
+    finally:
+        for part, weights in lists:
+            part._flat_weights = weights
+        for holder, name, parameter in before:
+            holder[name] = parameter
+
+
+@contextmanager
+def _no_cached_casts(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Autocast keeps what it has cast; a graph would go on with the weights of the first step."""
+    kind = inputs[0].device.type if inputs else "cuda"
+    if not torch.is_autocast_enabled(kind):
+        yield
+        return
+    with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=False):
+        yield

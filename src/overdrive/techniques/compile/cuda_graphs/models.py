@@ -1,0 +1,108 @@
+"""Which call of a model is replayed by which recording, and which is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+from overdrive.techniques.compile.cuda_graphs.calls import RecordedCall, again
+from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
+from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
+
+EAGER_CALLS = 3  # the program's own first calls, in which libraries choose their kernels
+_MOST_RECORDINGS = 4  # of one model; each keeps the memory of a whole forward pass
+_MOST_AT_ONCE = 2  # of one kind: forward passes whose backward passes are still to come
+_MOST_KINDS = 16  # of calls; a program with ever new ones is not worth the looking
+_CONSTANTS = (bool, int, float, str, type(None))
+
+
+class RecordedModel:
+    """The calls of one model.
+
+    Raises:
+        Refused: none of its calls is replayed from now on.
+    """
+
+    def __init__(
+        self, model: nn.Module, graph_pool: Callable[[torch.device], GraphPool], device_type: str = "cuda"
+    ) -> None:
+        self._model = model
+        self._graph_pool = graph_pool
+        self._device_type = device_type
+        self._seen: dict[Any, int] = {}
+        self._recordings: dict[Any, list[RecordedCall]] = {}
+        self._structure: Any = None
+        self._parts: list[nn.Module] = []
+        self.replayed = 0
+
+    def __call__(self, around: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """`around`: what stands between the program and the model, by identity."""
+        evaluation = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
+        in_backward = again.going_on or torch._C._current_graph_task_id() != -1  # checkpoints compute anew there
+        if evaluation or in_backward:
+            return call(*args, **kwargs)
+        structure = self._structure_now()
+        if structure != self._structure:  # at first; or layers, hooks or memory are others now
+            refuse_model(self._model)
+            self._parts = list(self._model.modules())
+            self._structure = self._structure_now()
+            self._seen, self._recordings = {}, {}
+        kind = around, self._kind(args, kwargs)
+        self._seen[kind] = self._seen.get(kind, 0) + 1
+        if len(self._seen) > _MOST_KINDS:
+            raise Refused(f"the model is called in more than {_MOST_KINDS} ways (shapes, say)")
+        if self._seen[kind] <= EAGER_CALLS:
+            return call(*args, **kwargs)
+        recording = self._free(kind, call, args, kwargs)
+        if recording is None:
+            return call(*args, **kwargs)
+        result = recording(call, args, kwargs)
+        self.replayed += recording.recorded
+        return result
+
+    def _free(self, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> RecordedCall | None:
+        alike = self._recordings.setdefault(kind, [])
+        for recording in alike:
+            if not recording.busy:
+                return recording
+        if len(alike) >= _MOST_AT_ONCE or sum(map(len, self._recordings.values())) >= _MOST_RECORDINGS:
+            return None
+        device = next(leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        alike.append(RecordedCall(self._graph_pool(device), self._model, call, args, kwargs))
+        return alike[-1]
+
+    def _kind(self, args: Any, kwargs: Any) -> Any:
+        kinds: list[Any] = []
+        leaves, spec = tree_flatten((args, kwargs))
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                if leaf.device.type != self._device_type:
+                    raise Refused(f"an input of the model lies on the device {leaf.device.type}")
+                if type(leaf) not in (torch.Tensor, nn.Parameter) or leaf.layout is not torch.strided:
+                    raise Refused(f"an input of the model is of the class {type(leaf).__name__}")
+                kinds.append((leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad))
+            elif isinstance(leaf, _CONSTANTS):
+                kinds.append((type(leaf), leaf))
+            else:
+                raise Refused(f"an input of the model is a {type(leaf).__name__}")
+        if not any(isinstance(each[0], torch.Size) for each in kinds):
+            raise Refused("the model is called without a tensor")
+        modes = [torch.is_autocast_enabled(self._device_type), torch.get_autocast_dtype(self._device_type)]
+        return tuple(kinds), spec, *modes, tuple(part.training for part in self._parts)
+
+    def _structure_now(self) -> Any:
+        """What recordings are tied to: layers, hooks, and the memory of parameters and buffers. 0.5 us a layer."""
+        if torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+            raise Refused("all modules have hooks, which are Python code")
+        found: list[Any] = [Failures.count]
+        for part in self._parts:
+            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+                raise Refused("the model has hooks, which are Python code")
+            found.append([id(each) for each in part._modules.values()])
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                found.append(None if tensor is None else (tensor.data_ptr(), tensor.requires_grad))
+        return found

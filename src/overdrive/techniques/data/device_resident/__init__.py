@@ -1,0 +1,1 @@
+"""Technique `device_resident`, with all that it costs."""

@@ -1,0 +1,172 @@
+"""CachedDataset samples on the GPU: the program's own `.to(device)` of a batch is answered by gathering it there."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from overdrive.core.progress import log
+from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.layout import Leaf, Unfit, tensors_of
+from overdrive.datacache.loader import kept_by
+from overdrive.datacache.offers import Offers
+from overdrive.datacache.source import spread
+from overdrive.datacache.table import Bytes, Rows, Table, same_bits
+
+_CHUNK = 64 << 20  # bytes that are sent at a time
+_COMPARED = 16  # samples that must have arrived in every bit
+
+
+class DeviceTable:
+    """A complete table's copy on a device."""
+
+    def __init__(self, table: Table, device: Any) -> None:
+        """
+        Raises:
+            Unfit: what arrived is not what was sent.
+        """
+        self._layout = table.layout
+        self._device = device
+        self._leaves = [_sent(held, leaf, device) for held, leaf in zip(table.leaves, table.layout.leaves, strict=True)]
+        rows = np.array(spread(table.count, _COMPARED), dtype=np.intp)
+        here = self._layout.build([self.gather(number, rows).cpu() for number in range(len(self._leaves))])
+        if not same_bits(here, table.gather(rows), table.layout):
+            raise Unfit("samples did not arrive on the GPU as they were sent")
+
+    def gather(self, number: int, rows: Rows) -> Any:
+        """One tensor of the batch of these samples, as a copy of the program's own would lie in memory."""
+        import torch
+
+        leaf = self._layout.leaves[number]
+        tensor = torch.index_select(self._leaves[number], 0, torch.from_numpy(rows).to(self._device))
+        return tensor if leaf.plain else tensor.permute(np.argsort(leaf.order).tolist())
+
+
+def _sent(held: Bytes, leaf: Leaf, device: Any) -> Any:
+    import torch
+
+    dtype = getattr(torch, leaf.dtype)
+    sent = torch.empty((len(held), *leaf.sizes_in_memory), dtype=dtype, device=device)
+    step = max(1, _CHUNK // leaf.bytes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a table from disk is mapped for reading only, and only read here
+        for start in range(0, len(held), step):
+            rows = np.ascontiguousarray(held[start : start + step])
+            part = torch.from_numpy(rows.reshape(-1)).view(dtype).reshape(len(rows), *leaf.sizes_in_memory)
+            sent[start : start + step].copy_(part)
+    return sent
+
+
+class Residence:
+    """All tables that one session holds on the GPU.
+
+    Args:
+        memory_share: of the GPU's free memory, that one table may take.
+        upload, free_memory: for tests, which have no GPU.
+    """
+
+    def __init__(
+        self,
+        memory_share: float,
+        upload: Callable[[Table, Any], DeviceTable] = DeviceTable,
+        free_memory: Callable[[Any], int] | None = None,
+    ) -> None:
+        self.offers = Offers()
+        self.reasons: list[str] = []
+        self._memory_share = memory_share
+        self._upload = upload
+        self._free_memory = free_memory or _free_memory
+        self._tables: weakref.WeakKeyDictionary[CachedDataset, DeviceTable | None] = weakref.WeakKeyDictionary()
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def attend(self, iterator: Any, device: Any) -> None:
+        """Offer what this iterator, just opened, gathers from a complete table."""
+        from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+        kept = kept_by(iterator)
+        if kept is None or not kept.table.complete or not self.offers.welcome:
+            return
+        table = self._table(kept, device)
+        if table is None or type(iterator) not in (_SingleProcessDataLoaderIter, _iterator_class()):
+            return
+        iterator.overdrive_offer = _Offering(self.offers, kept, table, device)
+        iterator.__class__ = _iterator_class()
+        self._iterators.add(iterator)
+
+    def close(self) -> None:
+        for iterator in list(self._iterators):
+            del iterator.overdrive_offer
+            iterator.__class__ = _iterator_class().__base__
+        self._iterators.clear()
+        self._tables.clear()
+        self.offers.clear()
+
+    def _table(self, kept: CachedDataset, device: Any) -> DeviceTable | None:
+        if kept not in self._tables:
+            try:
+                self._tables[kept] = self._sent(kept.table, device)
+            except Exception as error:  # the GPU has no memory left, say
+                reason = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
+                log.info("samples are not held on the GPU: %s", reason)
+                self.reasons.append(reason)
+                self._tables[kept] = None
+        return self._tables[kept]
+
+    def _sent(self, table: Table, device: Any) -> DeviceTable:
+        size, free = table.layout.bytes * table.count, self._free_memory(device)
+        if size > self._memory_share * free:
+            raise Unfit(f"its samples take {size >> 20} MiB, and the GPU has {free >> 20} MiB free")
+        return self._upload(table, device)
+
+
+class _Offering:
+    def __init__(self, offers: Offers, kept: CachedDataset, table: DeviceTable, device: Any) -> None:
+        self._offers = offers
+        self._kept = kept
+        self._table = table
+        self._device = device
+        self.index: Any = None  # of the batch that is being gathered
+
+    def offer(self, batch: Any) -> None:
+        kept = self._kept
+        rows = kept.rows(self.index) if kept.dropped is None and self._offers.welcome else None
+        tensors = None if rows is None else tensors_of(batch, kept.table.layout.structure)
+        if rows is None or tensors is None:
+            return
+        for number, tensor in enumerate(tensors):
+            self._offers.add(tensor, self._device, _gathering(self._table, number, rows))
+
+
+def _gathering(table: DeviceTable, number: int, rows: Rows) -> Callable[[], Any]:
+    return lambda: table.gather(number, rows)
+
+
+def _free_memory(device: Any) -> int:
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+@cache
+def _iterator_class() -> Any:
+    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+    class Offered(_SingleProcessDataLoaderIter):
+        overdrive_offer: _Offering
+
+        def _next_index(self) -> Any:
+            index = super()._next_index()  # type: ignore[no-untyped-call]
+            self.overdrive_offer.index = index
+            return index
+
+        def _next_data(self) -> Any:
+            batch = super()._next_data()  # type: ignore[no-untyped-call]
+            self.overdrive_offer.offer(batch)
+            return batch
+
+    return Offered

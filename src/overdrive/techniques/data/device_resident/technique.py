@@ -1,0 +1,99 @@
+"""Technique `device_resident`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.datacache.offers import Trained
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.techniques.data.device_resident.resident import Residence
+
+_HOST_SHARE = 0.5
+
+
+class DeviceResident(Technique):
+    """Holds all samples on the GPU, and gathers each batch there.
+
+    What it does: where the samples of a deterministic data set are kept (see `sample_cache`) and complete, they
+    are sent to the GPU once. The program gets its batches in main memory as ever; its own `.to(device)` or
+    `.cuda()` of such a batch is answered by gathering the same samples on the GPU.
+
+    When it helps: where batches are large and the way to the GPU is what the step waits for.
+
+    When it hurts: where the GPU's memory is needed for something else. For small batches gathering takes as many
+    calls as the copy that it saves. The first epoch, in which samples are still collected, is as before.
+
+    Contract: exact. The samples are proved as for `sample_cache`; the gathered batch has the bits, strides and
+    dtype of a copy, and is given for that very tensor only, once, and only if nothing has been written to it
+    since. Writing to it through a numpy view is not seen: the comparison of losses would show it.
+
+    Source: keeping small data sets on the device is a known habit, as in
+    https://github.com/KellerJordan/cifar10-airbench.
+    """
+
+    name = "device_resident"
+    family = "data"
+    contract = Contract.EXACT
+    targets = ("data", "other")  # the copy to the GPU is made between the parts
+    expected_saving = 0.6
+    order = 13  # after those who gather samples or start workers, before who would fetch them ahead
+    knobs = (Knob("memory_share", 0.3, "share of the GPU's free memory that samples may take", low=0.01, high=0.9),)
+
+    def __init__(self) -> None:
+        self.residence: Residence | None = None  # of the session that came last
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.device != "cuda":
+            return "the program runs on the CPU"
+        if not any(loader.map_style for loader in facts.loaders):
+            return "the program has no map-style DataLoader"
+        return None
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        self.residence = None
+        trained = Trained()
+
+        def arrives() -> None:
+            import torch
+
+            if not torch.version.cuda and not torch.version.hip:
+                return seams.leave_out(self.name, "this PyTorch knows no GPU")
+            seams.optimizer_made.subscribe(trained.made)
+            seams.tensor_moved.subscribe(moved)
+
+        def moved(tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
+            return self.residence.offers.moved(tensor, call, device) if self.residence else call(device)
+
+        def opens(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.techniques.data.device_resident.resident import Residence
+
+            iterator = call()
+            if trained.device is not None:
+                self.residence = self.residence or Residence(float(settings["memory_share"]))
+                self.residence.attend(_served(seams, loader, iterator), trained.device)
+            return iterator
+
+        def close() -> None:
+            if self.residence is not None:
+                self.residence.close()
+
+        seams.framework_arrived.subscribe(arrives)
+        seams.loader_opens.subscribe(opens)
+        seams.on_undo(close)
+
+
+def _served(seams: Seams, loader: Any, iterator: Any) -> Any:
+    """The iterator, gathering from the session's kept samples, whether `sample_cache` is in force or not."""
+    from overdrive.datacache.loader import is_served, serve
+    from overdrive.datacache.manager import shared
+
+    if is_served(iterator) or loader.num_workers:
+        return iterator
+    kept = shared(seams, _HOST_SHARE).kept_for(loader)
+    return iterator if kept is None else serve(kept, loader, lambda: iterator)

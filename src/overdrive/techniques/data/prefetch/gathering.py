@@ -1,0 +1,309 @@
+"""The next batches of samples that are gathered, by a thread while the program works on this one.
+
+What is gathered from a complete table of kept samples, or from tensors that nobody writes to, is a function of the
+indices alone: no random number is drawn, and no code of the program's runs. So a thread may do it, which a data set's
+own fetch is not left to.
+
+A batch made early is handed out only where the program's own next index is the one it was made from, and the table or
+the tensors are what they were. The indices are known before the program draws them where nobody can tell the
+difference: torch's own samplers draw from generators of their own, or all at once with the first index; the first
+index and the last are drawn at their own time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from overdrive.datacache.buffers import Buffers
+from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.loader import Drawn, draws_as_torch, kept_by
+from overdrive.datacache.offers import Copier, Give, Offers, tensors_in
+from overdrive.samples.rows.serving import slices_of_iterator
+from overdrive.samples.rows.slices import Slices
+
+_DEPTH = 2  # batches that are gathered early: each has as much time as a step takes
+# To hand a batch over takes 30 to 100 µs, and where there is no GPU nothing else is won.
+LEAST_SECONDS = 0.0003
+_PATIENCE = 5.0
+
+
+class _Rest:
+    """Lets a process be forked between two batches only.
+
+    What a thread holds at a fork, nobody ever gives back in the child: locks of allocators, of the dynamic linker, of
+    a driver. A program that forks (workers, for one) has no thread of ours without us.
+    """
+
+    def __init__(self) -> None:
+        self.working = threading.Lock()
+        self._forking = 0  # the thread that holds it for a fork
+
+    def before_fork(self) -> None:
+        if self.working.acquire(timeout=_PATIENCE):
+            self._forking = threading.get_ident()
+
+    def in_parent(self) -> None:
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self.working.release()
+
+    def in_child(self) -> None:
+        self.working, self._forking = threading.Lock(), 0
+
+
+_REST = _Rest()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_REST.before_fork, after_in_parent=_REST.in_parent, after_in_child=_REST.in_child)
+
+
+class Gathered(Protocol):
+    """What batches are gathered from."""
+
+    def gather(self, rows: Any, buffers: Buffers) -> Any: ...
+
+    def rows(self, indices: Any) -> Any:
+        """What to call `gather` with; None where the batch cannot be gathered."""
+
+    def state(self) -> Any:
+        """Equal where the batch would be the same; None where that could not be told."""
+
+
+class _OfKept:
+    """A table of kept samples. Whether it stands for the data set is looked at for each batch before."""
+
+    def __init__(self, kept: CachedDataset) -> None:
+        self._kept = kept
+
+    def gather(self, rows: Any, buffers: Buffers) -> Any:
+        return self._kept.table.gather(rows, buffers=buffers)
+
+    def rows(self, indices: Any) -> Any:
+        return self._kept.rows(indices)
+
+    def state(self) -> Any:
+        return True if self._kept.table.complete else None
+
+
+class _OfSlices:
+    """Arrays and tensors of the data set's own."""
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+
+    def gather(self, rows: Any, buffers: Buffers) -> Any:
+        return self._slices.gather(rows, buffers)
+
+    def rows(self, indices: Any) -> Any:
+        return self._slices.rows(indices)
+
+    def state(self) -> Any:
+        return self._slices.versions()
+
+
+@dataclass
+class _Job:
+    rows: Any
+    what: Gathered
+    state: Any
+    buffers: Buffers
+    copier: Copier | None
+    batch: Any = None
+    copies: list[tuple[Any, Any, Give]] = field(default_factory=list)
+    failed: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Thread:
+    """One for all loaders of a session; it ends with the program, or with the session."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="overdrive: batches", daemon=True)
+        self._thread.start()
+        self._owner = os.getpid()
+
+    @property
+    def mine(self) -> bool:
+        """False in a forked process, which has no such thread."""
+        return os.getpid() == self._owner
+
+    def order(self, job: _Job) -> None:
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        self._jobs.put(None)
+        if self.mine:
+            self._thread.join(_PATIENCE)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with _REST.working:
+                try:
+                    job.batch = job.what.gather(job.rows, job.buffers)
+                    if copier := job.copier:
+                        job.copies = [(each, copier.device, copier.start(each)) for each in tensors_in(job.batch)]
+                except Exception:  # the program's own gathering will meet it
+                    job.failed = True
+                job.done.set()
+                del job  # or the last batch would be held until the next
+
+
+class Gathering:
+    """Of one iterator, whose batches are gathered.
+
+    Args:
+        coming: what the program's next indices will be, so many at most.
+        copier: gives what copies batches to the GPU, None where there is nothing to copy.
+        taken: told of each batch that came true.
+    """
+
+    def __init__(
+        self,
+        thread: Thread,
+        what: Gathered,
+        coming: Callable[[int], list[Any]],
+        pins: bool,
+        copier: Callable[[], Copier | None],
+        offers: Offers,
+        taken: Callable[[], None],
+    ) -> None:
+        self._thread = thread
+        self._what = what
+        self._coming = coming
+        self._buffers = {False: Buffers(), True: Buffers(pinned=True)}
+        self._pins = pins
+        self._copier = copier
+        self._offers = offers
+        self._taken = taken
+        self._jobs: deque[_Job] = deque()
+        self._seconds = 0.0  # for the latest batch gathered here
+
+    def batch(self, rows: Any) -> Any:
+        """The batch of these samples, all of which are there and as they should be; None where `gather` gives none."""
+        alike = self._thread.mine and _in_no_mode()
+        batch = self._early(rows) if alike else None
+        if batch is None:
+            self._jobs.clear()
+            began = time.perf_counter()
+            batch = self._what.gather(rows, self._buffers[self._pins])
+            self._seconds = time.perf_counter() - began
+        if alike:
+            self._order_more()
+        return batch
+
+    def _early(self, rows: Any) -> Any:
+        if not self._jobs:
+            return None
+        job = self._jobs.popleft()
+        done = _equal(job.rows, rows) and job.done.wait(_PATIENCE) and not job.failed
+        if not done or job.batch is None or job.state != self._what.state():
+            return None
+        for tensor, device, give in job.copies:
+            self._offers.add(tensor, device, give)
+        self._taken()
+        return job.batch
+
+    def _order_more(self) -> None:
+        copier = self._copier()
+        if copier is None and self._seconds < LEAST_SECONDS:
+            return
+        state = self._what.state()
+        if state is None:
+            return
+        for indices in self._coming(_DEPTH)[len(self._jobs) :]:
+            rows = self._what.rows(indices)
+            if rows is None:
+                return
+            pinned = self._pins or (copier is not None and copier.needs_pinned)
+            job = _Job(rows, self._what, state, self._buffers[pinned], copier)
+            self._jobs.append(job)
+            self._thread.order(job)
+
+
+def _equal(rows: Any, others: Any) -> bool:
+    return bool(np.array_equal(rows, others) if isinstance(rows, np.ndarray) else rows == others)
+
+
+class Peeking:
+    """Draws a few of an iterator's indices early, but neither the first nor the last one.
+
+    Args:
+        length: how many there are.
+    """
+
+    def __init__(self, indices: Iterator[Any], length: int) -> None:
+        self._indices = indices
+        self._left = length
+        self._drawn: deque[Any] = deque()
+
+    def __iter__(self) -> Peeking:
+        return self
+
+    def __next__(self) -> Any:
+        if self._drawn:
+            return self._drawn.popleft()
+        self._left -= 1
+        return next(self._indices)
+
+    def coming(self, count: int) -> list[Any]:
+        """What `next` will give, this much at most. Only for one who has had the first."""
+        while len(self._drawn) < count and self._left > 1:
+            self._left -= 1
+            self._drawn.append(next(self._indices))
+        return list(self._drawn)[:count]
+
+
+def gathered_by(iterator: Any) -> Gathered | None:
+    """What its batches are gathered from, whole; None where they are not."""
+    kept = kept_by(iterator)
+    if kept is not None:
+        return _OfKept(kept)
+    slices = slices_of_iterator(iterator)
+    return None if slices is None else _OfSlices(slices)
+
+
+def gather_ahead(loader: Any, iterator: Any, what: Gathered, **how: Any) -> str:
+    """Let the batches of an iterator be gathered early; or why not.
+
+    Args:
+        how: as for `Gathering`.
+    """
+    if isinstance(what, _OfSlices) and what.state() is None:
+        return "the program could write to the arrays of its data set unseen"
+    drawn = iterator._sampler_iter
+    if not isinstance(drawn, Drawn):
+        if not _draws_unseen(loader):
+            return "its sampler is not one of torch's, whose indices can be known before"
+        drawn = iterator._sampler_iter = Peeking(drawn, len(iterator))
+    pins = bool(getattr(iterator, "_pin_memory", False))
+    iterator._dataset_fetcher.ahead = Gathering(what=what, coming=drawn.coming, pins=pins, **how)
+    return ""
+
+
+def _in_no_mode() -> bool:
+    """Whether this thread makes tensors as any other does."""
+    import torch
+
+    return not torch.is_inference_mode_enabled() and torch.get_default_device().type == "cpu"
+
+
+def _draws_unseen(loader: Any) -> bool:
+    """Whether nobody can tell that indices, but the first and the last, were drawn early."""
+    from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+    if not draws_as_torch(loader) or type(loader.sampler) not in (SequentialSampler, RandomSampler, DistributedSampler):
+        return False
+    sampler = loader.sampler
+    if getattr(sampler, "generator", None) is None:
+        return True
+    # One of the program's own: without replacement, it is drawn from with the first index alone.
+    return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)

@@ -1,0 +1,174 @@
+"""All random generators that a data set may draw from: the global ones, and those it holds itself."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from overdrive.core.rng import States, reseed
+from overdrive.datacache import code
+from overdrive.datacache.fingerprint import STANDS_FOR
+from overdrive.datacache.state import PLAIN, slots_of
+
+# Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.
+_MOST_OBJECTS = 200_000
+# They hold nothing that draws or fetches. A list of 50,000 paths, each with its parts, took 1.5 s.
+_LEAVES = (type, ModuleType, np.ndarray, PurePath)
+
+
+class Generators:
+    """The global generators and those that were found among the objects of a data set."""
+
+    def __init__(self, own: Iterable[Any] = ()) -> None:
+        self.own = list(own)
+
+    def now(self) -> Draws:
+        return Draws(States.now(), [(each, _state_of(each)) for each in self.own])
+
+    def reseed(self, seed: int) -> None:
+        """Put all of them into another state; in a forked process only."""
+        reseed(seed)
+        for number, each in enumerate(self.own):
+            _seed(each, seed * 1000 + number)
+
+
+@dataclass
+class Draws:
+    """What all generators were at one moment."""
+
+    states: States
+    own: list[tuple[Any, Any]]
+
+    def same(self, other: Draws) -> bool:
+        if self.own or other.own:
+            mine, others = ([_frozen(state) for _, state in each.own] for each in (self, other))
+            if mine != others:
+                return False
+        return self.states.same(other.states)
+
+    def restore(self) -> None:
+        self.states.restore()
+        for generator, state in self.own:
+            _set_state(generator, state)
+
+
+def reachable(root: Any, most: int = _MOST_OBJECTS) -> Iterator[Any]:
+    """The objects that a data set is built of, itself first; modules, classes and plain values left out."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending and len(seen) < most:
+        thing = pending.pop()
+        if type(thing) is FunctionType:
+            thing = getattr(thing, STANDS_FOR, thing)
+        kind = type(thing)
+        if kind in PLAIN or id(thing) in seen or isinstance(thing, _LEAVES):
+            continue
+        seen.add(id(thing))
+        yield thing
+        pending += _parts(thing, kind)
+
+
+def _parts(thing: Any, kind: type) -> list[Any]:
+    if isinstance(thing, FunctionType):
+        return _parts_of_function(thing)
+    if isinstance(thing, MethodType):
+        return [thing.__self__, thing.__func__]
+    parts: list[Any] = []
+    if isinstance(thing, dict):
+        parts += [value for value in thing.values() if type(value) not in PLAIN]
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        parts += [each for each in thing if type(each) not in PLAIN]
+    space = getattr(thing, "__dict__", None)
+    if isinstance(space, dict):
+        parts += space.values()
+    if not isinstance(thing, _kinds()) and not code.is_library_module(kind.__module__):
+        for base in kind.__mro__[:-1]:
+            if not code.is_library_module(base.__module__):
+                parts += [each for each in vars(base).values() if isinstance(each, FunctionType)]
+    try:
+        parts += [value for _, value in slots_of(thing, kind)]
+    except Exception:  # an odd descriptor
+        return parts
+    return parts
+
+
+def _parts_of_function(function: FunctionType) -> list[Any]:
+    if code.is_library_code(function.__code__):
+        return []
+    space = function.__globals__
+    parts = [space[name] for name in code.globals_read(function.__code__) if name in space]
+    for cell in function.__closure__ or ():
+        try:
+            parts.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return [*parts, *(function.__defaults__ or ())]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What one walk through a data set came upon."""
+
+    objects: list[Any]
+    generators: Generators
+
+
+def contents_of(root: Any) -> Contents:
+    kinds = _kinds()
+    shared = (random._inst, np.random.mtrand._rand, getattr(sys.modules.get("torch"), "default_generator", None))
+    objects = list(reachable(root))
+    own = [each for each in objects if isinstance(each, kinds) and not any(each is one for one in shared)]
+    return Contents(objects, Generators(own))
+
+
+def _kinds() -> tuple[Any, ...]:
+    torch = sys.modules.get("torch")
+    kinds: tuple[Any, ...] = (random.Random, np.random.Generator, np.random.RandomState)
+    return (*kinds, torch.Generator) if torch is not None else kinds
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.SystemRandom):
+        return None
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.get_state()
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.SystemRandom):
+        return
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+def _seed(generator: Any, seed: int) -> None:
+    if isinstance(generator, (random.Random, np.random.RandomState)):
+        generator.seed(seed % 2**32)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = type(generator.bit_generator)(seed).state
+    else:
+        generator.manual_seed(seed)
+
+
+def _frozen(state: Any) -> Any:
+    if isinstance(state, dict):
+        return tuple((key, _frozen(value)) for key, value in state.items())
+    if isinstance(state, np.ndarray):
+        return state.tobytes()
+    return bytes(state.numpy()) if hasattr(state, "numpy") else state

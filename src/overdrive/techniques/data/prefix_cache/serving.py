@@ -1,0 +1,290 @@
+"""Serves the kept first halves of samples: each fetch gets its values from there, and goes on for real."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from overdrive.core.progress import log
+from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.fingerprint import STANDS_FOR
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.manager import CacheManager
+from overdrive.datacache.share import Shares
+from overdrive.datacache.source import Source
+from overdrive.techniques.data.prefix_cache.draws import Draws, Generators, contents_of
+from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
+from overdrive.techniques.data.prefix_cache.guard import Reached
+from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
+from overdrive.techniques.data.prefix_cache.proving import find_prefix
+from overdrive.techniques.data.prefix_cache.recall import Recall
+from overdrive.techniques.data.prefix_cache.sequence import Strayed
+
+# Times as many samples as the loader's: a table has a row for each, and a trial fills them all.
+_MOST_UNUSED = 4
+# Trying a data set takes 0.3 s and more.
+_MOST_TRIED = 8
+_LOOKS_EVERY = 64  # samples, between two looks at the processes that make some of them
+
+
+class Served:
+    """One method of one object whose first halves are kept.
+
+    Args:
+        shared_out: whether this process's loader never asks for more than a share of them. Other processes then
+            make none: they would read what is another machine's.
+    """
+
+    def __init__(
+        self, prefix: Prefix, kept: CachedDataset, generators: Generators, recall: Recall, shared_out: bool = False
+    ) -> None:
+        self.prefix = prefix
+        self.kept = kept
+        self._owner = prefix.method.owner
+        self._kind: Any = prefix.method.kind
+        self._count = kept.table.count
+        self._generators = generators
+        self._process = os.getpid()
+        self._off = False  # in this process
+        self._fetched = 0
+        self._recall = recall
+        self._shared_out = shared_out
+        self._note()
+
+    @property
+    def in_force(self) -> bool:
+        return not self._off and self.kept.dropped is None
+
+    def fetch(self, real: Callable[..., Any], index: Any) -> Any:
+        """One sample, as the real method makes it."""
+        if self.kept.filling or not self.kept.table.complete:
+            self._let_others_fill()
+        if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count or self._stale():
+            return real(self._owner, index)
+        if not self.kept.table.present[index]:
+            return self._first_time(real, index)
+        try:
+            values = self.prefix.unpack(self.kept.table.row(index))
+        except Exception as error:  # ours: the program must not meet it
+            self._give_up(f"{type(error).__name__}: {error}")
+            return real(self._owner, index)
+        return self._finish(real, index, values)
+
+    def _first_time(self, real: Callable[..., Any], index: Any) -> Any:
+        before = self._generators.now()
+        try:
+            values = self.prefix.begin(index)
+        except (Exception, Reached):  # the program's own errors come out of its own method, as without us
+            before.restore()
+            return real(self._owner, index)
+        if before.same(self._generators.now()):
+            self._write(index, values)
+        return self._finish(real, index, values, before)
+
+    def _finish(
+        self, real: Callable[..., Any], index: Any, values: tuple[Any, ...], before: Draws | None = None
+    ) -> Any:
+        if self.prefix.chain is None:
+            return self.prefix.finish(self._owner, index, values)
+        before = before or self._generators.now()
+        try:
+            return self.prefix.finish(self._owner, index, values)
+        except Strayed:
+            before.restore()
+            return real(self._owner, index)
+
+    def _let_others_fill(self) -> None:
+        """Idle cores make first halves too, from the far end."""
+        self._fetched += 1
+        if self._shared_out or self._fetched % _LOOKS_EVERY != 1 or not self.in_force or os.getpid() != self._process:
+            return
+        try:
+            if self.kept.filling:
+                self.kept.look_after_filling()
+            else:
+                self.kept.fill_beside(None)
+        except Exception as error:  # ours: the program must not meet it
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _write(self, index: Any, values: tuple[Any, ...]) -> None:
+        with contextlib.suppress(Odd):
+            self.kept.table.put(index, self.prefix.pack(values))
+
+    def _stale(self) -> bool:
+        """Whether the object was changed since; quick enough for each sample."""
+        try:
+            if self.prefix.rebound():
+                self._give_up("the data set was changed")
+            elif self.kept.touched():
+                if os.getpid() != self._process:
+                    self._off = True
+                elif self.kept.changed():
+                    return True
+        except Exception as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+        return not self.in_force
+
+    def _give_up(self, reason: str) -> None:
+        self._off = True
+        if os.getpid() == self._process:  # what is on disk is the business of the process that began it
+            self.kept.drop(reason)
+
+    def look(self) -> None:
+        """A loader is about to be opened: has anything changed, and is the table whole?"""
+        if self.prefix.rebound() or self.prefix.class_rebound():
+            self._give_up("the data set was changed")
+        elif self.in_force and not self.kept.changed():
+            self.finish()
+
+    def finish(self) -> None:
+        if self.in_force:
+            self.kept.look_after_filling()
+            self.kept.count_others()
+            self._note()
+
+    def _note(self) -> None:
+        """Where the table is on disk, write down beside it where the method was cut."""
+        if self.in_force and self.kept.table.complete and os.getpid() == self._process:
+            self._recall.write(self.kept.key)
+
+
+class Halving:
+    """All first halves that are kept in one session, and the methods that serve them."""
+
+    def __init__(self, memory_share: float, at_once: bool) -> None:
+        self.manager = CacheManager(memory_share, at_once)
+        self.reasons: list[str] = []
+        self._verdicts: weakref.WeakKeyDictionary[Any, list[Served] | str] = weakref.WeakKeyDictionary()
+        # By object, and whether it is fetched from in a worker: there it may compute with other threads.
+        self._served: dict[tuple[int, bool], Served] = {}
+        self._known: list[tuple[Source, list[Served]]] = []
+        self._shares = Shares()
+        self._tried = 0
+        self._replaced: list[tuple[type, str, Any, Any]] = []
+
+    @property
+    def useful(self) -> bool:
+        return any(served.in_force for served in self._served.values())
+
+    def prepare(self, loader: Any) -> None:
+        """Look at a loader that is about to be opened."""
+        verdict = self._verdicts.get(loader)
+        if isinstance(verdict, str):
+            return
+        for served in verdict or ():
+            served.look()
+        if verdict is None or not all(served.in_force for served in verdict):
+            self._verdicts[loader] = self._try(loader)
+
+    def prepare_others(self) -> None:
+        """Look at all other loaders that the program has made."""
+        import gc
+
+        from torch.utils.data import DataLoader
+
+        for thing in gc.get_objects():
+            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
+                self.prepare(thing)
+
+    def close(self) -> None:
+        """Put the methods back, and let go of everything."""
+        for base, name, ours, real in reversed(self._replaced):
+            if vars(base).get(name) is ours:
+                setattr(base, name, real)
+        self._replaced.clear()
+        for served in self._served.values():
+            with contextlib.suppress(Exception):  # whatever it is, the program has had its samples
+                served.finish()
+        self._served.clear()
+        self._known.clear()
+        self._verdicts.clear()
+        self.manager.close()
+
+    def _try(self, loader: Any) -> list[Served] | str:
+        try:
+            source = source_of(loader)
+            for known, its in self._known:  # a program may make a loader anew for each epoch
+                if known.same(source):
+                    for served in its:
+                        served.look()
+                    if all(served.in_force for served in its):
+                        return its
+            self._tried += 1
+            if self._tried > _MOST_TRIED:
+                raise Unfit("the program makes new data sets again and again")
+            found: list[Served] = []
+            reasons = []
+            contents = contents_of(source.dataset)
+            for chain in find_methods(source, contents):
+                try:
+                    found.append(self._served_by(chain, loader, source, contents.generators))
+                except Unfit as error:
+                    reasons.append(str(error))
+            if found:
+                self._known.append((source, found))
+                return found
+            raise Unfit(reasons[0])
+        except Unfit as error:
+            return self._refuse(str(error))
+        except (Exception, Reached) as error:  # an odd data set must not take the others' samples with it
+            return self._refuse(f"it could not be examined ({type(error).__name__}: {error})")
+
+    def _refuse(self, reason: str) -> str:
+        log.info("what a loader's samples have in common is not kept: %s", reason)
+        self.reasons.append(reason)
+        return reason
+
+    def _served_by(self, chain: list[Method], loader: Any, source: Source, generators: Generators) -> Served:
+        """The innermost method that can be halved.
+
+        Raises:
+            Unfit: none can, with the reason of the innermost.
+        """
+        reasons = []
+        for method in chain:
+            known = self._served.get((id(method.owner), source.workers > 0))
+            if known is not None and known.in_force:
+                return known
+            try:
+                return self._serve(method, loader, source, generators)
+            except Unfit as error:
+                reasons.append(str(error))
+        raise Unfit(reasons[0])
+
+    def _serve(self, method: Method, loader: Any, source: Source, generators: Generators) -> Served:
+        if len(method.owner) > _MOST_UNUSED * len(source.dataset):
+            raise Unfit("the loader uses only a small part of its data set")
+        recall = Recall(self.manager.store, method, source)
+        prefix = find_prefix(method, source, generators, recall)
+        kept = self.manager.keep(PrefixSource.of_prefix(prefix, source, generators), recall.seen)
+        served = Served(prefix, kept, generators, recall, self._shares.of(loader) is not None)
+        self._served[id(method.owner), source.workers > 0] = served
+        self._replace(method)
+        return served
+
+    def _replace(self, method: Method) -> None:
+        if any(base is method.base and name == method.name for base, name, _, _ in self._replaced):
+            return
+        real = method.function
+        ours = _serving(real, self._served)
+        self._replaced.append((method.base, method.name, ours, real))
+        setattr(method.base, method.name, ours)
+
+
+def _serving(real: Any, all_served: dict[tuple[int, bool], Served]) -> Any:
+    from torch.utils.data._utils import worker
+
+    @functools.wraps(real)
+    def fetch(self: Any, index: Any) -> Any:
+        served = all_served.get((id(self), worker._worker_info is not None))
+        # The object may have several methods of this name, of which one calls the other with `super()`.
+        if served is None or Paused.now or served.prefix.method.function is not real:
+            return real(self, index)
+        return served.fetch(real, index)
+
+    setattr(fetch, STANDS_FOR, real)
+    return fetch

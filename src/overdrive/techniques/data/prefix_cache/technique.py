@@ -1,0 +1,86 @@
+"""Technique `prefix_cache`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.techniques.data.prefix_cache.serving import Halving
+
+
+class PrefixCache(Technique):
+    """Keeps what a sample is before its random augmentation begins, and augments it anew each time.
+
+    What it does: finds the method that fetches one sample (mostly `__getitem__`), and the last place in its
+    body before any random number is drawn; cuts it there in two; keeps what the first half makes (a decoded
+    picture, say) as rows of bytes, in a file mapped into memory that the loader's workers share; and runs
+    only the second half from then on. Where that half begins with a list of transforms, the ones before the
+    first random one are kept as well. The file outlives the process, beside those of `sample_cache`.
+
+    When it helps: where samples are decoded and resized first and augmented then, which `sample_cache` has to
+    refuse: most image training.
+
+    When it hurts: where the augmentation takes most of the time, or where decoded samples fit neither the memory
+    nor the disk (then it refuses). A first run spends time on writing them down.
+
+    Contract: exact. Found by trying, in a forked process, never by names: both halves, with the kept values
+    between them, must make the same samples in every bit as the method itself, and leave all random
+    generators, the data set's own among them, in the same state, for a dozen samples and several seeds. The
+    first half runs on a stand-in for the data set that shows it only those attributes that it was seen to
+    read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
+    fails or differs in form is not kept, and is fetched by the method itself each time. A data file that is
+    changed on disk while the program runs is noticed by the next run only.
+
+    Source: the split of a pipeline into a cached and a random part is that of tf.data,
+    https://www.tensorflow.org/guide/data_performance, and of Plumber, https://arxiv.org/abs/2111.04131.
+    """
+
+    name = "prefix_cache"
+    family = "data"
+    contract = Contract.EXACT
+    targets = ("data",)
+    expected_saving = 0.6
+    order = 11
+    knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
+
+    def __init__(self) -> None:
+        self.halving: Halving | None = None  # of the session that came last
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why loaders were refused."""
+        return self.halving.reasons if self.halving else []
+
+    def applies(self, facts: Facts) -> str | None:
+        if facts.items_draw() is False:
+            return "fetching an item draws no random numbers: sample_cache keeps samples whole"
+        return facts.no_samples_to_gain_by()
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        self.halving = None
+
+        def opens(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.datacache.manager import fills_at_once
+            from overdrive.techniques.data.prefix_cache.serving import Halving
+
+            first = self.halving is None
+            self.halving = halving = self.halving or Halving(float(settings["memory_share"]), fills_at_once())
+            halving.prepare(loader)
+            if first and (not halving.useful or fills_at_once()):
+                halving.prepare_others()
+            if not halving.useful:
+                seams.leave_out(self.name, halving.reasons[0])
+            return call()
+
+        def close() -> None:
+            if self.halving is not None:
+                self.halving.close()
+
+        seams.loader_opens.subscribe(opens)
+        seams.on_undo(close)

@@ -1,0 +1,1 @@
+"""Technique `resident_arrays`, with all that it costs."""

@@ -1,0 +1,1 @@
+"""Technique `activation_checkpointing`, with all that it costs."""

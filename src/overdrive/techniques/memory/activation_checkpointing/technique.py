@@ -1,0 +1,131 @@
+"""Technique `activation_checkpointing`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class ActivationCheckpointing(Technique):
+    """Keeps only what goes into a model's blocks, and makes what they hold inside again in the backward pass.
+
+    What it does: before a model's first call in training, counts what each of its modules keeps for the backward
+    pass, in a call that keeps nothing and leaves no trace. Then it chooses blocks, or runs of a flat Sequential,
+    with the least to make again within the budget; they are called under `torch.utils.checkpoint`, with random
+    states and written buffers (running means) as they were. In a compiled model the compiler chooses, by
+    `activation_memory_budget`.
+
+    When it helps: deep models of like blocks (transformers, residual networks), whose activations outweigh their
+    parameters and which are short of memory.
+
+    When it hurts: always in time: what is made again is computed twice, up to a third more work. Nothing is gained
+    where a model has no blocks that keep much inside. Left alone: blocks that write to their arguments or keep
+    something on themselves, and models with the program's hooks. On a CPU the process may need no less without
+    `malloc_trim`, since glibc keeps freed pieces between those in use.
+
+    Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where a
+    library's kernels do not repeat themselves, and in compiled models.
+
+    Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016;
+    https://docs.pytorch.org/docs/stable/checkpoint.html
+    """
+
+    name = "activation_checkpointing"
+    family = "memory"
+    contract = Contract.EXACT
+    fallback_contract = Contract.ROUNDING
+    targets = ("forward", "backward")
+    aims = ("memory",)
+    order = 45
+    knobs = (Knob("budget", 0.5, "the share of the activations' bytes to have in memory at a time", low=0.0, high=1.0),)
+
+    def applies(self, facts: Facts) -> str | None:
+        return None if facts.modules else "the trained parameters belong to no nn.Module"
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        return [{"budget": budget} for budget in (0.5, 0.25, 0.0)]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        checkpointing = _Checkpointing(seams, float(settings["budget"]))
+        seams.model_called.subscribe(checkpointing.called)
+        seams.step_ends.subscribe(checkpointing.first_step)
+        seams.on_undo(checkpointing.undo)
+
+
+class _Checkpointing:
+    def __init__(self, seams: Seams, budget: float) -> None:
+        self._seams = seams
+        self._budget = budget
+        self._chosen: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._reason = "no model was called in training"
+        self._used = False
+        self._compilers_budget: float | None = None  # as the program had it
+
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        if not torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:
+            return call(*args, **kwargs)
+        if model not in self._chosen:
+            self._chosen[model] = self._choose(model, call, args, kwargs)
+        chosen = self._chosen[model]
+        if chosen is None:
+            return call(*args, **kwargs)
+        with chosen.in_place():
+            return call(*args, **kwargs)
+
+    def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        from overdrive.seams.torch.rehearsal import own_hooks
+        from overdrive.techniques.memory.activation_checkpointing.blocks import Again, choose
+        from overdrive.techniques.memory.activation_checkpointing.measure import measure
+
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return None
+        if any(_compiled(module) for module in model.modules()):
+            self._limit_the_compiler()
+            return None
+        if own_hooks(model):
+            self._reason = "the program has hooks on its model, which would see calls twice"
+            return None
+        try:
+            measured = measure(model, call, args, kwargs)
+            choice = choose(model, measured, self._budget)
+        except Exception as error:  # none may pass: the hub would take the counted call's result, which keeps nothing
+            self._reason = f"what the model keeps could not be counted ({error})"
+            return None
+        if choice is None:
+            self._reason = f"{type(model).__name__} has no blocks that keep much inside"
+            return None
+        self._used = True
+        return Again(choice.blocks, measured.written)
+
+    def _limit_the_compiler(self) -> None:
+        import torch._functorch.config as config
+
+        if self._compilers_budget is None:
+            self._compilers_budget = config.activation_memory_budget
+            config.activation_memory_budget = self._budget
+        self._used = True
+
+    def first_step(self, optimizer: Any) -> None:
+        self._seams.step_ends.unsubscribe(self.first_step)
+        if not self._used:
+            raise CannotInstall(self._reason)
+
+    def undo(self) -> None:
+        if self._compilers_budget is not None:
+            import torch._functorch.config as config
+
+            config.activation_memory_budget = self._compilers_budget
+
+
+def _compiled(module: Any) -> bool:
+    return module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"

@@ -1,0 +1,1 @@
+"""Technique `gradient_checkpointing`, with all that it costs."""

@@ -1,0 +1,1 @@
+"""Technique `micro_batch`, with all that it costs."""

@@ -1,0 +1,128 @@
+"""Whether a model makes of a batch what it makes of its parts: tried on the first two parts, in training mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
+
+from overdrive.seams.torch.moment import Circumstances
+from overdrive.seams.torch.rehearsal import Rehearsal, own_hooks
+from overdrive.techniques.memory.micro_batch.parts import Call, Way, bounds, part_of
+
+# Of the largest value: TF32 differs by 1e-3 between one size of a product and another; a batch mean by far more.
+_TOLERANCE = 1e-2
+_DROPOUTS = ("dropout_p", "dropout")
+
+
+class Inseparable(Exception):
+    """The model's call cannot be split; the message is the reason, for people."""
+
+
+def find_way(model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: TreeSpec, size: int, parts: int) -> Way:
+    """How to split this call. Leaves no trace.
+
+    Raises:
+        Inseparable: it cannot be.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+            raise Inseparable(f"{name or type(model).__name__} is batch normalisation, which counts on the whole batch")
+    if type(model).__module__.startswith(("torch.distributed", "torch.nn.parallel")):
+        raise Inseparable(f"{type(model).__name__} spreads the batch itself")
+    if own_hooks(model):
+        raise Inseparable("the program has hooks on its model, which would see parts of a batch")
+
+    split = tuple(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == size for leaf in leaves)
+    (first, middle), (_, end) = bounds(size, parts)[:2]
+    circumstances = Circumstances()
+
+    def make(start: int, stop: int) -> tuple[list[Any], TreeSpec]:
+        args, kwargs = tree_unflatten(part_of(leaves, split, start, stop), spec)
+        result: tuple[list[Any], TreeSpec] = tree_flatten(call(*args, **kwargs))
+        return result
+
+    with circumstances.again(), Rehearsal(model) as rehearsal:
+        results, result_spec = make(first, middle)
+        if changed := [*rehearsal.changed_buffers(), *rehearsal.changed_attributes()]:
+            raise Inseparable(f"the model keeps {changed[0]} from one call to the next")
+    strangers = _leaves_behind(results) - {id(leaf) for leaf in leaves} - {id(each) for each in model.parameters()}
+    if strangers:
+        raise Inseparable("the model's result depends on trained tensors that are no parameters of it")
+    differentiable = tuple(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in results)
+    if not any(differentiable):
+        raise Inseparable("the model's result has no gradient")
+    del results
+
+    made = []
+    for start, stop in ((first, middle), (middle, end), (first, end)):
+        with torch.no_grad(), circumstances.again(), Rehearsal(model), _WithoutChance():  # type: ignore[no-untyped-call]
+            made.append(make(start, stop)[0])
+    if len({len(each) for each in made}) > 1:
+        raise Inseparable("the model's result for a part of the batch has another structure")
+    dims = tuple(_joined_along(*each) for each in zip(*made, strict=True))
+    return Way(split, result_spec, dims, differentiable)
+
+
+def _joined_along(one: Any, other: Any, both: Any) -> int | None:
+    """Along which dimension two parts' results make up that of both; None for what is no tensor."""
+    if not isinstance(both, torch.Tensor):
+        if isinstance(both, (int, float, str, bool, type(None))) and one == other == both:
+            return None
+        raise Inseparable(f"the model returns a {type(both).__name__}, which cannot be put together from parts")
+    dims = [dim for dim in range(both.dim()) if one.shape[dim] + other.shape[dim] == both.shape[dim]]
+    if len(dims) == 1:
+        together = torch.cat((one, other), dims[0])
+        if together.shape == both.shape and _alike(together, both):
+            return dims[0]
+        raise Inseparable("what the model makes of a sample depends on the rest of its batch")
+    raise Inseparable(f"the model returns a tensor of shape {tuple(both.shape)}, not one row a sample")
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if not other.is_floating_point():
+        return bool((one == other).double().mean() > 1 - _TOLERANCE)  # the largest of two near values, say
+    one, other = one.double(), other.double()
+    finite = other[other.isfinite()]
+    size = float(finite.abs().max()) if finite.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=_TOLERANCE * size, equal_nan=True)
+
+
+def _leaves_behind(results: Sequence[Any]) -> set[int]:
+    """By id: the tensors in which the graph behind these results ends."""
+    waiting = [leaf.grad_fn for leaf in results if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None]
+    seen = set(waiting)
+    found = set()
+    while waiting:
+        node = waiting.pop()
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found
+
+
+class _WithoutChance(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Random numbers are all one and the same, and dropout drops nothing: so two calls can be compared."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        if func is torch.ops.aten.native_dropout.default:
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        names = [argument.name for argument in func._schema.arguments]
+        for name in set(names) & set(_DROPOUTS):
+            place = names.index(name)
+            if place < len(args):
+                args = (*args[:place], 0.0, *args[place + 1 :])
+            elif name in kwargs:
+                kwargs[name] = 0.0
+            return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda each: each.fill_(0.5 if each.is_floating_point() else 0), result)

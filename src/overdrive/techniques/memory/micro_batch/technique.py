@@ -1,0 +1,65 @@
+"""Technique `micro_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+
+class MicroBatch(Technique):
+    """Calls the model on parts of a batch, so that only one part's activations are in memory at a time.
+
+    What it does: the model's outermost call in training runs part by part without recording anything, and its
+    results are put together; the program computes its loss of the whole batch as before. In the backward pass each
+    part is called again, now recorded, and its share of the loss's gradient is sent through it. Random states are
+    put back for each part, so that the second call draws what the first drew.
+
+    When it helps: a batch that does not fit into memory, whatever the loss is and however it is averaged: memory
+    for activations falls to about one part's.
+
+    When it hurts: always in time: every part goes forward twice, which is a third more work, and small parts use
+    the machine less well. Left out, with the reason, for models that do more than make one row a sample: batch
+    normalisation in training (which averages over the batch), models that return their loss, that keep tensors on
+    themselves, or that carry the program's hooks. Whether a sample's result depends on its batch is tried first, on
+    two parts.
+
+    Contract: rounding. The same products are summed in another order. It falls to statistical where the model draws
+    random numbers: dropout draws other masks for parts than for the whole.
+
+    Source: Huang et al., GPipe, NeurIPS 2019 (micro-batches); Chen et al., Training Deep Nets with Sublinear Memory
+    Cost, 2016 (making activations again)
+    """
+
+    name = "micro_batch"
+    family = "memory"
+    contract = Contract.ROUNDING
+    fallback_contract = Contract.STATISTICAL
+    targets = ("forward", "backward")
+    aims = ("memory",)
+    conflicts = ("cache_blocking",)
+    order = 46  # outside of activation_checkpointing (45), which then works on the parts
+    knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
+
+    def applies(self, facts: Facts) -> str | None:
+        if not facts.modules:
+            return "the trained parameters belong to no nn.Module"
+        if 0 < facts.samples_per_step < 2:
+            return "a batch is a single sample"
+        return None
+
+    def candidates(self, facts: Facts) -> Sequence[Settings]:
+        size = facts.samples_per_step
+        return [{"parts": parts} for parts in (2, 4, 8, 16) if size == 0 or parts <= size]
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        from overdrive.techniques.memory.micro_batch.splitting import Splitting
+
+        splitting = Splitting(int(settings["parts"]), False, lambda reason: seams.leave_out(self.name, reason))
+        splitting.enter(seams, CannotInstall)

@@ -1,0 +1,1 @@
+"""Technique `offload`, with all that it costs."""

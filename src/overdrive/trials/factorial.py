@@ -1,0 +1,148 @@
+"""A field: many live trials stepped in turn, a block of each in every round, in random order.
+
+A duel compares two; what each technique of a plan gained takes all its configurations side by side.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+
+import psutil
+
+from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.machine.cpu import granted_cores
+from overdrive.machine.memory import available_memory
+from overdrive.trials.duel import (
+    LONGEST_CHUNK,
+    WARM_UP_SECONDS,
+    WARM_UP_STEPS,
+    block_steps,
+    changes_training,
+    lead_steps,
+)
+from overdrive.trials.process import Trial, TrialPool
+
+# Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
+_MEMORY_SHARE = 0.6
+
+
+class FieldTooLarge(Exception):
+    """The trials do not fit into memory all at once. Its text is a sentence for people."""
+
+
+def measure(
+    pool: TrialPool,
+    specs: Sequence[TrialSpec],
+    rounds: int,
+    deadline: float,
+    on_round: Callable[[int], None] = lambda done: None,
+    total_steps: int | None = None,
+) -> list[list[float]]:
+    """Seconds a training step, for each order a list with one number a round; where one of them changes the training
+    itself (its batches, say), seconds a sample.
+
+    In each round all trials make the same number of steps, and the same steps of the program: what it does
+    now and then, such as evaluating at the end of an epoch, falls into the same rounds for all of them.
+
+    Only rounds that are complete come back, fewer than `rounds` (or none) where a trial is over sooner, for
+    whatever reason, or `deadline` (time.monotonic()) has come. `on_round` is told how many there are.
+    `total_steps` is the program's length, where it is known to be short: blocks are then made to fit it.
+
+    Raises:
+        FieldTooLarge: the memory left does not hold all trials at once.
+    """
+    seconds: list[list[float]] = [[] for _ in specs]
+    with ExitStack() as stack, suppress(TrialOver):
+        trials, paces = _start(pool, specs, deadline, stack)
+        size = block_steps(min(paces), max(paces))
+        by_sample = any(map(changes_training, specs))
+        if total_steps is not None:
+            left = (total_steps - trials[0].step) // rounds
+            size = max(1, min(size, left - lead_steps(left)))
+        chance = random.Random(len(specs))
+        for done in range(1, rounds + 1):
+            if time.monotonic() > deadline:
+                break
+            for row, pace in zip(seconds, _round(trials, size, chance, by_sample), strict=True):
+                row.append(pace)
+            on_round(done)
+    return seconds
+
+
+def _round(trials: Sequence[Trial], size: int, chance: random.Random, by_sample: bool) -> list[float]:
+    """Seconds a step in one block of each. Whole or not at all: a `TrialOver` leaves nothing behind."""
+    paces = [0.0] * len(trials)
+    for index in chance.sample(range(len(trials)), len(trials)):
+        block = trials[index].run(size, lead_steps(size))
+        paces[index] = block.seconds / ((by_sample and block.samples) or block.steps)
+    return paces
+
+
+def _start(
+    pool: TrialPool, specs: Sequence[TrialSpec], deadline: float, stack: ExitStack
+) -> tuple[list[Trial], list[float]]:
+    """All trials at the same step and at their usual pace, and that pace in seconds a step.
+
+    As many are started at once as there are cores, since starting is done by one; nothing is measured meanwhile.
+    """
+    others = _resident()
+    trials: list[Trial] = []
+    paces: list[float] = []
+    steps, chunk = 0, 0
+    together = granted_cores()
+    # The first alone: it tells how much memory the others will take.
+    groups = [specs[:1], *(specs[at : at + together] for at in range(1, len(specs), together))]
+    for group in groups:
+        if trials:
+            _look_at_memory(len(trials), len(specs), _resident() - others)
+        started = [Trial(pool, spec) for spec in group]
+        for trial in started:
+            stack.callback(trial.stop)
+        for trial in started:
+            trial.first_step(deadline)
+        for trial in started:
+            if not trials:
+                steps, chunk = _warm_up(trial)
+            else:
+                trial.run(steps)
+            block = trial.run(chunk)
+            paces.append(block.seconds / block.steps)
+            trials.append(trial)
+    return trials, paces
+
+
+def _warm_up(trial: Trial) -> tuple[int, int]:
+    """Step it for a while; returns the steps this took, and how many more show its pace."""
+    seconds, steps, chunk = 0.0, 0, WARM_UP_STEPS
+    while not steps or seconds < WARM_UP_SECONDS:
+        seconds += trial.run(chunk).seconds
+        steps += chunk
+        chunk = min(steps, LONGEST_CHUNK)
+    return steps, chunk
+
+
+def _look_at_memory(started: int, planned: int, resident: int) -> None:
+    left = available_memory()
+    each = resident // started
+    if left and (planned - started) * each > _MEMORY_SHARE * left:
+        raise FieldTooLarge(
+            f"{planned} trials of {each / 2**20:.0f} MiB each do not fit into memory at once: "
+            f"{started} are running and {left / 2**20:.0f} MiB are left."
+        )
+
+
+def _resident() -> int:
+    """Bytes held by all processes started from here, groups and workers included; shared ones count once."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            try:
+                # Data workers share most pages with the process they were forked from: by their plain
+                # resident size, eight of them would look like eight programs.
+                total += process.memory_full_info().pss
+            except (psutil.AccessDenied, AttributeError):  # isolated by another user's right, or not Linux
+                total += process.memory_info().rss
+    return total

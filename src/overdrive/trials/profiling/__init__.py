@@ -1,1 +1,0 @@
-"""What a trial records of its program for `overdrive profile`: the guest's side."""

@@ -1,0 +1,113 @@
+"""Fights duels: as many fresh pairs of processes as it takes, and what they say together."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from overdrive.core.interval import Interval
+from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
+from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes, lead_steps
+from overdrive.trials.interleaved import process_pair as side_by_side
+from overdrive.trials.process import TrialPool
+from overdrive.trials.sequential import process_pair as one_after_the_other
+
+_FEWEST_TO_JUDGE = 5  # pairs
+_SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last
+# A gain below this is fought for again by fresh processes: the place of code and data in memory alone
+# has been seen to make a process a few per cent faster or slower for all its life.
+CLEAR_GAIN = 1.10
+# Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to
+# 11 ms a step). Beyond that, one pair of them has said enough, however many the rules ask for.
+_BEYOND_PROCESSES = 1.6
+# Processes a side where two do not fit at once: minutes lie between the two sides, and only more of them can tell
+# how much those differ.
+_APART = 3
+
+
+def run_duel(
+    pool: TrialPool,
+    old: TrialSpec,
+    new: TrialSpec,
+    rules: Rules,
+    deadline: float,
+    on_pair: Callable[[Duel], None] = lambda duel: None,
+    apart: bool = False,
+) -> Duel:
+    """Duel until the outcome is clear, the rules say stop, or `deadline` (time.monotonic()) has come.
+
+    Args:
+        apart: run whole processes in turn, never two at once.
+    """
+    duel = Duel(old, new, apart=apart)
+    process_pair = one_after_the_other if apart else side_by_side
+    if apart:
+        most = max(_APART, rules.most_processes)
+        rules = replace(rules, processes=max(_APART, rules.processes), most_processes=most)
+    size: int | None = None  # steps in a block, where the program's length dictates it
+    process, most = 0, rules.most_processes
+    while process < most:
+        pace = process_pair(pool, duel, process, rules, deadline, size, on_pair)
+        process += 1
+        if duel.exit_reason or duel.old_exit_reason:
+            if pace is None or pace.total_steps is None:
+                break
+            duel.total_steps = pace.total_steps
+            # Both came to the program's end: a short one. Fresh processes, with blocks short enough for it.
+            if size is None:
+                most += 1
+            room = (pace.total_steps - pace.warm_steps) // (FEWEST_PAIRS + _SPARE_PAIRS)
+            size = max(1, room - lead_steps(room))
+            if len(duel.pairs) < FEWEST_PAIRS and size * pace.step_seconds < SHORTEST_BLOCK_SECONDS:
+                duel.exit_reason = ExitReason("ended", f"it is over after {pace.total_steps} steps, too few to measure")
+                break
+            duel.exit_reason = duel.old_exit_reason = None
+        _judge(duel, rules)
+        if time.monotonic() > deadline:
+            break
+        if not rules.patient and duel.verdict is Verdict.SLOWER:
+            break
+        if pace is None or (not rules.patient and beyond_doubt(duel)):
+            break
+        if full_processes(duel) >= rules.processes and _is_over(duel, rules):
+            break
+    _judge(duel, rules)
+    return duel
+
+
+def _is_over(duel: Duel, rules: Rules) -> bool:
+    if rules.patient:
+        return _precise(duel.interval)
+    if duel.verdict is Verdict.FASTER:
+        assert duel.interval is not None
+        return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
+    return True
+
+
+def beyond_doubt(duel: Duel) -> bool:
+    """Whether the gain is larger than processes of one program differ."""
+    if duel.apart or duel.interval is None:
+        return False
+    return duel.verdict is Verdict.FASTER and duel.interval.low > _BEYOND_PROCESSES
+
+
+def _precise(interval: Interval | None) -> bool:
+    """Half-width within 1 %, or within a tenth of the gain, both in log-speedup."""
+    if interval is None:
+        return False
+    half = math.log(interval.high / interval.low) / 2
+    return half <= max(0.01, 0.1 * abs(math.log(interval.estimate)))
+
+
+def _judge(duel: Duel, rules: Rules) -> None:
+    if len(duel.pairs) >= _FEWEST_TO_JUDGE:
+        # One or two processes cannot know how much processes differ. A selection takes them as they are
+        # (its interval is of these processes); what is published comes from a confirmation with more.
+        published = rules.patient or duel.apart
+        duel.interval = speedup(duel.pairs) if published else speedup_of_these(duel.pairs)
+        duel.verdict = verdict(duel.interval)
+    if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
+        duel.verdict = Verdict.INCONCLUSIVE

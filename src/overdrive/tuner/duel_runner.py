@@ -1,0 +1,61 @@
+"""Where duels are fought: by which rules, remembered in the ledger, shown as they go."""
+
+from __future__ import annotations
+
+import time
+
+from overdrive.core.records import TrialSpec
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.duel import Duel, Rules
+from overdrive.trials.process import TrialPool
+from overdrive.trials.run_duel import run_duel
+
+CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
+CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
+WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
+AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
+CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
+
+
+class Progress:
+    """What the search tells while it works; the terminal shows it. This one is silent."""
+
+    def stage(self, text: str) -> None: ...
+
+    def pair(self, duel: Duel) -> None: ...
+
+    def outcome(self, text: str) -> None: ...
+
+
+class DuelRunner:
+    """What all duels of one tune share."""
+
+    def __init__(self, pool: TrialPool, memory: Memory, progress: Progress) -> None:
+        self.pool = pool
+        self.progress = progress
+        self._memory = memory
+        self.apart = False  # the program fits into the memory once, and not twice
+
+    def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
+        """`new` against `old`, until `deadline` (time.monotonic()); one fought before is taken from the ledger."""
+        key = f"{rules.processes}: {old.name()} | {new.name()}"
+        known = self._memory.duel(key, old, new)
+        if known is not None:
+            self.progress.outcome("(known from a tune that was broken off)")
+            self.apart |= known.apart and old == new
+            return known
+        duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, self.apart)
+        if not duel.apart and _out_of_memory(duel):
+            self.progress.outcome("two at once do not fit into the memory: whole processes in turn")
+            duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, apart=True)
+            self.apart |= old == new and not _out_of_memory(duel)
+        if time.monotonic() < deadline:  # a duel that ran out of time is fought again
+            self._memory.remember_duel(key, duel)
+        return duel
+
+
+def _out_of_memory(duel: Duel) -> bool:
+    return any(
+        exit_reason is not None and exit_reason.kind == "oom"
+        for exit_reason in (duel.old_exit_reason, duel.exit_reason)
+    )

@@ -1,0 +1,179 @@
+"""What follows the search: what each technique of the plan gained, its proof as a whole, its confirmation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from overdrive.core.contract import Contract
+from overdrive.core.records import TrialSpec
+from overdrive.evidence.attribution import attribute, configurations, without_effect
+from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.speed import Verdict
+from overdrive.proof.prover import Prover
+from overdrive.trials.duel import full_processes
+from overdrive.trials.factorial import FieldTooLarge, measure
+from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
+from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
+from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.schedule import FIELD_ROUNDS, Schedule
+
+
+class Finaliser:
+    """Turns what was adopted into a plan that is proved and confirmed, or into none."""
+
+    def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
+        self._found = found
+        self._duels = duels
+        self._prover = prover
+        self._schedule = schedule
+
+    def settle(self) -> None:
+        self._attribute()
+        self._prove()
+        if any(not each.needed for each in self._found.adopted):
+            self._confirm()
+
+    def _attribute(self) -> None:
+        """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
+        found = self._found
+        while len(found.adopted) > 1:
+            if self._duels.apart:
+                return self._leave_to_duels("two of it at once do not fit into the memory")
+            chosen = dict(found.best())
+            names = tuple(chosen)
+            wanted = self._affordable_configurations(names)
+            if not wanted:
+                return self._leave_to_duels("there is no budget for more")
+            self._duels.progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
+            specs = [
+                TrialSpec(found.program, tuple((name, chosen[name]) for name in names if name in subset))
+                for subset in wanted
+            ]
+            try:
+                deadline = self._schedule.proof_begins()
+                seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
+            except FieldTooLarge as error:
+                return self._leave_to_duels(str(error))
+            if len(seconds[0]) < FIELD_ROUNDS // 2:
+                return self._leave_to_duels("measuring all combinations together broke off")
+            found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
+            kept = {each.name for each in found.adopted if each.for_memory or each.needed}
+            idle = (name for name in without_effect(found.attribution) if name not in kept)
+            useless = next((name for name in idle if not self._wins_again(name)), None)
+            if useless is None:
+                return
+            self._drop(useless, "no measurable effect in the whole plan, and a simpler plan wins the tie")
+
+    def _wins_again(self, name: str) -> bool:
+        """Whether the whole plan is faster with this technique, by fresh processes.
+
+        Among all combinations it gained nothing, in its duel it did, and one process of each says too little: on a
+        noisy machine `channels_last`, with 1.52 [1.36, 1.70] in its duel, came out idle.
+        """
+        found = self._found
+        best = TrialSpec(found.program, found.best())
+        without = TrialSpec(found.program, tuple(each for each in found.best() if each[0] != name))
+        if self._schedule.time_to_run_duel_again():
+            self._duels.progress.stage(f"{name} again: the whole plan against the plan without it")
+            duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
+            self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")
+            if full_processes(duel) >= AGAIN.processes or beyond_doubt(duel):
+                found.again.append((name, duel))
+                return duel.verdict is Verdict.FASTER
+        its = next(each.duel.interval for each in found.adopted if each.name == name)
+        return its is not None and its.low > CLEAR_GAIN  # nothing more could be established: its own duel stands
+
+    def _leave_to_duels(self, reason: str) -> None:
+        self._found.notes.append(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
+
+    def _total_steps(self) -> int | None:
+        """The program's length in steps, where a duel came to its end."""
+        duels = [self._found.control, *(each.duel for each in self._found.adopted)]
+        return max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
+
+    def _affordable_configurations(self, names: tuple[str, ...]) -> list[frozenset[str]]:
+        """All combinations if there is time for them, else the most telling ones, else none."""
+        left = self._schedule.proof_begins() - time.monotonic()
+        for most in (16, 2 * len(names) + 2):
+            wanted = configurations(names, most)
+            if self._schedule.field_seconds(len(wanted)) < left:
+                return wanted
+        return []
+
+    def _drop(self, name: str, reason: str, proof: Check | None = None) -> None:
+        """Take an adopted technique out of the plan again. `proof`: of the plan with it, where that is the reason."""
+        found = self._found
+        out = next(each for each in found.adopted if each.name == name)
+        found.adopted = [each for each in found.adopted if each is not out]
+        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
+        found.attribution = None  # it told of another plan
+        self._duels.progress.outcome(f"dropped {name}: {reason}")
+
+    def _prove(self) -> None:
+        """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
+        found = self._found
+        plain = found.reference()
+        self._prover.end_by(self._schedule.deadline)
+        while any(not each.needed for each in found.adopted):
+            level = found.loosest()
+            best = TrialSpec(found.program, found.best())
+            if level is Contract.EXACT:
+                self._prover.lengthen(self._schedule.confirmation_begins() - time.monotonic())
+                proof = self._prover.exact(plain, best)
+            elif level is Contract.ROUNDING:
+                proof = self._prover.rounding(found.stepwise_plain(), best)
+            elif level is Contract.OPEN:
+                proof = OPEN
+            else:
+                latest = self._schedule.confirmation_begins()
+                ends = latest - self._schedule.rest_seconds()
+                proof = self._prover.statistical(found.quick_plain(), best, ends, latest=latest)
+            found.proof = proof
+            if proof.level is not None:
+                self._duels.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
+                return
+            if self._loosened(level):
+                continue
+            free = [each for each in found.adopted if not each.needed]
+            last = ([each for each in free if each.level is level] or free)[-1]
+            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
+        found.proof = None  # nothing is left to prove
+
+    def _loosened(self, level: Contract) -> bool:
+        """Whether what joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""
+        changed = False
+        for place, each in enumerate(self._found.adopted):
+            looser = each.looser() if each.joined is level else None
+            if looser and looser.rank > level.rank and self._found.contract.allows(looser):
+                self._found.adopted[place] = replace(each, joined=looser)
+                changed = True
+        return changed
+
+    def _confirm(self) -> None:
+        """The chosen plan against the untouched program, in fresh processes, on data of its own."""
+        found = self._found
+        self._duels.progress.stage("confirmation: the whole plan against the untouched program")
+        best = TrialSpec(found.program, found.best())
+        duel = found.confirmation = self._duels.run_duel(found.reference(), best, CONFIRMATION, self._schedule.deadline)
+        processes = full_processes(duel)
+        found.confirmed = processes >= CONFIRMATION.processes
+        if not found.confirmed:
+            duel.verdict = Verdict.INCONCLUSIVE
+            found.notes.append(
+                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
+                "was used up: nothing is established. A larger --budget would."
+            )
+        if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
+            wrong = differing_invariant(duel.old_trace, duel.new_trace)
+            bad = first_non_finite(duel.new_trace)
+            if bad:
+                wrong = f"its loss is not finite in step {bad}"
+            if found.loosest() is Contract.EXACT and not same_bits(duel.old_trace, duel.new_trace):
+                wrong = wrong or "it ends in another state, though it was proved exact"
+            if wrong:
+                found.proof = Check(None, f"in the confirmation, {wrong}")
+                found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
+        elif duel.exit_reason or duel.old_exit_reason:
+            found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
+        self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")

@@ -1,0 +1,189 @@
+"""What a tune established, as data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.objective import TIME, Objective, saves
+from overdrive.core.program import Program
+from overdrive.core.records import TrialSpec
+from overdrive.evidence.attribution import Attribution
+from overdrive.evidence.equivalence import Check
+from overdrive.evidence.speed import Verdict, noise_floor
+from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.technique import Settings
+from overdrive.trials.duel import Duel
+from overdrive.worker.session import Chosen
+
+
+@dataclass(frozen=True)
+class Rejected:
+    name: str
+    settings: Settings
+    reason: str
+    duel: Duel | None = None
+    check: Check | None = None  # where it came to one
+
+
+@dataclass(frozen=True)
+class Adopted:
+    name: str
+    settings: Settings
+    duel: Duel
+    check: Check
+    for_memory: bool = False  # adopted for the memory it saves
+    needed: bool = False  # the program does not run without it: its duel is only the attempt
+    # It joined a statistical plan, and was only looked at as that will be proved: its level where it has to do without.
+    joined: Contract | None = None
+
+    @property
+    def level(self) -> Contract:
+        """What the whole plan has to be proved at because of it."""
+        return self.joined or self.check.level or Contract.OPEN
+
+    def looser(self) -> Contract | None:
+        """The next level to try to prove one at that joined; None: there is none."""
+        technique = catalogue()[self.name]
+        return technique.fallback_contract if self.joined is technique.contract else None
+
+
+@dataclass
+class Findings:
+    """What a tune established, as data. `refusal` says in one sentence why there is nothing, if so."""
+
+    program: Program
+    contract: Contract
+    objective: Objective = TIME
+    only: frozenset[str] = frozenset()  # the techniques that alone may be tried; empty: all
+    control: Duel | None = None
+    confirmation: Duel | None = None
+    confirmed: bool = False  # it came to as many process pairs as a claim takes
+    proof: Check | None = None  # of the whole plan
+    attribution: Attribution | None = None
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
+    dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
+    adopted: list[Adopted] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    errors: dict[str, float] = field(default_factory=dict)  # against fp64, by `TrialSpec.name()`: see `formats`
+    seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
+    deterministic: bool = True
+    notes: list[str] = field(default_factory=list)
+    refusal: str | None = None
+    refusal_is_failure: bool = False  # the program itself failed
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    isolation: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """FASTER and SMALLER only where a plan was confirmed to be so, and to be the same program."""
+        if self.needed():
+            return Verdict.FITS
+        confirmed = self.confirmation
+        if confirmed is None or self.proof is None or not self.confirmed:
+            return Verdict.INCONCLUSIVE
+        proved = self.proof.level is not None
+        before, after = confirmed.old_side.peak_memory, confirmed.new_side.peak_memory
+        if self.objective.aim == "memory" or not self.objective.allows(before):
+            smaller = saves(before, after, self.memory_spread()) and self.objective.allows(after)
+            return Verdict.SMALLER if smaller and proved else Verdict.INCONCLUSIVE
+        if confirmed.verdict is Verdict.FASTER and not (proved and self.objective.allows(after)):
+            return Verdict.INCONCLUSIVE
+        return confirmed.verdict
+
+    @property
+    def chosen(self) -> list[Adopted]:
+        """The techniques of the plan: none, unless the whole was confirmed, but those it cannot run without."""
+        if self.verdict is Verdict.FITS and not self._faster_than_needed():
+            return self.needed()
+        return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
+
+    def needed(self) -> list[Adopted]:
+        """The techniques without which the program runs out of memory."""
+        return [each for each in self.adopted if each.needed]
+
+    def reference(self) -> TrialSpec:
+        """What everything is compared with: the untouched program, with what it needs to run at all."""
+        return TrialSpec(self.program, tuple((each.name, each.settings) for each in self.needed()))
+
+    def peak(self) -> int:
+        """Bytes at the peak of the best so far; 0 where not known."""
+        if self.adopted:
+            return self.adopted[-1].duel.new_side.peak_memory
+        return self.control.old_side.peak_memory if self.control else 0
+
+    def gain(self) -> float:
+        """The speedups of what is adopted so far, multiplied."""
+        return _gain(self.adopted)
+
+    def gain_in_proof(self) -> float:
+        """Of the plan over `quick_plain`, whose runs under seeds it is compared with."""
+        return _gain(self.adopted[len(self.quick_plain().techniques) :])
+
+    def memory_spread(self) -> int:
+        """By how much the peaks of the program differ from those of itself."""
+        return abs(self.control.old_side.peak_memory - self.control.new_side.peak_memory) if self.control else 0
+
+    def _faster_than_needed(self) -> bool:
+        confirmed = self.confirmation
+        return (
+            confirmed is not None
+            and self.confirmed
+            and confirmed.verdict is Verdict.FASTER
+            and self.proof is not None
+            and self.proof.level is not None
+        )
+
+    def best(self) -> tuple[Chosen, ...]:
+        """What is adopted so far."""
+        return tuple((each.name, each.settings) for each in self.adopted)
+
+    def quick_plain(self) -> TrialSpec:
+        """What everything is compared with, under the techniques proved exact: the same runs, sooner done."""
+        return TrialSpec(self.program, tuple((each.name, each.settings) for each in self._proved_exact()))
+
+    def stepwise_plain(self) -> TrialSpec:
+        """As `quick_plain`, without those that make several steps in a call, between which no state can be loaded."""
+
+        def stands_still(each: Adopted) -> bool:
+            return each.duel.new_trace is None or not each.duel.new_trace.rests
+
+        proved = itertools.takewhile(stands_still, self._proved_exact())
+        return TrialSpec(self.program, tuple((each.name, each.settings) for each in proved))
+
+    def _proved_exact(self) -> Iterator[Adopted]:
+        """In the order of adoption, up to the first that is not: those after it were compared with a plan with it."""
+        return itertools.takewhile(lambda each: each.check.level is Contract.EXACT or each.needed, self.adopted)
+
+    def loosest(self) -> Contract:
+        """The level of the plan so far: that of its loosest technique."""
+        return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
+
+    def noise(self) -> float | None:
+        return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
+
+
+def _gain(adopted: Sequence[Adopted]) -> float:
+    return math.prod(each.duel.interval.estimate for each in adopted if each.duel.interval)
+
+
+def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
+    """The techniques that never came to a duel, with the reason that holds for the final plan."""
+    named = {each.name for each in found.adopted} | {each.name for each in [*found.rejected, *found.dropped]}
+    rest = []
+    for name, technique in catalogue().items():
+        if name in named or technique.contract is Contract.OPEN or (found.only and name not in found.only):
+            continue
+        if facts and facts.framework not in technique.frameworks:
+            continue  # no part of this program's catalogue
+        reason = technique.applies(facts) if facts else None
+        if reason is None and found.objective.aim not in technique.aims:
+            reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
+        rest.append(Rejected(name, {}, reason or "not tried"))
+    return rest

@@ -1,0 +1,111 @@
+"""The precision table: for each number format its speed, memory, error against fp64, and whether it learns the same.
+
+It holds what a tune really measured, in duels, checks and replayed steps; elsewhere it says why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from overdrive.core.records import TrialSpec
+from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.technique import Settings, Technique
+from overdrive.trials.duel import Duel
+from overdrive.tuner.findings import Findings, Rejected
+from overdrive.worker.session import Chosen
+
+FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+_OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def formats_tried(found: Findings) -> list[Chosen]:
+    """The techniques that changed the number format in a duel of their own, with their settings."""
+    fought = [(each.name, each.settings, each.duel) for each in found.adopted]
+    fought += [
+        (each.name, each.settings, each.duel)
+        for each in (*found.rejected, *found.dropped)
+        if each.duel and _measured(each.duel)
+    ]
+    return [(name, settings) for name, settings, _ in fought if _format(name, settings)]
+
+
+def precision_table(found: Findings, rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
+    """A row for each format, or for each technique that brought it; as plain data."""
+    rows: list[dict[str, Any]] = []
+    for name in FORMATS:
+        mine = [*_own(found, name), *_tried(found, name)]
+        rows += mine or [{"format": name, "told": f"not tried: {_why_not(found, name, rejected)}"}]
+    return rows
+
+
+def _own(found: Findings, name: str) -> Iterator[dict[str, Any]]:
+    duel = found.control
+    if duel is None or duel.old_facts is None or not duel.old_side.steps:
+        return
+    for dtype in duel.old_facts.parameter_dtypes:
+        if _OF_PARAMETERS.get(dtype.removeprefix("torch.")) == name:
+            within = ", within an autocast of its own" if duel.old_facts.own_autocast else ""
+            yield {
+                "format": name,
+                "technique": "",
+                "told": f"the program as it is{within}",
+                "seconds_per_step": duel.old_side.seconds_per_step,
+                "peak_memory": duel.old_side.peak_memory or None,
+                "error": found.errors.get(TrialSpec(found.program).name()),
+                "learns": None,
+            }
+
+
+def _tried(found: Findings, name: str) -> Iterator[dict[str, Any]]:
+    fought: list[tuple[str, Settings, Duel, Any, str]] = []
+    fought += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
+    fought += [
+        (each.name, each.settings, each.duel, each.check, each.reason)
+        for each in (*found.rejected, *found.dropped)
+        if each.duel and _measured(each.duel)
+    ]
+    for technique, settings, duel, check, told in fought:
+        if _format(technique, settings) == name:
+            yield {
+                "format": name,
+                "technique": technique,
+                "settings": dict(settings),
+                "told": told,
+                "speedup": vars(duel.interval).copy() if duel.interval else None,
+                "against": duel.old.name(),
+                "seconds_per_step": duel.new_side.seconds_per_step,
+                "peak_memory": duel.new_side.peak_memory or None,
+                "error": found.errors.get(TrialSpec(found.program, ((technique, settings),)).name()),
+                "learns": None if check is None else check.level is not None,
+            }
+
+
+def _why_not(found: Findings, name: str, rejected: Sequence[Rejected]) -> str:
+    if found.refusal:
+        return "the program could not be tuned"
+    if name == "fp64":
+        return "no technique makes a program slower on purpose; the errors are those against fp64"
+    reasons = []
+    for technique in catalogue().values():
+        if name in _formats_of(technique):
+            said = [each.reason for each in rejected if each.name == technique.name and not _measured(each.duel)]
+            reasons.append(f"{technique.name}: {said[0].removeprefix('not tried: ') if said else 'no candidate here'}")
+    return "; ".join(reasons) or "no technique computes in it"
+
+
+def _formats_of(technique: Technique) -> set[str]:
+    """All formats that some setting of it brings."""
+    choices = product(*(knob.choices or (knob.default,) for knob in technique.knobs))
+    names = [knob.name for knob in technique.knobs]
+    return {technique.computes_in(dict(zip(names, each, strict=True))) for each in choices}
+
+
+def _measured(duel: Duel | None) -> bool:
+    return duel is not None and duel.interval is not None
+
+
+def _format(name: str, settings: Settings) -> str:
+    technique = catalogue()[name]
+    return technique.computes_in({**technique.defaults(), **settings})

@@ -1,0 +1,50 @@
+"""Why a candidate is not adopted, in sentences for people."""
+
+from __future__ import annotations
+
+from overdrive.core.objective import saves, size
+from overdrive.evidence.speed import Verdict
+from overdrive.trials.duel import Duel
+
+# A candidate whose interval reaches this is tried once more, when the plan has become much faster.
+_NARROW_LOSS = 0.95
+
+
+def no_faster(duel: Duel, name: str) -> str | None:
+    """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
+    if duel.exit_reason and not (duel.exit_reason.kind == "ended" and duel.verdict is Verdict.FASTER):
+        return str(duel.exit_reason)
+    if duel.old_exit_reason and duel.verdict is not Verdict.FASTER:
+        return f"the duel broke off ({duel.old_exit_reason})"
+    if duel.new_trace and name in duel.new_trace.left_out:
+        return duel.new_trace.left_out[name]
+    if duel.verdict is Verdict.FASTER:
+        return None
+    told = {
+        Verdict.SAME: "no measurable effect",
+        Verdict.SLOWER: "slower",
+        Verdict.INCONCLUSIVE: "inconclusive",
+    }[duel.verdict]
+    return f"{told}: {duel.told()}" if duel.interval else f"{told}: too few blocks"
+
+
+def no_smaller(duel: Duel, name: str, spread: int) -> str | None:
+    """Why a candidate is not adopted for the memory it saves, or None where it is."""
+    for exit_reason, told in ((duel.exit_reason, ""), (duel.old_exit_reason, "the duel broke off: ")):
+        if exit_reason and exit_reason.kind != "ended":
+            return f"{told}{exit_reason}"
+    if duel.new_trace and name in duel.new_trace.left_out:
+        return duel.new_trace.left_out[name]
+    if not saves(duel.old_side.peak_memory, duel.new_side.peak_memory, spread):
+        return f"needs no less memory: {peaks(duel)}"
+    return None
+
+
+def peaks(duel: Duel) -> str:
+    speed = f", {duel.told()}" if duel.interval else ""
+    return f"{size(duel.new_side.peak_memory)} instead of {size(duel.old_side.peak_memory)} at the peak{speed}"
+
+
+def lost_narrowly(duel: Duel) -> bool:
+    lost = not duel.exit_reason and duel.verdict is not Verdict.FASTER
+    return lost and duel.interval is not None and duel.interval.high > _NARROW_LOSS

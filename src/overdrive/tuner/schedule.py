@@ -1,0 +1,105 @@
+"""How a tune's budget is shared out: what comes last must have its time. Estimates, from what was seen so far."""
+
+from __future__ import annotations
+
+import time
+
+from overdrive.core.contract import Contract
+from overdrive.proof.prover import Prover
+from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps
+from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION
+from overdrive.tuner.findings import Findings
+
+FIELD_ROUNDS = 20  # blocks of every configuration that the contributions are made of
+_FIELD_WARM_UP_SECONDS = 2.5
+_FIELD_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
+_PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
+_SHORTEST_DUEL_SECONDS = 5.0
+_MOST_PROMISED = 0.5
+
+
+class Schedule:
+    """All times are of time.monotonic()."""
+
+    def __init__(self, found: Findings, deadline: float, prover: Prover) -> None:
+        self.deadline = deadline
+        self._found = found
+        self._prover = prover
+
+    def confirmation_begins(self) -> float:
+        control = self._found.control
+        if control is None or not control.pairs:
+            return self.deadline
+        slow = control.old_side.seconds_per_step
+        both = slow + slow / max(1.0, self._found.gain())
+        once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
+        return self.deadline - self._duel_seconds(CONFIRMATION) - once
+
+    def proof_begins(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+        """
+        Args:
+            joining: the level of what may yet be adopted.
+            promise: the share of a step that it promises to save. It is adopted only if it saves some, and the runs
+                of its proof are then shorter.
+        """
+        level = max(self._found.loosest(), joining, key=lambda each: each.rank)
+        if level is not Contract.STATISTICAL:
+            return self.confirmation_begins() - self._prover.seconds_needed(level)
+        gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
+        needed = self._prover.seconds_needed(level, self._found.quick_plain(), gain)
+        return self.confirmation_begins() - needed - self.rest_seconds()
+
+    def rest_seconds(self) -> float:
+        """Of the proof of what would be left, should a statistical one come to nothing: of those that joined it."""
+        joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
+        levels = sorted((each for each in joined if each), key=lambda level: level.rank)
+        # A digest log more: those of the statistical proof were made under other threads.
+        return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
+
+    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+        proof, adopted = self.proof_begins(joining, promise), len(self._found.adopted)
+        if not adopted:
+            return proof
+        if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
+            return proof  # the contributions come too late already: their time is for candidates
+        return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
+
+    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
+        """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
+        return self.seconds_missing(start, level, promise) < 0
+
+    def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
+        """By how much the budget is too small for that, at least: with a larger one the proofs before it are longer."""
+        needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
+        return time.monotonic() + needed - self.selection_ends(level, promise)
+
+    def time_to_run_duel_again(self) -> bool:
+        """Whether what gained nothing in the whole plan may be fought for once more."""
+        return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
+
+    def time_for_errors(self) -> bool:
+        """Whether there is time left, when all is settled, for another trial that nobody times."""
+        return time.monotonic() + 2 * self._prover.trial_seconds() < self.deadline
+
+    def field_seconds(self, configurations: int) -> float:
+        """What it takes to measure so many configurations side by side."""
+        step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
+        blocks = FIELD_ROUNDS * max(_FIELD_BLOCK_SECONDS, step)
+        return configurations * (self._start_seconds() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
+
+    def _duel_seconds(self, rules: Rules) -> float:
+        """What a duel of the whole plan takes by these rules, to its last look."""
+        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
+        gain = max(1.0, self._found.gain())
+        pair = pair_seconds(slow, gain)
+        warm_up = WARM_UP_STEPS * (slow + slow / gain)
+        blocks = rules.looks_at(pair)[-1] * pair
+        return rules.processes * (self._start_seconds() + max(_PROCESS_SECONDS, warm_up) + blocks)
+
+    def _start_seconds(self) -> float:
+        """Of two processes, the program's own and one with all that is adopted, one after the other."""
+        if self._found.control is None:
+            return 0.0
+        control = self._found.control.old_side.setup_seconds
+        return control + max([control, *(each.duel.new_side.setup_seconds for each in self._found.adopted)])

@@ -1,0 +1,131 @@
+"""Runs a program inside this process exactly as `python SCRIPT` or `python -m MODULE` would."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import signal
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+from overdrive.core.program import Program, ProgramError
+
+_OURS = str(Path(__file__).parent) + os.sep
+
+
+def execute(program: Program) -> None:
+    """Run it as `__main__`, with the `sys.argv` and `sys.path[0]` it would have had. Raises what it raises.
+
+    Raises:
+        ProgramError: it could not be started.
+    """
+    code, main = _module(program) if program.module else _script(program)
+    sys.modules["__main__"] = main  # stays: pickled classes and spawned workers look for it there
+    exec(code, main.__dict__)
+
+
+def _script(program: Program) -> tuple[CodeType, ModuleType]:
+    path = os.path.join(os.getcwd(), program.target)  # as Python does: not normalised
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise ProgramError(f"Cannot read {program.target}: {error.strerror}.") from None
+    sys.argv = [program.target, *program.arguments]
+    _first_on_path(os.path.dirname(os.path.realpath(path)))
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path,
+        __loader__=SourceFileLoader("__main__", path),
+        __builtins__=builtins,
+        __annotations__={},
+        __cached__=None,
+        __package__=None,
+    )
+    return compile(source, path, "exec", dont_inherit=True), main
+
+
+def _module(program: Program) -> tuple[CodeType, ModuleType]:
+    sys.argv = ["-m", *program.arguments]  # as Python has it while it looks for the module
+    _first_on_path(os.getcwd())
+    try:
+        spec = importlib.util.find_spec(program.target)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(program.target + ".__main__")
+    except ModuleNotFoundError:
+        spec = None
+    code = spec.loader.get_code(spec.name) if spec and hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
+    if spec is None or code is None:
+        raise ProgramError(f"There is no module {program.target} that can be run.")
+    sys.argv[0] = spec.origin or program.target
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=spec.origin,
+        __loader__=spec.loader,
+        __builtins__=builtins,
+        __annotations__={},
+        __cached__=spec.cached,
+        __package__=spec.parent,
+        __spec__=spec,
+    )
+    return code, main
+
+
+def _first_on_path(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):  # under -P, Python puts neither our folder nor theirs there
+        sys.path[0] = folder
+
+
+def show_error(error: BaseException) -> None:
+    """Show a program's error as Python would, without a frame of ours in its traceback."""
+    hide_own_frames(error)
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def end_as_python_would(error: BaseException) -> int:
+    """The exit code for what the program raised; shows its traceback where Python would."""
+    if isinstance(error, KeyboardInterrupt):
+        show_error(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so that the shell sees "killed by Ctrl-C"
+        os.kill(os.getpid(), signal.SIGINT)
+    if not isinstance(error, SystemExit):
+        show_error(error)
+        return 1
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take Overdrive's frames, and those that led to the program's start, out of a chain of errors."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = _without_own_frames(each.__traceback__)
+        pending += [each.__cause__, each.__context__]
+
+
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    starts = [i for i, each in enumerate(frames) if each.tb_frame.f_code is execute.__code__]
+    frames = frames[starts[-1] + 1 :] if starts else frames
+    kept = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith(_OURS)]
+    following: TracebackType | None = None
+    for frame in reversed(kept):
+        frame.tb_next = following
+        following = frame
+    return following

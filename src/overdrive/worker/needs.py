@@ -1,0 +1,217 @@
+"""Finds out what a training step needs of its machine, for `overdrive doctor --for`. Runs inside a trial.
+
+Counted from the shapes and types of some steps that are really made: nothing here is measured but the
+memory that the process held before, and on a CPU the time of each operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.contract import Contract
+from overdrive.seams.step_counter import Iterations
+from overdrive.techniques.technique import Knob, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+
+# The first two steps make what the others find: gradients, the optimizer's state, plans of the libraries.
+FIRST = 2
+COUNTED = 3
+
+
+class Needs(Technique):
+    """Writes down what steps 3 to 5 need.
+
+    No technique to be chosen: it is in no catalogue but that of the one trial that `doctor --for` runs.
+    """
+
+    name = "needs"
+    family = "memory"
+    contract = Contract.EXACT
+    targets = ()
+    knobs = (Knob("report", "", "the file to write"),)
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        count = _Count(Path(str(settings["report"])))
+        seams.optimizer_made.subscribe(count.made)
+        seams.model_called.subscribe(count.called)
+        seams.batch_fetched.subscribe(count.fetched)
+        seams.loss_backward.subscribe(count.backward_begins)
+        seams.step_ends.subscribe(count.stepped)
+
+
+class BlocksReturned(Technique):
+    """Lets the C library give every large block back as soon as it is freed, so that the peak is what is needed.
+
+    As it is, it keeps them; the peak is then as much a matter of its habits. Slow, and only for measuring memory.
+    """
+
+    name = "blocks_returned"
+    family = "memory"
+    contract = Contract.EXACT
+    targets = ()
+
+    def environment(self, settings: Settings) -> dict[str, str]:
+        return {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+    def install(self, seams: Seams, settings: Settings) -> None:
+        pass
+
+
+class _Count:
+    def __init__(self, report: Path) -> None:
+        self._report = report
+        self._iterations = Iterations()
+        self._optimizers: list[Any] = []
+        self._models: dict[int, Any] = {}
+        self._program = 0  # bytes of the process between two steps, without its tensors
+        self._mode: Any = None
+        self._memory: Any = None
+        self._hooks: list[Any] = []
+        self._activations = 0  # working bytes alive when a backward pass begins
+        self._steps: list[list[dict[str, Any]]] = []
+
+    def made(self, optimizer: Any, models: list[Any]) -> None:
+        self._optimizers.append(optimizer)
+        self._models.update((id(model), model) for model in models)
+
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._memory is None:
+            self._models.setdefault(id(model), model)
+        return call(*args, **kwargs)
+
+    def fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
+        if self._mode is not None:
+            self._mode.drop_since(time.perf_counter() - seconds)
+
+    def backward_begins(self, loss: Any) -> Any:
+        if self._mode is not None:
+            self._activations = max(self._activations, self._memory.now["working"])
+        return loss
+
+    def stepped(self, optimizer: Any) -> None:
+        if optimizer not in self._optimizers:
+            self._optimizers.append(optimizer)
+        if not self._iterations.over(optimizer, alone=len(self._optimizers) == 1):
+            return
+        steps = self._iterations.clock.steps
+        if steps == FIRST:
+            self._begin()
+        elif self._mode is not None:
+            self._mark_states()
+            self._steps.append(_grouped(self._mode.calls))
+            self._mode.calls.clear()
+            if steps >= FIRST + COUNTED:
+                self._end()
+
+    def _begin(self) -> None:
+        import torch
+
+        from overdrive.worker.live_memory import LiveMemory
+        from overdrive.worker.operators import Operators
+
+        torch.compiler.set_stance("force_eager")  # compiled code hides its operators
+        parameters = list(self._parameters())
+        devices = [parameter.device.type for parameter in parameters]
+        self._memory = LiveMemory(max(set(devices), key=devices.count) if devices else "cpu")
+        for model in self._models.values():
+            for tensor in (*model.parameters(), *model.buffers()):
+                self._memory.know(tensor, "parameters")
+        for parameter in parameters:
+            self._memory.know(parameter, "parameters")
+            self._note_gradient(parameter)
+            if parameter.requires_grad and parameter.is_leaf:
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._note_gradient))
+        self._mark_states()
+        here = sum(self._memory.now.values()) if self._memory.device == "cpu" else 0
+        self._program = max(0, resident() - here)
+        self._mode = Operators(self._memory)
+        self._mode.__enter__()
+
+    def _end(self) -> None:
+        import torch
+
+        self._mode.__exit__(None, None, None)
+        torch.compiler.set_stance("default")
+        for hook in self._hooks:
+            hook.remove()
+        memory, self._mode = self._memory, None
+        at_peak = memory.peak["working"]
+        report = {
+            "device": memory.device,
+            "threads": torch.get_num_threads(),
+            "memory": {
+                "parameters": memory.peak["parameters"],
+                "gradients": memory.peak["gradients"],
+                "optimizer states": memory.peak["optimizer"],
+                "activations": min(at_peak, self._activations),
+                "workspace": at_peak - min(at_peak, self._activations),
+            },
+            "program": self._program,
+            "steps": self._steps,
+        }
+        partial = self._report.with_suffix(".partial")
+        partial.write_text(json.dumps(report))
+        os.replace(partial, self._report)
+
+    def _note_gradient(self, parameter: Any) -> None:
+        if parameter.grad is not None:
+            self._memory.know(parameter.grad, "gradients")
+
+    def _mark_states(self) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                for each in tree_leaves(state):
+                    if hasattr(each, "untyped_storage"):
+                        self._memory.know(each, "optimizer")
+
+    def _parameters(self) -> Iterator[Any]:
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+
+def _grouped(calls: list[Any]) -> list[dict[str, Any]]:
+    """Alike calls together: a step makes thousands."""
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for call in calls:
+        key = (call.name, call.dtype, call.elements, call.flops, call.bytes)
+        group = groups.setdefault(
+            key,
+            {
+                "name": call.name,
+                "dtype": call.dtype,
+                "elements": call.elements,
+                "flops": call.flops,
+                "bytes": call.bytes,
+                "calls": 0,
+                "seconds": 0.0,
+            },
+        )
+        group["calls"] += 1
+        group["seconds"] += call.seconds
+    return list(groups.values())
+
+
+def resident() -> int:
+    """Bytes of memory that this process needs now; 0 where the system does not tell.
+
+    The C library keeps blocks that were freed, as many again as are in use (seen of a ResNet-18): it is asked to
+    give them back first, which glibc does, and others may not.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

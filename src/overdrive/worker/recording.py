@@ -1,0 +1,112 @@
+"""What a run did: steps, samples, losses, learning rates, and a hash of where it ended."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from overdrive.seams import frameworks
+from overdrive.seams.frameworks import StepRecorder
+from overdrive.seams.hub import Seams
+from overdrive.seams.step_counter import Clock
+
+
+class Recorder:
+    """An observer for `Session`. Costs a few microseconds a step; reads no tensor until asked.
+
+    With `losses` it also keeps every step's losses and learning rate, and the optimizers for the hashes.
+    """
+
+    def __init__(self, losses: bool = False) -> None:
+        self.clock = Clock()
+        self.first_step_at: float | None = None  # time.perf_counter() when the first step was done
+        self.last_step_at = 0.0
+        self.first_step_samples = 0
+        self.framework = ""  # whose optimizer steps; before the first step, that which arrived first
+        self._first_steps = 0  # that were made at once with the first: a call may make many
+        self._with_losses = losses
+        self._step_recorders: dict[str, StepRecorder] = {}
+
+    def __call__(self, seams: Seams) -> None:
+        def arrived() -> None:
+            name = seams.frameworks[-1]
+            self._step_recorders[name] = frameworks.seams_of(name).make_step_recorder(seams, self._with_losses)
+            self.framework = self.framework or name
+
+        seams.framework_arrived.subscribe(arrived)
+        seams.step_ends.subscribe(self._stepped)
+        seams.between_steps.subscribe(self._rests)
+
+    def _stepped(self, optimizer: Any) -> None:
+        ticked = self.clock.tick(optimizer)
+        for name, step_recorder in self._step_recorders.items():
+            if step_recorder.stepped(optimizer, ticked) and self.first_step_at is None:
+                self.framework = name
+
+    def _rests(self) -> None:
+        if not self.clock.steps:
+            return
+        self.last_step_at = time.perf_counter()
+        if self.first_step_at is None:
+            self.first_step_at = self.last_step_at
+            self._first_steps = self.clock.steps
+            self.first_step_samples = self.samples
+
+    @property
+    def step_recorder(self) -> StepRecorder | None:
+        return self._step_recorders.get(self.framework)
+
+    @property
+    def samples(self) -> int:
+        """Trained on so far: only a batch that leads to a gradient counts."""
+        return self.step_recorder.samples if self.step_recorder else 0
+
+    @property
+    def rates(self) -> list[float]:
+        """Learning rate of the stepping optimizer's first group, by training step."""
+        return self.step_recorder.rates if self.step_recorder else []
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """CachedDataset alive (a script's are gone when its main() returns)."""
+        return self.step_recorder.optimizers if self.step_recorder else []
+
+    def losses(self) -> list[list[float]]:
+        """The losses sent backward, by training step; reading them waits for the device."""
+        return self.step_recorder.losses() if self.step_recorder else []
+
+    def seconds_per_step(self) -> float | None:
+        """Mean over all steps after the first, evaluation between them included."""
+        if self.first_step_at is None or self.clock.steps <= self._first_steps:
+            return None
+        return (self.last_step_at - self.first_step_at) / (self.clock.steps - self._first_steps)
+
+    def samples_per_second(self) -> float | None:
+        if self.first_step_at is None or self.samples == self.first_step_samples:
+            return None
+        return (self.samples - self.first_step_samples) / (self.last_step_at - self.first_step_at)
+
+    def parameters_hash(self) -> str | None:
+        """sha256 of all parameters of all optimizers that stepped, in their order; None before any step."""
+        return self.step_recorder.parameters_hash() if self.step_recorder else None
+
+    def trained(self) -> str:
+        """How much is trained, as text: optimizers that stepped, their tensors and scalars with a gradient."""
+        return self.step_recorder.trained() if self.step_recorder else ""
+
+    def state_hash(self) -> str:
+        """sha256 of parameters, optimizer states and random states: equal only where the runs are equal."""
+        return self.step_recorder.state_hash() if self.step_recorder else ""
+
+
+def leading_size(batch: Any) -> int:
+    """The first dimension of the first tensor in a batch of any structure; 0 where there is none."""
+    if hasattr(batch, "shape") and hasattr(batch, "dtype"):
+        return int(batch.shape[0]) if len(batch.shape) else 1
+    if hasattr(batch, "values"):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for each in batch:
+            if size := leading_size(each):
+                return size
+    return 0

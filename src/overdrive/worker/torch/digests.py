@@ -1,0 +1,166 @@
+"""A trial's digest log: what went into every training step and, where asked, a hash of all that came out of it.
+
+Written in trials that nobody times. Two digest logs are compared entry by entry: what differs first says where
+two runs part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.torch.step_recorder import update
+from overdrive.worker.recording import leading_size
+from overdrive.worker.torch.probe import checksum
+from overdrive.worker.torch.sketch import sketch
+from overdrive.worker.torch.state import Subject, chance
+
+# Settings of an optimizer that choose how it computes, not what.
+_HOW = ("params", "foreach", "fused", "capturable", "differentiable")
+_MOST_SLOTS = 64  # tensors that are told apart within a step
+_MOST_OPTIMIZERS = 8
+_NUDGE = 1e-6
+Slot: TypeAlias = list[float]  # checksum of a tensor that a model was given, and its sketch
+
+_PARTS = ("parameters", "buffers", "optimizer state", "random states")
+
+
+class DigestLog:
+    """An observer. `kind`: "inputs"; "bits" hashes parameters, buffers, optimizer state and random states too;
+    "perturbed" is "inputs" of a program whose first parameters are changed in their sixth digit: what it is given
+    all the same is data, what changes with them was made by the model.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._bits = kind == "bits"
+        self._perturbed = kind == "perturbed"
+        self._optimizers: list[Any] = []
+        self._roots: Subject | None = None
+        self._begin()
+
+    def __call__(self, seams: Seams) -> None:
+        seams.model_called.subscribe_innermost(self._called)
+        if self._bits:
+            seams.model_called.subscribe(self._evaluates)
+        seams.loader_opens.subscribe(self._opens)
+        seams.optimizer_made.subscribe(self._made)
+
+    def _begin(self) -> None:
+        self._fetches = 0
+        self._samples = 0
+        self._calls = 0
+        self._modes = 0
+        self._inputs: list[Slot] = []
+        self._evaluations = 0
+        self._evaluated: list[Slot] = []
+        self._heard = 0
+
+    def _made(self, optimizer: Any, models: list[Any]) -> None:
+        self._optimizers = [*self._optimizers, optimizer][-_MOST_OPTIMIZERS:]
+        self._roots = None  # the models may be others now
+        if self._perturbed:
+            with torch.no_grad():
+                for parameter in parameters_of(optimizer):
+                    parameter.mul_(1 + _NUDGE)
+
+    def _opens(self, loader: Any, call: Callable[[], Any]) -> Iterator[Any]:
+        return self._read(iter(call()))
+
+    def _read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """What the program truly gets, labels included: after all techniques, whenever they fetched it."""
+        for batch in batches:
+            self._fetches = checksum(batch, self._fetches)
+            self._samples += leading_size(batch)
+            yield batch
+
+    def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the model is truly given: after all techniques."""
+        modes = [each.training for each in module.modules()]
+        slots = [_slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
+        self._modes = checksum([torch.is_grad_enabled(), modes], self._modes)
+        if torch.is_grad_enabled():
+            self._calls += 1
+            _extend(self._inputs, slots)
+        else:
+            self._evaluations += 1
+            _extend(self._evaluated, slots)
+        return call(*args, **kwargs)
+
+    def _evaluates(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the program truly hears of its model while it evaluates; in training, the gradients tell."""
+        result = call(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            self._heard = checksum(tree_leaves(result), self._heard)
+        return result
+
+    def stepped(self) -> None:
+        """A training step is complete."""
+        entry: dict[str, Any] = {
+            "batches": f"{self._fetches:08x}",
+            "samples": self._samples,
+            "calls": f"{self._calls} {self._evaluations} {self._modes:08x}",
+            "inputs": self._inputs,
+            "evaluation": self._evaluated,
+            "settings": self._settings(),
+        }
+        if self._bits:
+            entry |= {"evaluation results": f"{self._heard:08x}", **dict(zip(_PARTS, self._hashes(), strict=True))}
+        self.entries.append(entry)
+        self._begin()
+
+    def _settings(self) -> str:
+        """Learning rates, weight decays and the like, with how many parameters each group of them is for."""
+        told = []
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                values = {key: _number(value) for key, value in group.items() if key not in _HOW}
+                trained = [parameter.numel() for parameter in group["params"] if parameter.requires_grad]
+                told.append((sorted(values.items()), len(trained), sum(trained)))
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+    def _hashes(self) -> list[str]:
+        if self._roots is None:
+            self._roots = Subject(self._optimizers)
+        subject = self._roots
+        return [
+            _hash(list(subject.parameters.values())),
+            _hash(list(subject.buffers.values())),
+            _hash(
+                [
+                    [optimizer.state.get(parameter, {}).get(key) for key in sorted(optimizer.state.get(parameter, {}))]
+                    for optimizer in self._optimizers
+                    for parameter in parameters_of(optimizer)
+                ]
+            ),
+            _hash(list(chance().values())),
+        ]
+
+
+def _slot(tensor: torch.Tensor) -> Slot:
+    return [checksum(tensor), *sketch(tensor)[1:]]
+
+
+def _extend(slots: list[Slot], more: list[Slot]) -> None:
+    room = max(0, _MOST_SLOTS - len(slots))
+    slots += more[:room]
+    for slot in more[room:]:  # the rest of a long evaluation in one
+        slots[-1] = [checksum([slots[-1][0], slot[0]])]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().tolist()
+    return value if isinstance(value, (bool, int, float, str, tuple, list, type(None))) else type(value).__name__
+
+
+def _hash(values: Any) -> str:
+    digest = hashlib.sha256()
+    update(digest, values)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,150 @@
+"""`overdrive profile` from end to end, on a program with one of everything that an edit could mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.commands import profile as profile_command
+from overdrive.core.program import Program
+from overdrive.insight.profile.measure import CannotProfile
+from overdrive.insight.profile.page import page
+from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
+from tests.conftest import Run
+
+SCRIPT = """
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+
+
+class Points(Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), float(index)).mul(0.01).add(1).sub(1).abs(), index % 10  # ITEM
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(288, 1000)
+
+    def forward(self, x):
+        return self.fc(self.norm(self.conv(x)).flatten(1))  # BIAS
+
+
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)  # counts its steps in tensors, and reads them
+weights = np.ones(1000)
+for epoch in range(3):
+    net.train()
+    for x, y in DataLoader(Points(), batch_size=8, shuffle=True):
+        out = net(x) * torch.from_numpy(weights)  # DOUBLE
+        optimizer.zero_grad()  # LATE
+        loss = nn.functional.cross_entropy(out.float(), y)
+        loss.backward()
+        optimizer.step()
+        loss.item()  # READ
+    net.eval()
+    net(torch.zeros(64, 3, 8, 8))  # EVALUATED
+"""
+
+
+def line_of(sign: str) -> int:
+    return next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if line.endswith(f"# {sign}"))
+
+
+def limits(*args: Any, **kwargs: Any) -> Limits:
+    values = {"cpu.matmul.fp32": 5e10, "cpu.matmul.fp64": 2e10, "cpu.memory.copy": 1e10}
+    measures = {name: Measure(value, "", "") for name, value in values.items()}
+    return Limits(measures, {}, "", 1, "", 0.0, time.time(), 0.0, True)
+
+
+def test_a_profile_of_a_program_with_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile_command, "measured_limits", limits)
+    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
+    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=True) == 0
+    result = json.loads(files[2].read_text())
+
+    phases = result["phases"]
+    assert sum(result["parts"].values()) == pytest.approx(sum(phases.values()))
+    assert all(phases[phase] > 0 for phase in ("data", "forward", "backward", "optimizer", "between"))
+    assert not result["left_out"]
+    names = {(each["operator"], each["phase"]) for each in result["operators"]}
+    assert {("aten::convolution", "forward"), ("aten::convolution_backward", "backward")} <= names
+    convolution = next(each for each in result["operators"] if each["operator"] == "aten::convolution")
+    # In some of the recorded steps, not in the counted one, a model is called once more.
+    assert convolution["flops"] == pytest.approx(2 * 8 * 8 * 6 * 6 * 3 * 3 * 3, rel=0.3) and convolution["of_roof"] > 0
+    backward = next(each for each in result["operators"] if each["operator"] == "aten::convolution_backward")
+    assert backward["flops"] > 0  # of the module whose gradient it is
+    modules = {each["module"]: each for each in result["modules"]}
+    assert modules["Net.conv"]["forward"] > 0 and modules["Net.conv"]["backward"] > 0
+    peak = result["memory"]["peak"]
+    trained = (3 * 8 * 9 + 8) + 16 + (288 * 1000 + 1000)
+    assert abs(peak["parameters"] - 4 * trained) < 500 and peak["gradients"] >= 4 * trained
+    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
+
+    # Neither the optimizer's counters nor the order that the sampler draws.
+    assert {(each["line"], each["call"]) for each in result["reads"]} == {(line_of("READ"), "item")}
+
+    seen = {(each["kind"], each["line"]) for each in result["advice"]}
+    assert [each["line"] for each in result["advice"] if each["kind"] == "works on single items"] == [line_of("ITEM")]
+    assert seen >= {
+        ("64-bit numbers", line_of("DOUBLE")),
+        ("bias before a batch norm", line_of("BIAS")),
+        ("evaluates with gradients on", line_of("EVALUATED")),
+        ("zeroes gradients late", line_of("LATE")),
+        ("works on single items", line_of("ITEM")),
+    }
+    assert any(event.get("name") == "aten::convolution" for event in json.loads(files[1].read_text())["traceEvents"])
+    html = files[0].read_text()
+    assert "default-src 'none'" in html and "<script" not in html and "http" not in html.replace("http-equiv", "")
+    assert html.count("<svg") >= 6  # parts, flame graph, roofline, memory: for a desk, and for a phone
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        "p.html",
+        "p.json",
+        "t.json",
+        "train.py",
+    ]
+    assert script.read_text() == SCRIPT
+
+    hostile = json.loads(json.dumps(result).replace("aten::convolution", "<script>x</script>"))
+    assert "<script" not in page(hostile)
+    assert page({}) and page({"flame": 3, "roof": {"flops": "x"}, "operators": [None], "memory": {"curve": [1]}})
+
+
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path: Path, overdrive: Run) -> None:
+    script = tmp_path / "none.py"
+    script.write_text("print('no training here')\n")
+    done = overdrive("profile", "none.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.search(r"overdrive: The program makes no training step that Overdrive can see", done.stderr)
+    assert set(os.listdir(tmp_path)) <= {"none.py", "cache", "state"}  # nothing beside the script
+    done = overdrive("profile", "-o", "none.py", "none.py", cwd=tmp_path)
+    assert done.returncode == 1 and "is the script itself" in done.stderr
+    assert script.read_text().startswith("print")
+
+
+def test_without_limits_there_is_no_roof_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(**_: Any) -> Limits:
+        raise LimitsUnavailable("No torch here.")
+
+    monkeypatch.setattr(profile_command, "measured_limits", unavailable)
+    assert profile_command._roof(profile_command.Measured()) == (None, "No torch here.")
+    assert issubclass(CannotProfile, Exception)

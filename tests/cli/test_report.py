@@ -1,0 +1,171 @@
+"""`overdrive report`, started as people start it: what it finds, what it says when it finds nothing.
+
+No framework is imported; about half a second a process, some 25 processes in all.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.plan.evidence import recall, remember
+from tests.conftest import Run
+from tests.report.sample import HOSTILE, result
+
+PLAN = """overdrive = 1
+program = "cifar_cnn.py"
+contract = "exact"
+
+[[technique]]
+name = "sample_cache"
+contract = "exact"
+verdict = "FASTER"
+speedup = { low = 3.2, estimate = 3.4, high = 3.6 }
+
+[evidence]
+verdict = "FASTER"
+speedup = { low = 3.1, estimate = 3.3, high = 3.5 }
+noise_floor = 0.021
+tuning_seconds = 233.0
+
+[[rejected]]
+name = "compile"
+reason = "slower: 0.62x [0.60, 0.65]"
+
+[machine]
+cpu = "AMD EPYC 7B13"
+cores = 2
+"""
+
+
+Report = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def report(overdrive: Run, tmp_path: Path) -> Report:
+    """Runs `overdrive report ARGS`."""
+    return lambda *args: overdrive("report", *args, cwd=tmp_path, timeout=200)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "cifar.overdrive.toml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture
+def tuned_plan(plan: Path) -> Path:
+    """A plan whose measurements are in this machine's ledger."""
+    with Ledger.open(default_path()) as ledger:
+        remember(ledger, PLAN, result())
+    return plan
+
+
+def test_prints_what_the_tune_established(tuned_plan: Path, report: Report) -> None:
+    done = report(str(tuned_plan))
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "Trains 5.2 times as fast" in text and "fused_optimizer" in text and "statistical holds" in text
+    assert "412 losses" in text and "\x1b" not in done.stdout
+    assert "cifar.overdrive.toml" in text and "cifar_cnn.overdrive.toml" not in text  # where the plan is now
+
+
+def test_writes_the_page(tuned_plan: Path, report: Report) -> None:
+    done = report("-o", "evidence.html", tuned_plan.name)
+    assert done.returncode == 0 and "evidence.html" in done.stdout, done.stderr
+    text = (tuned_plan.parent / "evidence.html").read_text()
+    assert "Trains 5.2 times as fast" in text and "features.0.weight" in text
+    assert tuned_plan.read_text() == PLAN
+
+
+def test_a_plan_that_was_edited_is_not_given_the_measurements_of_another(tuned_plan: Path, report: Report) -> None:
+    tuned_plan.write_text(PLAN.replace("high = 3.5", "high = 3.4"))
+    text = " ".join(report(str(tuned_plan)).stdout.split())
+    assert "not on this machine, or the plan was edited since" in text
+    assert "Trains 3.3 times as fast" in text and "between 3.1 and 3.4" in text and "by the plan’s own record" in text
+    assert "5.2" not in text and "identical" not in text and "learning rates" not in text
+    assert "sample_cache" in text and "compile" in text and "slower" in text
+
+
+def test_the_page_of_a_plan_alone_says_so_too_and_makes_no_ledger(plan: Path, report: Report) -> None:
+    assert report(str(plan), "-o", str(plan.with_suffix(".html"))).returncode == 0
+    text = plan.with_suffix(".html").read_text()
+    assert "the plan was edited since" in text and "AMD EPYC 7B13" in text
+    assert "<dt>GPU</dt>" not in text  # a plan does not say
+    assert not default_path().exists()
+
+
+def test_line_ends_of_another_system_are_no_edit(tuned_plan: Path, report: Report) -> None:
+    tuned_plan.write_bytes(PLAN.replace("\n", "\r\n").encode())
+    assert "Trains 5.2 times" in report(str(tuned_plan)).stdout
+
+
+def test_a_ledger_that_is_no_ledger_is_survived(tuned_plan: Path, report: Report) -> None:
+    default_path().write_bytes(b"not a database" * 999)
+    done = report(str(tuned_plan))
+    assert done.returncode == 0 and "the plan was edited since" in " ".join(done.stdout.split())
+    assert "ledger" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_hostile_record_is_inert(plan: Path, report: Report) -> None:
+    with Ledger.open(default_path()) as ledger:
+        remember(ledger, PLAN, result(notice=HOSTILE, program=HOSTILE, proof={"sentence": HOSTILE, "level": HOSTILE}))
+    done = report(str(plan))
+    assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr
+    assert report(str(plan), "-o", str(plan.with_suffix(".html"))).returncode == 0
+    assert "<script" not in plan.with_suffix(".html").read_text()
+
+
+@pytest.mark.parametrize("how", ["by name", "by another path", "by a link", "by a hard link"])
+def test_never_writes_over_the_plan(plan: Path, report: Report, how: str) -> None:
+    other = plan.parent / "report.html"
+    if how == "by a link":
+        other.symlink_to(plan)
+    elif how == "by a hard link":
+        os.link(plan, other)
+    else:
+        other = plan if how == "by name" else plan.parent / ".." / plan.parent.name / plan.name
+    done = report(str(plan), "-o", str(other))
+    assert done.returncode == 2 and "is the plan itself" in done.stderr
+    assert plan.read_text() == PLAN
+
+
+BAD = {
+    "no such file": (lambda path: path.unlink(), "cannot be read"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+    "not TOML": (lambda path: path.write_text("import torch\n"), "line 1"),
+    "not text": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "UTF-8"),
+    "no such technique": (lambda path: path.write_text(PLAN.replace("sample_cache", "warp")), "there is no technique"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_plan_that_cannot_be_read_is_told_in_one_sentence(plan: Path, report: Report, name: str) -> None:
+    spoil, told = BAD[name]
+    spoil(plan)
+    done = report(str(plan), "-o", str(plan.parent / "out.html"))
+    assert done.returncode == 2 and told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not (plan.parent / "out.html").exists()
+
+
+@pytest.mark.parametrize("where", ["missing/report.html", "folder"])
+def test_a_report_that_cannot_be_written_is_told_in_one_sentence(plan: Path, report: Report, where: str) -> None:
+    (plan.parent / "folder").mkdir()
+    done = report(str(plan), "-o", str(plan.parent / where))
+    assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not any("tmp" in each.name for each in plan.parent.iterdir())
+
+
+def test_what_is_not_a_result_is_not_recalled() -> None:
+    with Ledger.open(default_path()) as ledger:
+        assert recall(ledger, PLAN) is None
+        remember(ledger, PLAN, result())
+        found = recall(ledger, PLAN)
+        assert found is not None and found["verdict"] == "FASTER"
+        assert recall(ledger, PLAN + "\n") is None

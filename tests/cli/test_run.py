@@ -1,0 +1,239 @@
+"""`overdrive run` is `python`, with one line more on standard error."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from overdrive.commands.run import Waiting
+from tests.conftest import Run
+
+Write = Callable[[str], Path]
+
+SHOW = """
+import os, sys
+print(sys.argv, sys.path[0], __name__, __file__, __package__, os.getcwd(), sorted(globals()))
+print(sys.modules["__main__"].__dict__ is globals(), __spec__ and __spec__.name)
+"""
+
+TRAIN = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"{loss.item():.9f}")
+"""
+
+
+def without_our_lines(errors: str) -> str:
+    return "".join(line for line in errors.splitlines(keepends=True) if not line.startswith("overdrive: "))
+
+
+@pytest.mark.parametrize("script_name", ["train.py", "./train.py", "../project/train.py"])
+def test_a_script_sees_what_python_would_show_it(script_name: str, script: Write, python: Run, overdrive: Run) -> None:
+    path = script(SHOW)
+    expected = python(script_name, "--lr", "0.1", "-m", cwd=path.parent)
+    got = overdrive("run", script_name, "--lr", "0.1", "-m", cwd=path.parent)
+    assert got.stdout == expected.stdout
+
+
+def test_a_module_sees_what_python_would_show_it(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(SHOW)
+    package = path.parent / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name in ("train.py", "__main__.py"):
+        (package / name).write_text(SHOW)
+    for module in ("pkg.train", "pkg", "train"):
+        expected = python("-m", module, "--lr", "0.1", cwd=path.parent)
+        got = overdrive("run", "-m", module, "--lr", "0.1", cwd=path.parent)
+        assert got.stdout == expected.stdout and got.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "exit_reason",
+    [
+        "sys.exit(3)",
+        "sys.exit('in words')",
+        "sys.exit()",
+        "raise ValueError('no')",
+        "raise KeyError('x') from ValueError('y')",
+        "exit(4)",
+        "int('x')",
+        "def f(): 1/0\nf()",
+        "this is no python",
+        "import no_such_module_anywhere",
+        "import os\npid = os.fork()\nif pid == 0: sys.exit(7)\nprint(os.waitpid(pid, 0)[1])",
+        "import atexit; atexit.register(print, 'bye'); raise SystemExit(5)",
+    ],
+)
+def test_every_exit_reason_is_pythons(exit_reason: str, script: Write, python: Run, overdrive: Run) -> None:
+    path = script("import sys\nprint('started')\n" + exit_reason + "\n")
+    expected = python("train.py", cwd=path.parent)
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.returncode == expected.returncode
+    assert got.stdout == expected.stdout
+    assert without_our_lines(got.stderr) == expected.stderr
+
+
+def test_an_error_inside_a_model_shows_no_frame_of_ours(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(TRAIN.replace("torch.randn(8, 4)", "torch.randn(8, 4 if step < 3 else 5)"))
+    plan = path.parent / "train.overdrive.toml"
+    plan.write_text('overdrive = 1\nprogram = "train.py"\ncontract = "statistical"\n[[technique]]\nname = "autocast"\n')
+    expected = python("train.py", cwd=path.parent)
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.returncode == expected.returncode == 1
+    assert "src/overdrive" not in got.stderr
+    assert without_our_lines(got.stderr).splitlines()[-1] == expected.stderr.splitlines()[-1]
+
+
+def test_ctrl_c_ends_it_as_it_ends_python(script: Write) -> None:
+    path = script("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    outcomes = []
+    for command in ([sys.executable, "train.py"], [sys.executable, "-m", "overdrive", "run", "train.py"]):
+        process = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        outcomes.append((process.returncode, without_our_lines(errors)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run) -> None:
+    path = script("import sys\nprint('torch' in sys.modules, 'numpy' in sys.modules)\n")
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == "False False\n"
+    assert "no training step" in got.stderr
+
+
+def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
+    code = (
+        "import sys, overdrive.commands.tune, overdrive.techniques.catalogue as c\n"
+        "c.catalogue()\nprint('torch' in sys.modules)"
+    )
+    assert python("-c", code, cwd=tmp_path).stdout == "False\n"
+
+
+def test_a_record_tells_steps_losses_and_a_hash(script: Write, overdrive: Run, tmp_path: Path) -> None:
+    path = script(TRAIN)
+    records = []
+    for name in ("one.json", "two.json"):
+        done = overdrive("run", "--record", str(tmp_path / name), "train.py", cwd=path.parent)
+        assert done.returncode == 0
+        records.append(json.loads((tmp_path / name).read_text()))
+    assert records[0]["losses"] == records[1]["losses"]
+    assert records[0]["parameters"] == records[1]["parameters"] and len(records[0]["parameters"]) == 64
+    assert records[0]["steps"] == 5 and len(records[0]["losses"]) == 5
+    assert f"{float.fromhex(records[0]['losses'][-1][0]):.9f}\n" == done.stdout
+
+
+def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, overdrive: Run) -> None:
+    path = script(TRAIN)
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "rounding"\n[[technique]]\nname = "fused_optimizer"\n'
+    )
+    assert "fused_optimizer" in overdrive("run", "train.py", cwd=path.parent).stderr
+    assert "no plan" in overdrive("run", "--no-plan", "train.py", cwd=path.parent).stderr
+
+
+def test_a_plan_for_another_script_is_used_with_a_warning(script: Write, overdrive: Run) -> None:
+    path = script(TRAIN)
+    plan = path.parent / "other.toml"
+    plan.write_text('overdrive = 1\nprogram = "other.py"\ncontract = "exact"\n')
+    got = overdrive("run", "--plan", "other.toml", "train.py", cwd=path.parent)
+    assert got.returncode == 0 and "was found for other.py, not for train.py" in got.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ('overdrive = 1\nprogram = "a"\ncontract = "exact"\n[[technique]]\nname = "warp"\n', 5, "warp"),
+        (
+            'overdrive = 1\nprogram = "a"\ncontract = "rounding"\n[[technique]]\nname = "threads"\n'
+            "settings = { count = 0 }\n",
+            6,
+            "count",
+        ),
+        ('overdrive = 1\nprogram = "a\n', 2, ""),
+        ('overdrive = 1\nprogram = "a"\ncontract = "exact"\ncolour = "red"\n', 4, "colour"),
+    ],
+)
+def test_a_faulty_plan_is_refused_with_its_line_before_the_program_starts(
+    text: str, line: int, says: str, script: Write, overdrive: Run
+) -> None:
+    path = script("print('must not start')\n")
+    (path.parent / "plan.toml").write_text(text)
+    got = overdrive("run", "--plan", "plan.toml", "train.py", cwd=path.parent)
+    assert got.returncode == 2 and got.stdout == ""
+    assert f"line {line}" in got.stderr and says in got.stderr and "Traceback" not in got.stderr
+
+
+def test_bad_commands_are_answered_in_one_sentence(script: Write, overdrive: Run) -> None:
+    path = script("print('must not start')\n")
+    for words in (("run",), ("run", "nope.py"), ("run", "."), ("run", "--plan", "nope.toml", "train.py"),
+                  ("run", "--fast", "train.py"), ("techniques", "warp"), ("tune", "nope.py"),
+                  ("run", "-m", "no.such.module")):  # fmt: skip
+        got = overdrive(*words, cwd=path.parent)
+        assert got.returncode == 2, words
+        assert got.stdout == "" and "Traceback" not in got.stderr
+
+
+def test_a_technique_that_must_precede_the_process_is_there(script: Write, overdrive: Run) -> None:
+    path = script("import os\nprint(os.environ['MALLOC_TOP_PAD_'], __name__)\n")
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "allocator"\n'
+    )
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.stdout == f"{256 << 20} __main__\n"
+
+
+def test_using_puts_a_block_of_code_under_a_plan(script: Write, python: Run) -> None:
+    path = script(
+        "import overdrive, torch\n"
+        "before = torch.get_num_threads()\n"
+        "with overdrive.using('plan.toml') as session:\n"
+        "    print(torch.get_num_threads(), session.active)\n"
+        "print(torch.get_num_threads() == before)\n"
+    )
+    (path.parent / "plan.toml").write_text(
+        'overdrive = 1\nprogram = "notebook"\ncontract = "rounding"\n'
+        '[[technique]]\nname = "threads"\nsettings = { count = 3 }\n[[technique]]\nname = "allocator"\n'
+    )
+    got = python("train.py", cwd=path.parent)
+    assert got.stdout == "3 ['threads']\nTrue\n", got.stderr
+    assert "left out allocator" in got.stderr
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_who_waits_for_samples_is_told(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    seconds = [0.0]
+    waiting = Waiting(lambda: seconds[0])
+
+    def read(done: int, at: float) -> str:
+        seconds[0] = at
+        waiting(done, 4000)
+        return capsys.readouterr().err
+
+    line = "\roverdrive: {} of 4,000 samples read\033[K" if terminal else "overdrive: {} of 4,000 samples read\n"
+    assert read(10, 0.0) == read(1000, 1.9) == ""  # nobody asks about that
+    assert read(1100, 2.1) == line.format("1,100")
+    assert read(1200, 2.2) == ""
+    assert read(2000, 33.0) == line.format("2,000")
+    assert read(4000, 34.0) == ("\r\033[K" if terminal else "")
+    assert read(10, 35.0) == "" and read(20, 38.0) == line.format("20")  # another data set

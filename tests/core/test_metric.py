@@ -1,0 +1,56 @@
+"""The metric is found where people put it: in the output, in a returned value, in the loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from overdrive.core.metric import Metric, MetricError
+
+OUTPUT = """
+epoch 1 accuracy=91.5
+Test set: Accuracy: 97.30 %
+val_loss 0.25
+Accuracy of class 3
+F1 [macro] -> 1.5e-1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Accuracy", 97.3),
+        ("val_loss", 0.25),
+        ("F1 [macro]", 0.15),
+        (r"accuracy=([\d.]+)", 91.5),
+        ("loss", math.nan),  # a part of another word
+        ("recall", math.nan),
+    ],
+)
+def test_a_printed_number(name: str, value: float) -> None:
+    found = Metric(name).value([], OUTPUT, None)
+    assert found == value or (math.isnan(found) and math.isnan(value))
+
+
+def test_a_returned_number() -> None:
+    assert Metric("evaluate()").function == "evaluate"
+    assert Metric("evaluate()").value([], OUTPUT, 0.5) == 0.5
+    assert math.isnan(Metric("evaluate()").value([], OUTPUT, None))
+
+
+def test_the_training_loss_is_the_mean_of_the_last_tenth() -> None:
+    assert Metric().value([9.0] * 90 + [1.0, 2.0] * 5, "", None) == 1.5
+    assert Metric().value([4.0], "", None) == 4.0
+    assert math.isnan(Metric().value([1.0, math.nan], "", None))
+    assert math.isnan(Metric().value([], "", None))
+
+
+@pytest.mark.parametrize("name", ["", "  ", "(", "(a)(b)", "(?:a)"])
+def test_what_is_no_metric(name: str) -> None:
+    with pytest.raises(MetricError):
+        Metric(name)
+
+
+def test_a_missing_metric_is_named() -> None:
+    assert "'recall'" in Metric("recall").missing() and "evaluate" in Metric("evaluate()").missing()

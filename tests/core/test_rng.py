@@ -1,0 +1,86 @@
+"""States of the shared random generators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from overdrive.core import rng as randomness
+from overdrive.core.rng import States
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before, pythons = np.random.get_state(), random.getstate()
+    yield
+    np.random.set_state(before)
+    random.setstate(pythons)
+
+
+def test_numpys_state_is_what_numpy_says() -> None:
+    for draw in (lambda: None, np.random.rand, np.random.randn, np.random.randn, lambda: np.random.seed(3)):
+        draw()
+        for _ in range(2):  # the second time it is known
+            told, meant = States.now().numpy, np.random.get_state()
+            assert told[0] == meant[0] and (told[1] == meant[1]).all() and told[2:] == meant[2:]
+
+
+def test_pythons_state_is_what_python_says() -> None:
+    drawn = (
+        lambda: None,
+        random.random,
+        lambda: random.gauss(0, 1),
+        lambda: random.gauss(0, 1),
+        lambda: random.seed(3),
+    )
+    for draw in drawn:
+        before = random.getstate()
+        draw()
+        for _ in range(2):  # the second time it is known
+            assert States.now().python == random.getstate()
+        random.setstate(before)
+        assert States.now().python == before
+    for _ in range(700):  # past the end of its 624 numbers, where all are made anew
+        random.random()
+        assert States.now().python == random.getstate()
+
+
+def test_pythons_generator_is_asked_itself_where_it_lies_in_memory_in_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert randomness._lies_as_known()  # here
+    monkeypatch.setattr(randomness, "_lies_as_known", lambda: False)
+    monkeypatch.setattr(randomness, "_memory_of", lambda generator: 1 / 0)
+    assert States.now().python == random.getstate()
+
+
+def test_the_second_of_a_pair_of_normal_numbers_counts_as_drawn() -> None:
+    np.random.seed(0)
+    nothing_left = States.now()
+    np.random.randn()
+    one_left = States.now()
+    place = np.random.get_state()[2]
+    second = np.random.randn()
+    none_left = States.now()
+    assert np.random.get_state()[2] == place  # the generator itself stood still
+    assert not one_left.same(none_left) and not nothing_left.same(none_left)
+    one_left.restore()
+    assert States.now().same(one_left) and np.random.randn() == second
+    assert States.now().same(none_left)
+
+
+def test_another_generator_is_asked_itself() -> None:
+    mine = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+        before = States.now()
+        assert before.same(States.now())
+        np.random.rand()
+        assert not before.same(States.now())
+    finally:
+        np.random.set_bit_generator(mine)

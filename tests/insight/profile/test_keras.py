@@ -1,0 +1,118 @@
+"""`overdrive profile` of a Keras program from end to end, on each backend."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.commands import profile as profile_command
+from overdrive.core.program import Program
+from tests.cli.test_profile import limits
+
+SCRIPT = """
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(0)
+x, y = np.random.rand(640, 12, 12, 1).astype("float32"), np.random.randint(0, 10, 640)
+model = keras.Sequential(
+    [
+        keras.Input((12, 12, 1)),
+        keras.layers.Conv2D(8, 3, activation="relu", name="first"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(10, activation="softmax", name="last"),
+    ]
+)
+model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+model.fit(x, y, batch_size=32, epochs=100000, verbose=0, validation_data=(x[:64], y[:64]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("keras", "tensorflow"):
+        if find_spec(name) is None:
+            pytest.skip(f"needs {name} (an optional extra)")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+
+
+def test_a_profile_of_a_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile_command, "measured_limits", limits)
+    monkeypatch.setattr("overdrive.insight.profile.measure._MOST_STEPS", 100)
+    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
+    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=False) == 0
+    result: dict[str, Any] = json.loads(files[2].read_text())
+
+    parts = result["parts"]
+    assert sum(parts.values()) == pytest.approx(result["parts_sum"])
+    for part in ("forward", "backward", "optimizer", "python", "watching", "evaluation"):
+        assert parts[part] > 0, part
+    assert parts["graph"] < 0.2 * result["parts_sum"]  # what an optimization made, and is named as nothing else
+    assert set(result["left_out"]) == {"lines"}
+    rows = {(each["operator"].split("Fused")[-1], each["phase"]): each for each in result["operators"]}
+    assert result["operator_seconds"] > 0
+    convolution = rows["Conv2D", "forward"]
+    assert convolution["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
+    assert convolution["of_roof"] > 0 and convolution["shapes"]
+    assert any("Conv2DBackpropFilter" in name and phase == "backward" for name, phase in rows)
+    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
+    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
+    trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)
+    standing = result["memory"]["standing"]
+    assert standing["parameters"] == trained and 2 * trained <= standing["optimizer state"] < 2 * trained + 100
+    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
+    assert any("Conv2D" in event["name"] for event in json.loads(files[1].read_text())["traceEvents"])
+    html = files[0].read_text()
+    assert "Overdrive&#39;s own watching" in html or "Overdrive's own watching" in html
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        "p.html",
+        "p.json",
+        "t.json",
+        "train.py",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_profile_on_another_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    if find_spec(backend) is None:
+        pytest.skip(f"needs {backend}")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.setattr(profile_command, "measured_limits", limits)
+    monkeypatch.setattr("overdrive.insight.profile.measure._MOST_STEPS", 60)
+    files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
+    assert profile_command.profile(Program.parse(["train.py"]), *files, advise=False) == 0
+    result: dict[str, Any] = json.loads(files[2].read_text())
+
+    parts = result["parts"]
+    assert sum(parts.values()) == pytest.approx(result["parts_sum"])
+    for part in ("data", "forward", "backward", "optimizer", "evaluation", "python", "watching"):
+        assert parts[part] > 0, part
+    assert parts["graph"] < 0.2 * result["parts_sum"]
+    assert set(result["left_out"]) == {"lines"}
+    convolution = "convolution" if backend == "jax" else "aten::convolution"
+    rows = {(each["operator"], each["phase"]): each for each in result["operators"]}
+    assert rows[convolution, "forward"]["flops"] == pytest.approx(2 * 32 * 8 * 10 * 10 * 3 * 3, rel=0.1)
+    assert rows[convolution, "forward"]["of_roof"] > 0 and rows[convolution, "forward"]["shapes"]
+    modules = {each["module"].split(".")[-1]: each for each in result["modules"]}
+    assert modules["first"]["forward"] > 0 and modules["last"]["backward"] > 0
+    trained = 4 * (3 * 3 * 8 + 8 + 800 * 10 + 10)
+    memory = result["memory"]["standing"] if backend == "jax" else result["memory"]["peak"]
+    assert trained <= memory["parameters"] < trained + 1000  # with what counts in it, seeds of generators, say
+    assert 2 * trained <= memory["optimizer state"] < 2 * trained + 1000
+    assert result["bottleneck"]["sentence"] in " ".join(capsys.readouterr().out.split())
+    assert json.loads(files[1].read_text())["traceEvents"]

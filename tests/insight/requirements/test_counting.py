@@ -1,0 +1,131 @@
+"""What a step needs, counted: single operators, and a whole program in its trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+torch = pytest.importorskip("torch")
+from overdrive.core.program import Program  # noqa: E402
+from overdrive.insight.requirements.counting import CannotCount, count  # noqa: E402
+from overdrive.worker.live_memory import LiveMemory  # noqa: E402
+from overdrive.worker.operators import Call, Operators  # noqa: E402
+
+
+def calls_of(act: Callable[[], object]) -> list[Call]:
+    mode = Operators(LiveMemory("cpu"))
+    with mode:
+        act()
+    return mode.calls
+
+
+@pytest.mark.parametrize(
+    ("act", "flops", "moved"),
+    [
+        (lambda a, b: a @ b, 2 * 8**3, 3 * 256),
+        (lambda a, b: a + b, 0, 3 * 256),
+        (lambda a, b: a.add_(b), 0, 3 * 256),
+        (lambda a, b: a.copy_(b), 0, 2 * 256),
+        (lambda a, b: a.zero_(), 0, 256),
+        (lambda a, b: a[torch.tensor([0, 1])], 0, 2 * 64 + 16),
+    ],
+)
+def test_an_operator_moves_what_it_reads_and_writes(act: Callable[..., object], flops: int, moved: int) -> None:
+    a, b = torch.ones(8, 8), torch.ones(8, 8)
+    (call,) = [each for each in calls_of(lambda: act(a, b)) if each.name not in ("lift_fresh", "detach_")][-1:]
+    assert (call.flops, call.bytes) == (flops, moved)
+
+
+def test_a_view_moves_nothing() -> None:
+    assert calls_of(lambda: torch.ones(0) if torch.ones(0).numel() else None) == []
+    a = torch.ones(8, 8)
+    assert calls_of(lambda: a.t().view(64) if a.t().is_contiguous() else a.t()) == []
+
+
+def test_fused_recurrent_layers_and_attention_are_counted() -> None:
+    lstm = torch.nn.LSTM(16, 32)
+    found = calls_of(lambda: lstm(torch.ones(5, 3, 16)))
+    assert sum(each.flops for each in found) == 2 * 5 * 3 * (4 * 32 * 16 + 4 * 32 * 32)
+    q = torch.ones(2, 4, 8, 16)
+    found = calls_of(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+    assert sum(each.flops for each in found) == 2 * (2 * 2 * 4 * 8 * 8 * 16)
+
+
+def test_live_memory_falls_when_tensors_are_freed() -> None:
+    memory = LiveMemory("cpu")
+    with Operators(memory):
+        a = torch.ones(1000)
+        b = a * 2
+        view = b[10:]
+        del b
+        assert memory.now["working"] == 8000, "a view keeps its tensor"
+        del view
+        assert memory.now["working"] == 4000
+        memory.know(a, "gradients")
+    assert (memory.now["working"], memory.now["gradients"], memory.peak_total) == (0, 4000, 8000)
+
+
+PROGRAM = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(40):
+    x, y = torch.randn(64, 256), torch.randint(10, (64,))
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Callable[..., Path]) -> None:
+    needs = count(Program(str(script(PROGRAM))))
+    weights = 4 * (256 * 1024 + 1024 + 1024 * 10 + 10)
+    assert needs.memory["parameters"] == weights
+    assert needs.memory["optimizer states"] == pytest.approx(2 * weights, rel=0.001)
+    # the batch, ReLU's result (its input is free again), the logits' softmax; and a little for labels and loss
+    assert needs.memory["activations"] == pytest.approx(4 * 64 * (256 + 1024 + 10), rel=0.01)
+    products = 2 * 64 * (256 * 1024 + 1024 * 10)
+    assert needs.flops == 2 * products + 2 * 64 * 1024 * 10, "no gradient of the first layer's input is computed"
+    assert needs.samples == 64
+    assert 0 < needs.step_seconds < 60
+    assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
+
+
+def test_a_program_that_fails_or_does_not_train_is_one_sentence(script: Callable[..., Path]) -> None:
+    with pytest.raises(CannotCount, match="no training step"):
+        count(Program(str(script("print('hello')"))))
+    with pytest.raises(CannotCount, match=r"fails by itself.*KeyError"):
+        count(Program(str(script("import torch\n{}['x']"))))
+
+
+def test_bad_words_are_told_before_anything_runs(overdrive: Run, tmp_path: Path) -> None:
+    done = overdrive("doctor", "--for", "nowhere.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "overdrive: There is no script nowhere.py.\n")
+    done = overdrive("doctor", "train.py", cwd=tmp_path)
+    assert done.returncode == 2 and "--for" in done.stderr
+
+
+def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from overdrive.commands.requirements import judged
+    from overdrive.report.requirements import requirements
+    from tests.insight.requirements.test_step_time import needs, product
+    from tests.machine.test_limits import limits_of, told
+
+    step = needs(product(10**12, 10**9, seconds=2.0), measured_peak=2200, kept_peak=4000)
+    result = json.loads(json.dumps(judged(step, limits_of(told()), "train.py")))
+    requirements(result, Console(width=100))
+    text = capsys.readouterr().out
+    flat = " ".join(text.split())
+    assert "the estimate is 9% too low" in flat
+    assert "No GPU was here to compare it with" in flat
+    assert "With 4 threads it would take about 500 ms." in flat
+    assert max(map(len, text.splitlines())) <= 100
+    assert all(each["name"] in text for each in result["gpus"])

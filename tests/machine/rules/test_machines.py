@@ -1,0 +1,210 @@
+"""What is wrong on machines that we do not have: as they are in the fixtures, and with one thing changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.machine.rules.advise import RULES, advise
+from overdrive.machine.rules.finding import Finding, Severity, listed
+from tests.machine.recorded import MACHINES, look
+
+
+def found(name: str, root: Path, **how: Any) -> dict[str, list[Finding]]:
+    """By severity."""
+    findings, failed = advise(look(name, root, **how))
+    assert failed == []
+    return {level.value: [each for each in findings if each.severity is level] for level in Severity}
+
+
+def rules(findings: list[Finding]) -> list[str]:
+    return [each.rule for each in findings]
+
+
+def test_a_sound_machine_has_nothing_wrong(tmp_path: Path) -> None:
+    levels = found("h100x8", tmp_path)
+    assert (rules(levels["wrong"]), rules(levels["advice"])) == ([], [])
+    assert rules(levels["note"]) == ["memory_nodes"]
+
+
+def test_four_lanes_of_sixteen(tmp_path: Path) -> None:
+    levels = found("workstation_x4", tmp_path)
+    assert rules(levels["wrong"]) == ["pcie_lanes"]
+    finding = levels["wrong"][0]
+    assert "4 of its 16" in finding.what and "7.9 instead of 31.5 GB/s" in finding.cost
+    assert "slot has only 4 lanes" in finding.mend
+    assert rules(levels["advice"]) == ["open_files", "spinning_disk"]  # a GPU at rest in generation 1 is no fault
+
+
+def test_a_small_slice(tmp_path: Path) -> None:
+    levels = found("mig_slice", tmp_path)
+    assert rules(levels["wrong"]) == ["shared_memory"]
+    assert {"mig_slice", "granted_less", "memory_limit", "container_layer"} <= set(rules(levels["note"]))
+    assert "slice of 10 GiB" in next(each.what for each in levels["note"] if each.rule == "mig_slice")
+
+
+def test_a_node_without_a_gpu(tmp_path: Path) -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "16", "OMP_NUM_THREADS": "1"}
+    levels = found("cpu_two_sockets", tmp_path, environment=environment)
+    assert rules(levels["wrong"]) == ["slurm_cores", "governor", "few_threads"]
+    advice = {"clock_capped", "transparent_hugepages", "reserved_hugepages", "shared_files"}
+    assert set(rules(levels["advice"])) == advice
+    assert levels["wrong"][0].command == "srun --cpus-per-task=16 ..."
+
+
+def test_broken_ports(tmp_path: Path) -> None:
+    levels = found("broken_port", tmp_path)
+    assert rules(levels["wrong"]) == ["port_down", "port_down", "port_slow", "port_errors", "locked_memory"]
+    cable, manager, slow, errors, _ = levels["wrong"]
+    assert "mlx5_1" in cable.what and "cable" in cable.mend
+    assert "mlx5_3" in manager.what and "subnet manager" in manager.mend
+    assert "mlx5_2" in slow.what and "25%" in slow.cost
+    assert "48,213" in errors.what
+    assert {"gpudirect", "far_cores"} <= set(rules(levels["advice"]))
+
+
+def xml(pattern: str, replacement: str, count: int = 0) -> Callable[[str, str], str]:
+    """Changes what `nvidia-smi -q -x` says; the pattern must be there."""
+
+    def change(file: str, text: str) -> str:
+        if file != "nvidia-smi.xml":
+            return text
+        changed, number = re.subn(pattern, replacement, text, count=count)
+        assert number
+        return changed
+
+    return change
+
+
+def lost_links(file: str, text: str) -> str:
+    if file != "nvlink.txt":
+        return text
+    head, gpu, rest = text.partition("GPU 3:")
+    return (
+        head
+        + gpu
+        + rest.replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1).replace(
+            "Link 6: 26.562 GB/s", "Link 6: <inactive>", 1
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "words"),
+    [
+        (lost_links, "nvlink_down", "GPU 3 has 16 NVLinks, its neighbours 18"),
+        (xml("<current_power_limit>700", "<current_power_limit>400"), "power_cap", "All 8 GPUs may draw 400 W"),
+        (xml("<state>Completed", "<state>In Progress", 2), "fabric", "GPUs 0, 1: NVSwitch"),
+        (
+            xml("(hw_thermal_slowdown)>Not Active", r"\1>Active", 1),
+            "slowed",
+            "GPU 0 lowers its clocks now: heat, at 34 °C",
+        ),
+        (xml("row_pending>No", "row_pending>Yes", 1), "gpu_fault", "at the next reset"),
+        (xml("row_failure>No", "row_failure>Yes", 1), "gpu_fault", "cannot be replaced"),
+        (xml("<dram_uncorrectable>0", "<dram_uncorrectable>2", 1), "gpu_fault", "2 memory errors"),
+        (xml("action>None", "action>Reset", 1), "gpu_fault", "the driver asks for reset"),
+        (xml("<current_mig>Disabled", "<current_mig>Enabled", 1), "mig_empty", "GPU 0 is to be cut"),
+        (xml("<compute_mode>Default", "<compute_mode>Prohibited"), "compute_prohibited", "All 8 GPUs"),
+        (xml("<current_link_width>16x", "<current_link_width>8x", 1), "pcie_lanes", "GPU 0 is joined by 8 of its 16"),
+    ],
+)
+def test_one_fault_on_a_sound_machine(change: Callable[[str, str], str], rule: str, words: str, tmp_path: Path) -> None:
+    levels = found("h100x8", tmp_path, change=change)
+    assert rules(levels["wrong"]) == [rule]
+    assert words in levels["wrong"][0].what
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (xml("<persistence_mode>Enabled", "<persistence_mode>Disabled"), "persistence"),
+        (xml("<compute_mode>Default", "<compute_mode>Exclusive_Process"), "compute_exclusive"),
+        (xml("<max_link_gen>5", "<max_link_gen>3"), "pcie_generation"),
+        (xml("<replay_counter>0", "<replay_counter>4000", 1), "pcie_replays"),
+        (xml("<gpu_util>0 %", "<gpu_util>97 %", 1), "gpu_taken"),
+    ],
+)
+def test_what_could_be_better(change: Callable[[str, str], str], rule: str, tmp_path: Path) -> None:
+    levels = found("h100x8", tmp_path, change=change)
+    assert (rules(levels["wrong"]), rules(levels["advice"])) == ([], [rule])
+
+
+def test_a_port_that_was_never_plugged_in_is_no_fault(tmp_path: Path) -> None:
+    survey = look("broken_port", tmp_path)
+    del survey["network"]["ports"][1]["errors"]["link_downed"]
+    told = [each for each in advise(survey)[0] if each.rule == "port_down" and "mlx5_1" in each.what]
+    assert [each.severity for each in told] == [Severity.ADVICE]
+
+
+def test_many_errors_without_a_lost_link_are_to_be_watched(tmp_path: Path) -> None:
+    survey = look("broken_port", tmp_path)
+    survey["network"]["ports"][0]["errors"] = {"symbol_error": 500}
+    survey["network"]["ports"][2]["errors"] = {"symbol_error": 3}
+    told = [each.severity for each in advise(survey)[0] if each.rule == "port_errors"]
+    assert told == [Severity.ADVICE, Severity.NOTE]
+
+
+@pytest.mark.parametrize("missing", ["default_power_limit", "current_power_limit", "applications_clocks"])
+def test_what_a_gpu_does_not_tell_is_no_fault(missing: str, tmp_path: Path) -> None:
+    findings, failed = advise(look("mig_slice", tmp_path, change=_without(missing)))
+    assert failed == [] and not {"power_cap", "application_clocks"} & set(rules(findings))
+
+
+def _without(element: str) -> Callable[[str, str], str]:
+    def change(file: str, text: str) -> str:
+        return re.sub(f"<{element}>.*?</{element}>", "", text, flags=re.DOTALL)
+
+    return change
+
+
+def test_clocks_that_were_lowered(tmp_path: Path) -> None:
+    change = xml("(<applications_clocks>\\s*<graphics_clock>)1275", r"\g<1>900")
+    levels = found("mig_slice", tmp_path, change=change)
+    finding = next(each for each in levels["wrong"] if each.rule == "application_clocks")
+    assert "GPU 0 is held at 900 MHz; as made, 1275 MHz" in finding.what and "29%" in finding.cost
+
+
+def test_a_gpu_without_its_driver(tmp_path: Path) -> None:
+    levels = found("h100x8", tmp_path, change=lambda file, text: "no XML" if file == "nvidia-smi.xml" else text)
+    assert rules(levels["wrong"]) == ["no_driver"]
+    assert "8 NVIDIA GPUs" in levels["wrong"][0].what and "--gpus all" in levels["wrong"][0].command
+
+
+def test_locked_memory_matters_only_with_rdma(tmp_path: Path) -> None:
+    survey = look("broken_port", tmp_path)
+    survey["network"]["ports"] = []
+    assert "locked_memory" not in rules(advise(survey)[0])
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_finding_is_whole(name: str, tmp_path: Path) -> None:
+    findings, _ = advise(look(name, tmp_path, {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "9999"}))
+    assert findings
+    for each in findings:
+        told = each.to_dict()
+        json.dumps(told)
+        assert told["what"].endswith((".", ")")) and told["cost"] and told["mend"] and " None" not in told["what"]
+        assert "\n" not in told["command"]
+        if each.severity is not Severity.NOTE:
+            assert each.command or each.rule == "no_kernels"
+        if told["basis"] == "as documented":
+            assert told["source"] or each.rule == "transparent_hugepages"
+
+
+def test_a_rule_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    def surprised(survey: Any) -> Any:
+        raise KeyError("odd")
+
+    findings, failed = advise(look("workstation_x4", tmp_path), (surprised, *RULES))
+    assert failed == [{"what": "advice surprised", "why": "KeyError: 'odd'"}]
+    assert "pcie_lanes" in rules(findings)
+
+
+def test_rows_of_numbers_are_told_briefly() -> None:
+    assert listed([0, 1, 2, 3]) == "0 to 3" and listed([5, 0, 1]) == "0, 1, 5" and listed([2]) == "2"

@@ -1,0 +1,70 @@
+"""A real program that runs out of a real limit of memory, and what it then runs with. (Half a minute on one core)"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.ledger import Ledger
+from overdrive.core.objective import TIME
+from overdrive.core.program import Program
+from overdrive.trials.checkpoint import Memory
+from overdrive.trials.process import TrialPool
+from overdrive.tuner import oom_recovery as oom_recovery
+from overdrive.tuner.duel_runner import DuelRunner, Progress
+from overdrive.tuner.findings import Findings
+
+# Its activations take 400 MB, and the system gives it 360 MB more than it has taken to begin with.
+WIDE = """
+import re, resource
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+phases = nn.ParameterList(nn.Parameter(torch.randn(1024)) for _ in range(24))
+optimizer = torch.optim.SGD(phases, lr=0.01)
+
+
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.phases = phases
+
+    def forward(self, x):
+        for phase in self.phases:
+            x = torch.tanh(x * phase)
+        return x
+
+
+model = Waves()
+for warm in range(2):  # the pools of threads and of the allocator are there then
+    torch.nn.functional.mse_loss(model(torch.randn(64, 1024)), torch.zeros(64, 1024)).backward()
+taken = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (taken + (360 << 20),) * 2)
+for step in range(100):
+    x = torch.randn(BATCH, 1024)
+    loss = torch.nn.functional.mse_loss(model(x), x)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def found(script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Findings:
+    monkeypatch.setattr(oom_recovery, "_STEPS", 4)
+    program = Program(str(script(WIDE.replace("BATCH", "4096"))))
+    return Findings(program, Contract.ROUNDING, TIME, frozenset({"micro_batch"}))
+
+
+def test_a_batch_that_does_not_fit_is_split_until_it_does(found: Findings) -> None:
+    with TrialPool() as pool:
+        memory = Memory(Ledger(), found.program, "here")
+        runs = oom_recovery.OomRecovery(found, DuelRunner(pool, memory, Progress()), time.monotonic() + 240).run()
+    assert runs, found.rejected
+    assert found.needed() and [each.name for each in found.adopted] == ["micro_batch"]
+    assert any("By itself the program runs out of memory" in note and "micro_batch" in note for note in found.notes)

@@ -1,0 +1,76 @@
+"""How a tune's budget is shared out."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.program import Program
+from overdrive.core.records import TrialSpec
+from overdrive.evidence.speed import Pair
+from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.findings import Adopted, Findings
+from overdrive.tuner.schedule import Schedule
+
+NOW = 1000.0
+
+
+@pytest.fixture(autouse=True)
+def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: NOW)
+
+
+def schedule(left: float, adopted: int) -> Schedule:
+    """So many seconds before the proof begins; every duel's process started in one second."""
+    found = Findings(Program("script.py", ()), Contract.EXACT)
+    spec = TrialSpec(found.program, ())
+    duel = Duel(spec, spec, old_side=Side(setup_seconds=1.0), new_side=Side(setup_seconds=1.0))
+    found.control = duel
+    check: Any = SimpleNamespace(level=Contract.EXACT)
+    found.adopted = [Adopted("threads", {}, duel, check) for _ in range(adopted)]
+    prover: Any = SimpleNamespace(seconds_needed=lambda level: 10.0)
+    return Schedule(found, NOW + left + 10.0, prover)
+
+
+def with_slow_steps(made: Schedule) -> Schedule:
+    """Of two seconds."""
+    control = made._found.control
+    assert control is not None
+    control.pairs = [Pair(0, 1, 2.0, 2.0, True)]
+    control.old_side = Side(seconds=20.0, steps=10, setup_seconds=1.0)
+    return made
+
+
+def test_contributions_are_reserved_for_what_may_be_adopted_next() -> None:
+    made = schedule(100.0, adopted=2)
+    assert made.proof_begins() == NOW + 100.0
+    assert made.selection_ends() == NOW + 100.0 - made.field_seconds(8)
+
+
+def test_nothing_is_reserved_where_nothing_is_adopted() -> None:
+    assert schedule(100.0, adopted=0).selection_ends() == NOW + 100.0
+
+
+def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> None:
+    enough = schedule(0.0, adopted=2).field_seconds(6) + 1.0
+    assert not schedule(enough, adopted=2).time_for_another()  # the contributions come next
+    late = schedule(enough - 2.0, adopted=2)
+    assert late.selection_ends() == late.proof_begins() and late.time_for_another()
+
+
+def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
+    made = with_slow_steps(schedule(100.0, adopted=0))
+    blocks, warm_up, looked_into = 10 * 4.0, 3 * 4.0, (3 + 3) * 4.0
+    assert made.deadline - made.confirmation_begins() == 3 * (2.0 + warm_up + blocks) + looked_into
+
+
+def test_a_run_duel_of_slow_steps_in_the_whole_plan_has_time_for_its_blocks() -> None:
+    made = with_slow_steps(schedule(100.0, adopted=1))
+    needed = 2 * (2.0 + 3 * 4.0 + 10 * 4.0)
+    for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
+        made.deadline += NOW + left - made.proof_begins()
+        assert made.time_to_run_duel_again() is enough

@@ -1,0 +1,152 @@
+"""Digest logs and replayed steps of Keras programs: what is the same is the same, and what differs is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdrive[keras])")
+pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
+
+from overdrive.core.contract import Contract
+from overdrive.core.records import Trace
+from overdrive.evidence import rounding
+from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
+from overdrive.seams.hub import Seams
+from overdrive.worker.keras import make_digests, make_replay
+from overdrive.worker.recording import Recorder
+from tests.seams.keras.programs import FIT, TAPE, run
+
+PLAIN = FIT.replace("STEPS", "1")
+
+
+def digests_of(text: str, kind: str = "bits", techniques: Any = ()) -> Trace:
+    recorder, digests = Recorder(losses=True), make_digests(kind)
+
+    def observe(seams: Seams) -> None:
+        recorder(seams)
+        digests(seams)
+        seams.between_steps.subscribe(digests.stepped)
+
+    run(text, observe, techniques=techniques)
+    losses = tuple(map(tuple, recorder.losses()))
+    return Trace(
+        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
+    )
+
+
+@pytest.fixture(scope="module")
+def plain() -> Trace:
+    return digests_of(PLAIN)
+
+
+def test_many_steps_in_a_call_are_the_same_bit_for_bit(plain: Trace) -> None:
+    many = digests_of(FIT.replace("STEPS", "3"))
+    check = judged_exact(plain, many)
+    assert check.level is Contract.EXACT, check.sentence
+    assert check.evidence["exact"]["steps"] == 12
+
+
+def test_blocks_called_again_in_the_backward_pass_are_no_calls_of_the_program() -> None:
+    """Here blocks are models, with gradients of their own that are taken there."""
+    blocks = """
+inputs = inner = keras.Input((6,))
+for _ in range(2):
+    inner += keras.Sequential([keras.layers.Dense(64, activation="gelu"), keras.layers.Dense(6)])(inner)
+model = keras.Model(inputs, keras.layers.Dense(2)(inner))
+model.compile("""
+    text = PLAIN.replace("model.compile(", blocks, 1)
+    perturbed, plain = digests_of(text, "perturbed"), digests_of(text, "inputs")
+    again = digests_of(text, "inputs", techniques=[("gradient_checkpointing", {"least": 0.0})])
+    assert [len(step) for step in again.losses] == [len(step) for step in plain.losses] == [1] * 12
+    assert first_broken(compared(plain, again, Contract.ROUNDING, perturbed)) is None
+
+
+def test_a_run_that_went_further_within_its_last_call_is_compared_up_to_the_others_end() -> None:
+    def trace(steps: int, rests: tuple[int, ...]) -> Trace:
+        return Trace(steps, ((1.0,),) * steps, (0.1,) * steps, state=str(steps), rests=rests)
+
+    one, other = aligned(trace(10, ()), trace(12, (4, 8, 12)))
+    assert one.steps == other.steps == 10 and first_difference(one, other) is None
+    one, other = aligned(trace(10, ()), trace(16, (4, 8, 12, 16)))  # it made more, and not within one call
+    assert first_difference(one, other) == "one makes 10 steps, the other 16"
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("model.fit(x, y,", "y[50] = 1 - y[50]\nmodel.fit(x, y,", "batches"),
+        ("validation_data=(x[:40]", "validation_data=(x[1:41]", "evaluation data"),
+        ("Adam(0.01)", "Adam(0.010001)", "learning rates"),
+        ("Adam(0.01)", "Adam(0.01, epsilon=2e-7)", "learning rates"),
+        ("Dropout(0.2)", "Dropout(0.21)", "inputs"),
+    ],
+)
+def test_what_differs_is_seen(plain: Trace, old: str, new: str, told: str) -> None:
+    assert old in PLAIN
+    check = judged_exact(plain, digests_of(PLAIN.replace(old, new)))
+    assert check.level is None
+    if told != "inputs":  # of a layer inside: seen by what comes out
+        assert told in check.sentence
+
+
+def test_what_changes_with_the_parameters_is_the_models_own() -> None:
+    text = TAPE.replace("DECORATOR", "@tf.function").replace("step(images, labels)))", "step(images * made, labels)))")
+    text = text.replace("seen = []", "seen, made = [], 1.0").replace(
+        "    model(images, training=False)", "    made = float(tf.reduce_sum(tf.abs(model(images, training=False))))"
+    )
+    perturbed, one = digests_of(text, "perturbed"), digests_of(text, "inputs")
+    assert one.digests[0]["inputs"] == perturbed.digests[0]["inputs"]
+    assert one.digests[1]["inputs"] != perturbed.digests[1]["inputs"]
+    assert first_broken(compared(one, perturbed, Contract.ROUNDING, perturbed)) is None
+
+
+def replay_of(text: str, role: str, steps: tuple[int, ...], folder: Path, *more: Any) -> Mapping[str, Any]:
+    recorder, replay = Recorder(losses=True), make_replay(role, steps, folder)
+    run(text, recorder, replay, *more)
+    report: Mapping[str, Any] = replay.report()
+    return report
+
+
+@pytest.mark.parametrize("program", [PLAIN, TAPE.replace("DECORATOR", "@tf.function")])
+def test_a_step_from_a_saved_state_against_fp64(program: str, tmp_path: Path) -> None:
+    steps = (2, 3, 4)
+    taught = replay_of(program, "reference", steps, tmp_path)
+    assert taught["states"] == [2, 3, 4] and taught["needs"] == "targets"
+    assert replay_of(program, "targets", steps, tmp_path)["states"] == [2, 3, 4]
+    own = rounding.rows_of(replay_of(program, "candidate", steps, tmp_path))
+    assert rounding.usable(own) is None
+    error = rounding.relative_error(own)
+    assert error is not None and 0 < error < 1e-6  # dropout drew the same
+    assert {row.kind for row in own} >= {"gradient", "update", "initial value"}
+    off = rounding.rows_of(replay_of(program, "candidate", steps, tmp_path, _slightly_off))
+    assert rounding.judge(own, own).holds
+    assert not rounding.judge(own, off).holds
+
+
+def _slightly_off(seams: Seams) -> None:
+    """Gradients that are wrong in the fourth digit."""
+
+    def ready() -> None:
+        from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+        from overdrive.seams.patch import Patches
+
+        patches, clip = Patches(), BaseOptimizer._clip_gradients
+        patches.replace(BaseOptimizer, "_clip_gradients", lambda self, grads: [g * 1.001 for g in clip(self, grads)])
+        seams.on_undo(patches.restore)
+
+    seams.framework_ready.subscribe(ready)
+
+
+def test_in_a_call_of_many_steps_the_first_is_compared(tmp_path: Path) -> None:
+    steps = tuple(range(2, 12))
+    replay_of(PLAIN, "reference", steps, tmp_path)
+    replay_of(PLAIN, "targets", steps, tmp_path)
+    report = replay_of(FIT.replace("STEPS", "3"), "candidate", steps, tmp_path)
+    assert report["states"] == [4, 5, 8, 9] and report["out_of_reach"] == [2, 3, 6, 7, 10, 11]
+    error = rounding.relative_error(rounding.rows_of(report))
+    assert error is not None and error < 1e-6
