@@ -6,6 +6,7 @@ dropped together with its technique, by name and with the reason: it never fails
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,24 +19,46 @@ OBSERVER = "observer"  # the owner's name of subscribers that only watch
 class Subscriber:
     owner: str  # the technique it belongs to, or OBSERVER
     act: Callable[..., Any]
+    always: bool = False  # told while its technique is switched off, too
 
 
 class Point:
     """A place in the program's run that subscribers wait for."""
 
-    def __init__(self, hub: Seams) -> None:
+    def __init__(self, hub: Seams, always: bool = False) -> None:
+        """`always`: who is switched off is told here all the same, since it will be on again."""
         self.hub = hub
-        self.subscribers: list[Subscriber] = []
+        self.subscribers: list[Subscriber] = []  # who is told: not those that are switched off
+        self._always = always
+        self._all: list[Subscriber] = []
 
-    def subscribe(self, act: Callable[..., Any]) -> None:
-        self.subscribers.append(Subscriber(self.hub.owner, act))
+    @property
+    def wanted(self) -> bool:
+        """Whether anyone waits here, switched off or not: then the framework is patched for it."""
+        return bool(self._all)
+
+    def subscribe(self, act: Callable[..., Any], always: bool = False) -> None:
+        """`always`: while the technique is switched off, too."""
+        self._all.append(Subscriber(self.hub.owner, act, always or self._always))
+        self.select()
 
     def subscribe_innermost(self, act: Callable[..., Any]) -> None:
         """As `subscribe`; but in a call it acts closest to the program, and sees what all others made of it."""
-        self.subscribers.insert(0, Subscriber(self.hub.owner, act))
+        self._all.insert(0, Subscriber(self.hub.owner, act, self._always))
+        self.select()
 
     def unsubscribe(self, act: Callable[..., Any]) -> None:
-        self.subscribers = [each for each in self.subscribers if each.act != act]
+        self._all = [each for each in self._all if each.act != act]
+        self.select()
+
+    def forget(self, owner: str | None = None) -> None:
+        """Drop the subscribers of `owner`, or all."""
+        self._all = [each for each in self._all if owner is not None and each.owner != owner]
+        self.select()
+
+    def select(self) -> None:
+        """Find anew who is told."""
+        self.subscribers = [each for each in self._all if each.always or each.owner not in self.hub.off]
 
     def techniques(self) -> list[str]:
         """The subscribing techniques (not the observers), each once."""
@@ -122,19 +145,61 @@ class Answer(Point):
         return None
 
 
+class Handle:
+    """A technique as a session has installed it.
+
+    `off` and `on` are for the boundary between two steps, and for techniques that say `switchable`. One that fails
+    to switch is left out, which undoes all of it.
+    """
+
+    def __init__(self, hub: Seams, on: Callable[[], None] | None, off: Callable[[], None] | None) -> None:
+        self.active = True
+        self.switch_seconds = 0.0  # what the costliest switch took so far
+        self._hub = hub
+        self._owner = hub.owner
+        self._on = on
+        self._off = off
+
+    def on(self) -> None:
+        self._switch(True, self._on)
+
+    def off(self) -> None:
+        self._switch(False, self._off)
+
+    def close(self) -> None:
+        """Take it out for good."""
+        self.active = False
+        self._hub.remove(self._owner)
+
+    def _switch(self, on: bool, act: Callable[[], None] | None) -> None:
+        if self.active is on or self._owner in self._hub.left_out:
+            return
+        began = time.perf_counter()
+        self.active = on
+        self._hub.switch(self._owner, on)
+        if act:
+            with self._hub.owned_by(self._owner):
+                try:
+                    act()
+                except Exception as error:
+                    self._hub.leave_out(self._owner, reason_of(error))
+        self.switch_seconds = max(self.switch_seconds, time.perf_counter() - began)
+
+
 class Seams:
     """All points of one session, and the record of which techniques had to be left out."""
 
     def __init__(self, on_left_out: Callable[[str, str], None] | None = None) -> None:
         self.owner = "session"
         self.left_out: dict[str, str] = {}
+        self.off: set[str] = set()  # techniques that are switched off
         self._on_left_out = on_left_out
         self._undos: list[tuple[str, Callable[[], None]]] = []
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
 
-        self.framework_arrived = Event(self)  # () the last of `frameworks` has just been imported
-        self.framework_ready = Event(self)  # () all of it is there, and its seams are entered
-        self.optimizer_made = Event(self)  # (optimizer, models) parameters and their modules are known
+        self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
+        self.framework_ready = Event(self, always=True)  # () all of it is there, and its seams are entered
+        self.optimizer_made = Event(self, always=True)  # (optimizer, models) parameters and their modules are known
         self.step_begins = Event(self)  # (optimizer)
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
@@ -181,11 +246,25 @@ class Seams:
     def points(self) -> list[Point]:
         return [thing for thing in vars(self).values() if isinstance(thing, Point)]
 
+    def handle(self, on: Callable[[], None] | None = None, off: Callable[[], None] | None = None) -> Handle:
+        """What a technique's `install` returns; `on` and `off` do what switching it takes besides its subscriptions."""
+        return Handle(self, on, off)
+
+    def switch(self, owner: str, on: bool) -> None:
+        """From now on, let `owner` hear of what happens or not; its undos stay."""
+        (self.off.discard if on else self.off.add)(owner)
+        for point in self.points():
+            point.select()
+
+    def remove(self, owner: str) -> None:
+        """Drop everything that belongs to `owner`, and undo what it did."""
+        for point in self.points():
+            point.forget(owner)
+        self._undo(lambda name: name == owner)
+
     def leave_out(self, owner: str, reason: str) -> None:
         """Drop everything that belongs to `owner`, undo what it did, and say so once."""
-        for point in self.points():
-            point.subscribers = [each for each in point.subscribers if each.owner != owner]
-        self._undo(lambda name: name == owner)
+        self.remove(owner)
         if owner not in self.left_out:
             self.left_out[owner] = reason
             if self._on_left_out:
@@ -195,7 +274,7 @@ class Seams:
         """Undo everything, last first, and forget all subscribers."""
         self._undo(lambda name: True)
         for point in self.points():
-            point.subscribers = []
+            point.forget()
 
     def _undo(self, belongs: Callable[[str], bool]) -> None:
         due = [undo for owner, undo in reversed(self._undos) if belongs(owner)]

@@ -20,7 +20,7 @@ _NAMES = ("seed", "a")  # of the argument: Python's `random.seed` calls it so
 
 def enter(hub: Seams, patches: Patches, functions: Iterable[tuple[Any, str]]) -> None:
     """`functions`: holder and name. Those that another framework's seams have reached already are left as they are."""
-    if not hub.seed_set.subscribers:
+    if not hub.seed_set.wanted:
         return
     for holder, name in functions:
         if not getattr(getattr(holder, name), "overdrive_seeds", False):

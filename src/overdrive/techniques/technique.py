@@ -11,7 +11,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]
@@ -69,6 +69,7 @@ class Technique:
     aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both
     # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
     compare_all: ClassVar[bool] = False
+    switchable: ClassVar[bool] = False  # its handle's `off` and `on` work between any two steps of a running program
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()
@@ -93,12 +94,15 @@ class Technique:
         """Environment variables that must be there before the process starts."""
         return {}
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         """Subscribe to the seams. Called before the program starts, or when a block of code begins.
+
+        Returns: `seams.handle()`, with what switching takes where the technique is `switchable`.
 
         Raises:
             CannotInstall: with the reason; the run goes on without this technique.
         """
+        return seams.handle()
 
     def defaults(self) -> dict[str, Value]:
         return {knob.name: knob.default for knob in self.knobs}

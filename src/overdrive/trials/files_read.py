@@ -28,7 +28,7 @@ from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.datacache.source import Source
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _TRIED = 32  # samples
 
@@ -45,7 +45,7 @@ class FilesRead(Technique):
     targets = ()
     knobs = (Knob("report", "", "the file to write"),)
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         opened: list[Any] = []
         written: list[bool] = []
 
@@ -60,6 +60,7 @@ class FilesRead(Technique):
 
         seams.loader_opens.subscribe(opens)
         seams.step_ends.subscribe(stepped)
+        return seams.handle()
 
 
 def _loaders(opened: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.datacache.cached_dataset import CachedDataset
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class SamplesKept(Technique):
@@ -27,7 +27,7 @@ class SamplesKept(Technique):
     order = 90
     knobs = (Knob("report", "", "the file to write"),)
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         written: list[bool] = []
 
         def stepped(_optimizer: Any) -> None:
@@ -36,6 +36,7 @@ class SamplesKept(Technique):
                 Path(str(settings["report"])).write_text(json.dumps(_report(seams)))
 
         seams.step_ends.subscribe(stepped)
+        return seams.handle()
 
 
 def _report(seams: Seams) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from overdrive.seams.step_counter import Iterations
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 # The first two steps make what the others find: gradients, the optimizer's state, plans of the libraries.
 FIRST = 2
@@ -39,13 +39,14 @@ class Needs(Technique):
     targets = ()
     knobs = (Knob("report", "", "the file to write"),)
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         count = _Count(Path(str(settings["report"])))
         seams.optimizer_made.subscribe(count.made)
         seams.model_called.subscribe(count.called)
         seams.batch_fetched.subscribe(count.fetched)
         seams.loss_backward.subscribe(count.backward_begins)
         seams.step_ends.subscribe(count.stepped)
+        return seams.handle()
 
 
 class BlocksReturned(Technique):
@@ -62,8 +63,9 @@ class BlocksReturned(Technique):
     def environment(self, settings: Settings) -> dict[str, str]:
         return {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         pass
+        return seams.handle()
 
 
 class _Count:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from overdrive.seams import frameworks
 from overdrive.seams.arrival import Arrival
-from overdrive.seams.hub import OBSERVER, Seams, reason_of
+from overdrive.seams.hub import OBSERVER, Handle, Seams, reason_of
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings
 
@@ -34,6 +34,7 @@ class Session:
             for name, modules in frameworks.MODULES.items()
             for module in modules
         ]
+        self.handles: dict[str, Handle] = {}  # by technique
         self._leave_seams: list[Callable[[], None]] = []
 
     def __enter__(self) -> Session:
@@ -53,7 +54,7 @@ class Session:
                     )
                     continue
                 try:
-                    technique.install(self.seams, settings)
+                    self.handles[name] = technique.install(self.seams, settings)
                 except Exception as error:
                     self.seams.leave_out(name, reason_of(error))
         for observer in self._observers:

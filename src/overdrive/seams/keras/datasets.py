@@ -15,7 +15,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     import tensorflow as tf
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
-    if hub.dataset_passed.subscribers:
+    if hub.dataset_passed.wanted:
         make = TFEpochIterator.__init__
 
         @functools.wraps(make)
@@ -26,11 +26,11 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                 self._distributed_dataset = hub.dataset_passed.run(self, lambda: plain)
 
         patches.replace(TFEpochIterator, "__init__", __init__)
-    if hub.dataset_grouped.subscribers:
+    if hub.dataset_grouped.wanted:
         for name in ("shuffle", "batch"):
             holder = next(each for each in tf.data.Dataset.__mro__ if name in vars(each))
             patches.replace(holder, name, _grouping(hub, getattr(holder, name)))
-    if hub.dataset_iterated.subscribers:
+    if hub.dataset_iterated.wanted:
         holder = next(each for each in tf.data.Dataset.__mro__ if "__iter__" in vars(each))
         open_dataset = holder.__iter__
 

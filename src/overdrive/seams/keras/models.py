@@ -16,11 +16,11 @@ from overdrive.seams.patch import Patches
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     backend_trainer = next(each for each in Model.__mro__ if "fit" in vars(each))
-    if hub.model_compiled.subscribers:
+    if hub.model_compiled.wanted:
         patches.replace(Trainer, "compile", _around(hub.model_compiled, Trainer.compile))
-    if hub.fit_called.subscribers:
+    if hub.fit_called.wanted:
         patches.replace(backend_trainer, "fit", _around(hub.fit_called, backend_trainer.fit))
-    if hub.data_opened.subscribers:
+    if hub.data_opened.wanted:
         open_data = EpochIterator.__init__
 
         @functools.wraps(open_data)
@@ -29,7 +29,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             hub.data_opened.publish(self)
 
         patches.replace(EpochIterator, "__init__", __init__)
-    if hub.train_function_made.subscribers:
+    if hub.train_function_made.wanted:
         make = backend_trainer.make_train_function
 
         @functools.wraps(make)

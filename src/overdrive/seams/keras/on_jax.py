@@ -40,7 +40,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     if not wanted(hub) or is_nnx_enabled():  # Flax's modules carry their state themselves
         return []
     parts.enter(hub, patches, [*evaluations(), (JAXEpochIterator, "__next__", always("data"))])
-    if hub.part_run.subscribers:
+    if hub.part_run.wanted:
         patches.replace(JAXEpochIterator, "_get_iterator", _iterating(hub, JAXEpochIterator._get_iterator))
     watch = _JaxWatch(hub)
     functions = Functions(JAXTrainer, watch.function)

@@ -28,7 +28,7 @@ def always(kind: str) -> Kind:
 
 
 def enter(hub: Seams, patches: Patches, parts: Iterable[Part]) -> None:
-    if hub.part_run.subscribers:
+    if hub.part_run.wanted:
         for holder, name, kind in parts:
             patches.replace(holder, name, _around(hub, getattr(holder, name), kind))
 

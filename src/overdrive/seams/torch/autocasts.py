@@ -19,7 +19,7 @@ _QUIET = "overdrive_quiet"  # set on a technique's own
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.autocast_entered.subscribers:
+    if not hub.autocast_entered.wanted:
         return []
     plain = torch.autocast.__enter__
 

@@ -15,7 +15,7 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.convolution_called.subscribers:
+    if not hub.convolution_called.wanted:
         return []
     known: list[int] = []
     for name in ("conv1d", "conv2d"):

@@ -28,7 +28,7 @@ class _Calls(TorchFunctionMode):
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.function_called.subscribers:
+    if not hub.function_called.wanted:
         return []
     calls = _Calls(hub)
     _push_mode(calls)  # type: ignore[no-untyped-call]

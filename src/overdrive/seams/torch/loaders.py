@@ -18,7 +18,7 @@ _BEHIND = "overdrive_behind"
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if hub.loader_opens.subscribers:
+    if hub.loader_opens.wanted:
         open_loader = DataLoader.__iter__
 
         @functools.wraps(open_loader)
@@ -36,7 +36,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return _Handed(hub, handed, self) if watched else handed
 
         patches.replace(DataLoader, "__iter__", __iter__)
-    if hub.batch_fetched.subscribers or hub.batch_awaited.subscribers:
+    if hub.batch_fetched.wanted or hub.batch_awaited.wanted:
         fetch = _BaseDataLoaderIter.__next__
 
         @functools.wraps(fetch)

@@ -25,7 +25,7 @@ _MOST_REHEARSALS = 64
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.model_called.subscribers:
+    if not hub.model_called.wanted:
         return []
     plain = torch.nn.Module.__call__
     inside = threading.local()

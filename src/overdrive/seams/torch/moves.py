@@ -17,7 +17,7 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if hub.tensor_moved.subscribers:
+    if hub.tensor_moved.wanted:
         patches.replace(torch.Tensor, "to", _seen(hub, torch.Tensor.to, _target_of_to))
         patches.replace(torch.Tensor, "cuda", _seen(hub, torch.Tensor.cuda, _target_of_cuda))
     return []

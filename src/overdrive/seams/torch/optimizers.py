@@ -20,17 +20,17 @@ from overdrive.seams.patch import Patches
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     removers: list[Callable[[], None]] = []
-    if hub.step_begins.subscribers:
+    if hub.step_begins.wanted:
         handle = register_optimizer_step_pre_hook(lambda optimizer, *_: hub.step_begins.publish(optimizer))
         removers.append(handle.remove)
-    if hub.step_ends.subscribers or hub.between_steps.subscribers:
+    if hub.step_ends.wanted or hub.between_steps.wanted:
 
         def ends(optimizer: Any, *_: Any) -> None:
             hub.step_ends.publish(optimizer)
             hub.between_steps.publish()
 
         removers.append(register_optimizer_step_post_hook(ends).remove)
-    if hub.optimizer_made.subscribers:
+    if hub.optimizer_made.wanted:
         make = Optimizer.__init__
 
         @functools.wraps(make)

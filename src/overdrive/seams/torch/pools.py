@@ -15,7 +15,7 @@ from overdrive.seams.torch.tracing import traced
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.max_pool_called.subscribers:
+    if not hub.max_pool_called.wanted:
         return []
     seen = _seen(hub, torch.max_pool2d)
     patches.replace(torch, "max_pool2d", seen)

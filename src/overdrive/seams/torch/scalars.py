@@ -16,7 +16,7 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if hub.scalar_read.subscribers:
+    if hub.scalar_read.wanted:
         for name in ("item", "__float__", "__int__"):
             patches.replace(torch.Tensor, name, _seen(hub, getattr(torch.Tensor, name)))
     return []

@@ -16,7 +16,7 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if hub.gradients_zeroed.subscribers:
+    if hub.gradients_zeroed.wanted:
         for holder in (torch.optim.Optimizer, torch.nn.Module):
             patches.replace(holder, "zero_grad", _seen(hub, holder.zero_grad))
     return []

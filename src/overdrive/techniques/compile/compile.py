@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _DYNAMIC = {"auto": None, "true": True, "false": False}
 # Below this a GPU's step is mostly the launching of kernels (5 us each, some hundreds a step), which CUDA graphs save.
@@ -84,12 +84,13 @@ class Compile(Technique):
         launch_bound = 0.0 < facts.step_seconds < _LAUNCH_BOUND_SECONDS
         return [*replayed, *plain, *tuned] if launch_bound else [*plain, *replayed, *tuned]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         compiling = _Compiling(settings)
         seams.optimizer_made.subscribe(compiling.compile)
         seams.model_called.subscribe(compiling.called)
         seams.step_ends.subscribe(compiling.look_back)
         seams.on_undo(compiling.undo)
+        return seams.handle()
 
 
 class _Compiling:

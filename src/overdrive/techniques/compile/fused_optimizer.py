@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
@@ -64,7 +64,7 @@ class FusedOptimizer(Technique):
             found.append({"implementation": "foreach"})
         return found
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         before: list[tuple[dict[str, Any], str, Any]] = []
         key = str(settings["implementation"])
 
@@ -83,6 +83,7 @@ class FusedOptimizer(Technique):
         seams.step_begins.subscribe(switch_on)
         seams.step_ends.subscribe(switch_off)
         seams.on_undo(switch_off)
+        return seams.handle()
 
 
 def _can_be(key: str, optimizer: Any) -> bool:

@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 _ON_JAX = "on JAX, Keras has every step compiled by itself"
@@ -58,7 +58,7 @@ class JitCompile(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"xla": facts.device == "cpu" or facts.backend == "torch"}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def compile_model(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import keras
 
@@ -74,3 +74,4 @@ class JitCompile(Technique):
             return result
 
         seams.model_compiled.subscribe(compile_model)
+        return seams.handle()

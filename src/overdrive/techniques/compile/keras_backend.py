@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 
@@ -55,7 +55,7 @@ class KerasBackend(Technique):
         name = str(settings["backend"])
         return {"KERAS_BACKEND": name} if _is_installed(name) else {}  # without it, Keras would not start
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         name = str(settings["backend"])
         if not _is_installed(name):
             raise CannotInstall(f"{name} is not installed")
@@ -67,6 +67,7 @@ class KerasBackend(Technique):
                 raise CannotInstall(f"the program chooses Keras's backend itself: {keras.backend.backend()}")
 
         seams.framework_ready.subscribe(look)
+        return seams.handle()
 
 
 def _is_installed(name: str) -> bool:

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class LibraryAutotune(Technique):
@@ -58,7 +58,7 @@ class LibraryAutotune(Technique):
         tried = [{"benchmark": True}] if facts.convolutions else []
         return [*tried, {"benchmark": bool(tried), "blas": "cublaslt"}] if facts.modules else tried
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         undos: list[Callable[[], object]] = []
 
         def choose(optimizer: Any, models: list[Any]) -> None:
@@ -91,6 +91,7 @@ class LibraryAutotune(Technique):
 
         seams.optimizer_made.subscribe(choose)
         seams.on_undo(undo)
+        return seams.handle()
 
 
 def _denormals_are_kept() -> bool:

@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _ON_TORCH = "Keras runs on PyTorch here, and allows one step in a call there"
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -64,10 +64,11 @@ class StepsPerExecution(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"steps": 32}, {"steps": 8}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         executions = _Executions(int(settings["steps"]))
         seams.fit_called.subscribe(executions.fit)
         seams.on_undo(executions.undo)
+        return seams.handle()
 
 
 @dataclass(frozen=True)

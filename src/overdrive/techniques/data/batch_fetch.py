@@ -11,7 +11,7 @@ from overdrive.techniques.technique import Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.samples.rows.serving import Slicing
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _LEAST_SHARE = 0.02
 
@@ -67,7 +67,7 @@ class BatchFetch(Technique):
             return f"waiting for data is {facts.share('data'):.0%} of a step"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.slicing = None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
@@ -88,3 +88,4 @@ class BatchFetch(Technique):
 
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)
+        return seams.handle()

@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _GROWTH = {"kept": 0.0, "sqrt": 0.5, "linear": 1.0}  # exponent of the factor by which learning rates grow
 _MULTIPLES = (2, 4, 8)
@@ -65,7 +65,7 @@ class BatchSize(Technique):
         batches = max(lengths, default=float("inf"))
         return [{"times": times} for times in _MULTIPLES if batches >= _FEWEST_BATCHES * times]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         times = int(settings["times"])
         larger = _Larger(times)
 
@@ -81,6 +81,7 @@ class BatchSize(Technique):
             rates = _Rates(times ** _GROWTH[str(settings["learning_rate"])])
             seams.optimizer_made.subscribe(rates.grow)
             seams.on_undo(rates.shrink)
+        return seams.handle()
 
 
 class _Larger:

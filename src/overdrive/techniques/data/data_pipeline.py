@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _MAPS = ("_MapDataset", "_ParallelMapDataset")
 _SOURCES = ("_TensorSliceDataset", "_RangeDataset")
@@ -48,7 +48,7 @@ class DataPipeline(Technique):
     def applies(self, facts: Facts) -> str | None:
         return None if facts.backend in ("", "tensorflow") else f"Keras runs on {facts.backend} here"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.machine.memory import available_memory
 
         left = [float(settings["memory"]) * available_memory()]
@@ -71,6 +71,7 @@ class DataPipeline(Technique):
 
         seams.dataset_grouped.subscribe(keep)
         seams.step_ends.subscribe(first_step)
+        return seams.handle()
 
 
 def _repeats_itself(dataset: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.seams.arrival import Arrival
-from overdrive.seams.hub import reason_of
+from overdrive.seams.hub import Handle, reason_of
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class FastDecode(Technique):
             return f"waiting for data is {facts.share('data'):.0%} of a step"
         return _missing()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if missing := _missing():
             raise CannotInstall(missing)
         self.decoded = 0
@@ -100,6 +100,7 @@ class FastDecode(Technique):
         seams.on_undo(undo)
         for arrival in arrivals:
             arrival.watch()
+        return seams.handle()
 
 
 def _missing() -> str | None:

@@ -13,7 +13,7 @@ from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 # Starting workers takes tens of milliseconds; an epoch of fewer batches does not earn that back.
 _FEWEST_BATCHES = 8
@@ -120,7 +120,7 @@ class LoaderWorkers(Technique):
             tries.append({**tries[0], "affinity": "spread"})
         return [each for place, each in enumerate(tries) if each not in tries[:place]][:4]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         manager = _Manager(settings)
 
         def open_with_workers(loader: Any, call: Callable[[], Any]) -> Any:
@@ -141,6 +141,7 @@ class LoaderWorkers(Technique):
 
         seams.loader_opens.subscribe(open_with_workers)
         seams.on_undo(manager.dismiss)
+        return seams.handle()
 
 
 def _most_waited_for(facts: Facts) -> LoaderFacts | None:

@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class PackedFiles(Technique):
@@ -51,7 +51,7 @@ class PackedFiles(Technique):
     def applies(self, facts: Facts) -> str | None:
         return "it needs shards, which `overdrive pack SCRIPT` writes together with a plan"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if not settings["index"]:
             raise CannotInstall("its plan names no index; `overdrive pack SCRIPT` writes one")
         from overdrive.datacache.shards import PackError
@@ -64,6 +64,7 @@ class PackedFiles(Technique):
             raise CannotInstall(str(error)) from None
         seams.on_undo(packed.close)
         seams.on_undo(answer_opens(packed.open))
+        return seams.handle()
 
 
 def _warn(sentence: str) -> None:

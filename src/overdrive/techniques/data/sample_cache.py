@@ -11,7 +11,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 
 if TYPE_CHECKING:
     from overdrive.datacache.manager import CacheManager
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class SampleCache(Technique):
@@ -81,7 +81,7 @@ class SampleCache(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"memory_share": self.defaults()["memory_share"]}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.manager = None
         share, folder = float(settings["memory_share"]), str(settings.get("folder", ""))
         if folder:
@@ -108,3 +108,4 @@ class SampleCache(Technique):
         if not folder:
             seams.framework_arrived.subscribe(starts)
         seams.loader_opens.subscribe(opens)
+        return seams.handle()

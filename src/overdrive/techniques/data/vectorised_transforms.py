@@ -11,7 +11,7 @@ from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.samples.batchwise.serving import AugmentKeeper
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class VectorisedTransforms(Technique):
@@ -57,7 +57,7 @@ class VectorisedTransforms(Technique):
     def applies(self, facts: Facts) -> str | None:
         return facts.no_samples_to_gain_by()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.manager = None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
@@ -73,3 +73,4 @@ class VectorisedTransforms(Technique):
 
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)
+        return seams.handle()

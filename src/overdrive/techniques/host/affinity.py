@@ -13,7 +13,7 @@ from overdrive.machine.numa import allowed_cores, nodes, one_a_core
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _MOST_NODES_TRIED = 2
 
@@ -62,7 +62,7 @@ class Affinity(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return _places()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         before = allowed_cores()
         mine = _chosen(settings)
         others = before - mine
@@ -81,6 +81,7 @@ class Affinity(Technique):
                 os.sched_setaffinity(0, mine)
 
         seams.loader_opens.subscribe_innermost(open_elsewhere)
+        return seams.handle()
 
 
 def _places() -> list[dict[str, bool | int]]:

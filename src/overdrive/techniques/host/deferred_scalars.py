@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
 _MOST_MARKS = 8  # losses of one step that are remembered: gradient accumulation, a GAN
@@ -60,11 +60,12 @@ class DeferredScalars(Technique):
             return "the program reads no number back from the GPU in its steps"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         early = self.early = Early(self.line or Stream)
         seams.loss_backward.subscribe(early.sent_backward)
         seams.scalar_read.subscribe(early.read)
         seams.on_undo(early.forget)
+        return seams.handle()
 
 
 class Line(Protocol):

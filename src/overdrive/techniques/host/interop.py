@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Interop(Technique):
@@ -47,7 +47,7 @@ class Interop(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"count": count} for count in dict.fromkeys((facts.cores, max(1, facts.cores // 2), 1))]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def set_threads() -> None:
             import torch
 
@@ -60,3 +60,4 @@ class Interop(Technique):
                 raise CannotInstall("parallel work has begun in this process, or their number was set before") from None
 
         seams.framework_arrived.subscribe(set_threads)
+        return seams.handle()

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class TensorflowThreads(Technique):
@@ -51,7 +51,7 @@ class TensorflowThreads(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"within": 0, "between": 1}, {"within": 1, "between": 1}, {"within": 1, "between": facts.cores}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def set_threads() -> None:
             import tensorflow as tf
 
@@ -65,3 +65,4 @@ class TensorflowThreads(Technique):
                 raise CannotInstall("TensorFlow has begun to compute in this process") from None
 
         seams.framework_arrived.subscribe(set_threads)
+        return seams.handle()

@@ -11,7 +11,7 @@ from overdrive.machine.numa import allowed_cores, one_a_core
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Threads(Technique):
@@ -53,7 +53,7 @@ class Threads(Technique):
         counts = dict.fromkeys((physical, facts.cores, max(1, physical // 2), 1))
         return [{"count": count} for count in counts if count != facts.threads][:3]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         def set_threads() -> None:
             if seams.frameworks[-1] != "torch":
                 return  # Keras, which may run on something else
@@ -65,3 +65,4 @@ class Threads(Technique):
             seams.on_undo(lambda: torch.set_num_threads(before))
 
         seams.framework_arrived.subscribe(set_threads)
+        return seams.handle()

@@ -11,7 +11,7 @@ from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
     from overdrive.kernels.max_pool.operator import MaxPool
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
 _CHECKED_SHAPES = 16
@@ -56,7 +56,7 @@ class FastMaxPool(Technique):
             return "the program compiles its model itself"
         return None if compiler() else "there is no C compiler on this machine"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.kernels.build import Building, CannotBuild
 
         try:
@@ -94,3 +94,4 @@ class FastMaxPool(Technique):
         seams.max_pool_called.subscribe(answer)
         seams.step_ends.subscribe(first_step)
         seams.on_undo(building.forget)
+        return seams.handle()

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _TRIED = {4: 8, 16: 128}  # into how many blocks, from which batch on: 4 samples a block were 0.5 times as fast
 
@@ -62,8 +62,9 @@ class CacheBlocking(Technique):
         size = facts.samples_per_step
         return [{"parts": parts} for parts, least in _TRIED.items() if size == 0 or size >= least]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.techniques.memory.micro_batch.splitting import Splitting
 
         splitting = Splitting(int(settings["parts"]), True, lambda reason: seams.leave_out(self.name, reason))
         splitting.enter(seams, CannotInstall)
+        return seams.handle()

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
 
@@ -46,7 +46,7 @@ class ChannelsLast(Technique):
     def applies(self, facts: Facts) -> str | None:
         return None if facts.convolutions else "the model has no convolution over images"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         changed: list[Any] = []
 
         def change(optimizer: Any, models: list[Any]) -> None:
@@ -82,3 +82,4 @@ class ChannelsLast(Technique):
         seams.optimizer_made.subscribe(change)
         seams.model_called.subscribe(call_with_format)
         seams.on_undo(undo)
+        return seams.handle()

@@ -12,7 +12,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _TIMED = 3  # runs of each kind, of which the shortest counts, after one that warms up
 _CLEAR_GAIN = 0.9  # the Fourier transform is taken where it needs less than this share of the time
@@ -56,7 +56,7 @@ class FftConvolution(Technique):
             return f"no convolution with stride 1 has a kernel of {least} elements or more"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         least = int(settings["least"])
         chosen: dict[Any, bool] = {}  # by shapes and what else decides the time: whether the transform is taken
 
@@ -80,6 +80,7 @@ class FftConvolution(Technique):
             return _convolve(signal, weight, bias, padding, groups) if chosen[key] else None
 
         seams.convolution_called.subscribe(answer)
+        return seams.handle()
 
 
 def _bias(signal: Any, weight: Any, bias: Any = None, *_: Any, **named: Any) -> Any:

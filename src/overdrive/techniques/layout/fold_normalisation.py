@@ -12,7 +12,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
 
 _PAIRS = {
@@ -63,7 +63,7 @@ class FoldNormalisation(Technique):
             return "no evaluation of a model was seen in the measured steps (name it in a plan by hand)"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         found: dict[int, tuple[weakref.ref[Any], list[tuple[Any, Any]]]] = {}
 
         def call_folded(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -83,6 +83,7 @@ class FoldNormalisation(Technique):
                 return call(*args, **kwargs)
 
         seams.model_called.subscribe_innermost(call_folded)
+        return seams.handle()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.seams.torch.deferred import Relu
     from overdrive.techniques.technique import Settings
 
@@ -58,7 +58,7 @@ class PoolBeforeRelu(Technique):
             return "the trained parameters belong to no nn.Module"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         here = threading.local()  # here.call: the outermost call of a model that this thread is in
         known: dict[int, tuple[weakref.ref[Any], dict[tuple[bool, bool], list[int]] | None]] = {}
 
@@ -115,6 +115,7 @@ class PoolBeforeRelu(Technique):
         seams.relu_called.subscribe(answer)
         seams.step_ends.subscribe(leave_if_useless)
         seams.on_undo(undo)
+        return seams.handle()
 
 
 class _Call:

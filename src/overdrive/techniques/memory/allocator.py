@@ -14,7 +14,7 @@ from overdrive.machine.memory import malloc_refusal
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 # Freed memory goes back to the system only past 4 GiB, and the heap grows by 256 MiB at a time.
 _GLIBC = {
@@ -95,9 +95,10 @@ class Allocator(Technique):
             needed[_TORCH_NAMES[1]] = gpu
         return needed
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if settings["gpu"] != "as it is" and (reason := _set_by_user(but=str(settings["gpu"]))):
             raise CannotInstall(reason)
+        return seams.handle()
 
 
 def _set_by_user(but: str = "") -> str | None:

@@ -14,7 +14,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _AS_WRITTEN = "as written"
 
@@ -61,7 +61,7 @@ class BufferReuse(Technique):
         # Of the first, what the program offers no place for is left undone: neither half needs a duel of its own.
         return [{"gradients": "none", "in_place": True}, {"gradients": "kept", "in_place": False}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         in_place, gradients = bool(settings["in_place"]), str(settings["gradients"])
         parts: list[_InPlace | _Gradients] = []
         if in_place:
@@ -87,6 +87,7 @@ class BufferReuse(Technique):
                 raise CannotInstall("; ".join(part.why_not for part in parts) or "all is as the program wrote it")
 
         seams.step_ends.subscribe(second_step)
+        return seams.handle()
 
 
 class _Gradients:

@@ -16,7 +16,7 @@ from overdrive.machine.memory import available_memory
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _SHARE = 0.8  # of the free main memory, at most
 _FLAGS = 1 | 2  # cudaHostAllocPortable, cudaHostAllocMapped: every GPU of the process sees it at its own address
@@ -87,12 +87,13 @@ class UnifiedMemory(Technique):
         free = int(_SHARE * facts.memory_available) >> 30
         return [{"gib": gib} for gib in (8, 32) if gib <= free]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if not _compiler():
             raise CannotInstall("there is no C compiler for it on this machine")
         reserve = _Reserve(int(settings["gib"]) << 30)
         seams.optimizer_made.subscribe(reserve.made)
         seams.on_undo(reserve.undo)
+        return seams.handle()
 
 
 class _Reserve:

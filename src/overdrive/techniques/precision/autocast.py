@@ -10,7 +10,7 @@ from overdrive.core.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Autocast(Technique):
@@ -51,7 +51,7 @@ class Autocast(Technique):
     def computes_in(self, settings: Settings) -> str:
         return FORMATS[str(settings["dtype"])]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         scaling = _Scaling() if settings["dtype"] == "float16" else None
         own: list[Any] = []  # autocasts that the program entered
 
@@ -84,6 +84,7 @@ class Autocast(Technique):
             seams.loss_backward.subscribe(scaling.scale_loss)
             seams.step_begins.subscribe(scaling.check)
             seams.on_undo(scaling.remove)
+        return seams.handle()
 
 
 class _Scaling:

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Bf16Weights(Technique):
@@ -52,7 +52,7 @@ class Bf16Weights(Technique):
     def computes_in(self, settings: Settings) -> str:
         return "bf16"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         copies: list[Any] = []
         own: list[str] = []
 
@@ -77,6 +77,7 @@ class Bf16Weights(Technique):
 
         seams.autocast_entered.subscribe(note)
         seams.model_called.subscribe(call_in_bf16)
+        return seams.handle()
 
 
 def _normalises_batches(module: Any) -> bool:

@@ -12,7 +12,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class Fp32FromFp64(Technique):
@@ -63,14 +63,15 @@ class Fp32FromFp64(Technique):
     def computes_in(self, settings: Settings) -> str:
         return "fp32"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if settings["weights"] == "copied":
             seams.model_called.subscribe(_call_with_copies())
-            return
+            return seams.handle()
         narrowed = _Narrowed()
         seams.optimizer_made.subscribe(narrowed.watch)
         seams.model_called.subscribe(narrowed.call)
         seams.on_undo(narrowed.widen)
+        return seams.handle()
 
 
 def _call_with_copies() -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _MISSING = "torchao is not installed (pip install torchao)"
 _SIDES = 16  # what both sides of a weight must be divisible by for the GPU's fp8 products
@@ -57,7 +57,7 @@ class Fp8(Technique):
     def computes_in(self, settings: Settings) -> str:
         return "fp8"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         if not find_spec("torchao"):
             raise CannotInstall(_MISSING)
         replaced: list[tuple[Any, str, Any, Any]] = []
@@ -91,6 +91,7 @@ class Fp8(Technique):
 
         seams.optimizer_made.subscribe(replace)
         seams.on_undo(put_back)
+        return seams.handle()
 
 
 def _layers(model: Any) -> list[tuple[Any, str, Any]]:

@@ -12,7 +12,7 @@ from overdrive.core.facts import FORMATS, Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class MixedPrecision(Technique):
@@ -54,10 +54,11 @@ class MixedPrecision(Technique):
     def computes_in(self, settings: Settings) -> str:
         return FORMATS[str(settings["dtype"])]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         policies = _Policies(f"mixed_{settings['dtype']}")
         seams.model_compiled.subscribe(policies.compile)
         seams.on_undo(policies.undo)
+        return seams.handle()
 
 
 class _Policies:

@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _PLACES = (("cuda", "matmul"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
 
@@ -58,7 +58,7 @@ class Tf32(Technique):
     def computes_in(self, settings: Settings) -> str:
         return str(settings["precision"])
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         precision = str(settings["precision"])
         default: list[str] = []
         ours: list[str] = []
@@ -95,6 +95,7 @@ class Tf32(Technique):
 
         seams.optimizer_made.subscribe(allow)
         seams.on_undo(put_back)
+        return seams.handle()
 
 
 def _state() -> list[str]:

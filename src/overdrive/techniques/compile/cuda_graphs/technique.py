@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 _FORGOTTEN_STEPS = 200  # a model that is not called for so long gives up its graphs
@@ -60,7 +60,7 @@ class CudaGraphs(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"parts": "all"}, {"parts": "model"}]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         recorder = _Recorder(seams)
         if settings["parts"] in ("all", "optimizer"):
             seams.optimizer_made.subscribe(recorder.watch)
@@ -68,6 +68,7 @@ class CudaGraphs(Technique):
             seams.model_called.subscribe(recorder.called)
         seams.step_ends.subscribe(recorder.look_back)
         seams.on_undo(recorder.undo)
+        return seams.handle()
 
 
 class _Recorder:

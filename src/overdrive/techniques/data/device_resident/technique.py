@@ -11,7 +11,7 @@ from overdrive.datacache.offers import Trained
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.data.device_resident.resident import Residence
 
 _HOST_SHARE = 0.5
@@ -55,7 +55,7 @@ class DeviceResident(Technique):
             return "the program has no map-style DataLoader"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.residence = None
         trained = Trained()
 
@@ -86,6 +86,7 @@ class DeviceResident(Technique):
         seams.framework_arrived.subscribe(arrives)
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)
+        return seams.handle()
 
 
 def _served(seams: Seams, loader: Any, iterator: Any) -> Any:

@@ -12,7 +12,7 @@ from overdrive.datacache.offers import Trained
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.data.prefetch.iterator import PrefetchManager
 
 _LEAST_SHARE = 0.05
@@ -80,7 +80,7 @@ class Prefetch(Technique):
             return "there is one core, which the training needs"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.manager = None
         trained = Trained()
 
@@ -111,3 +111,4 @@ class Prefetch(Technique):
         seams.framework_arrived.subscribe(arrives)
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)
+        return seams.handle()

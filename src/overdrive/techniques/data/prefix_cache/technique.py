@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.data.prefix_cache.serving import Halving
 
 
@@ -62,7 +62,7 @@ class PrefixCache(Technique):
             return "fetching an item draws no random numbers: sample_cache keeps samples whole"
         return facts.no_samples_to_gain_by()
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         self.halving = None
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
@@ -84,3 +84,4 @@ class PrefixCache(Technique):
 
         seams.loader_opens.subscribe(opens)
         seams.on_undo(close)
+        return seams.handle()

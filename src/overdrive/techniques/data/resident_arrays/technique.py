@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class ResidentArrays(Technique):
@@ -51,7 +51,7 @@ class ResidentArrays(Technique):
             return "the program runs on the CPU"
         return None if facts.fits else "the program does not call fit()"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         holding = _Holding(float(settings["memory_share"]))
 
         def first_step(*_: Any) -> None:
@@ -62,6 +62,7 @@ class ResidentArrays(Technique):
         seams.fit_called.subscribe(holding.fit)
         seams.data_opened.subscribe(holding.opened)
         seams.step_ends.subscribe(first_step)
+        return seams.handle()
 
 
 class _Holding:

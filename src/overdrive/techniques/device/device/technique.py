@@ -11,7 +11,7 @@ from overdrive.machine.gpu import gpus
 from overdrive.techniques.technique import CannotInstall, Knob, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.device.device.place import Place
     from overdrive.techniques.technique import Settings
 
@@ -62,10 +62,11 @@ class Device(Technique):
             return "PyTorch finds no GPU that it can use (CUDA_VISIBLE_DEVICES, or the driver)"
         return None
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         # All of it when the framework is there and the others are installed: in a call this comes outermost, so that
         # autocast, say, sees where the model lives.
         seams.framework_arrived.subscribe(lambda: self._begin(seams, float(settings["keep"])))
+        return seams.handle()
 
     def _begin(self, seams: Seams, keep: float) -> None:
         import torch

@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class ActivationCheckpointing(Technique):
@@ -53,11 +53,12 @@ class ActivationCheckpointing(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"budget": budget} for budget in (0.5, 0.25, 0.0)]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         checkpointing = _Checkpointing(seams, float(settings["budget"]))
         seams.model_called.subscribe(checkpointing.called)
         seams.step_ends.subscribe(checkpointing.first_step)
         seams.on_undo(checkpointing.undo)
+        return seams.handle()
 
 
 class _Checkpointing:

@@ -11,7 +11,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class GradientCheckpointing(Technique):
@@ -55,11 +55,12 @@ class GradientCheckpointing(Technique):
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"least": least} for least in (4.0, 1.0, 0.0)]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         checkpointing = _Checkpointing(seams, float(settings["least"]))
         seams.train_function_made.subscribe(checkpointing.made)
         seams.step_ends.subscribe(checkpointing.first_step)
         seams.on_undo(checkpointing.undo)
+        return seams.handle()
 
 
 class _Checkpointing:

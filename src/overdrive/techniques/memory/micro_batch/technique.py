@@ -10,7 +10,7 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 
 class MicroBatch(Technique):
@@ -58,8 +58,9 @@ class MicroBatch(Technique):
         size = facts.samples_per_step
         return [{"parts": parts} for parts in (2, 4, 8, 16) if size == 0 or parts <= size]
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.techniques.memory.micro_batch.splitting import Splitting
 
         splitting = Splitting(int(settings["parts"]), False, lambda reason: seams.leave_out(self.name, reason))
         splitting.enter(seams, CannotInstall)
+        return seams.handle()

@@ -11,7 +11,7 @@ from overdrive.machine.memory import available_memory
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
 
 _SHARE = 0.8  # of the main memory that was free at the first call
 
@@ -50,10 +50,11 @@ class Offload(Technique):
             return "the activations are in the main memory already"
         return None if facts.modules else "the trained parameters belong to no nn.Module"
 
-    def install(self, seams: Seams, settings: Settings) -> None:
+    def install(self, seams: Seams, settings: Settings) -> Handle:
         offloading = _Offloading(seams, int(settings["least_mib"]) << 20)
         seams.model_called.subscribe(offloading.called)
         seams.step_ends.subscribe(offloading.first_step)
+        return seams.handle()
 
 
 class _Offloading:
