@@ -33,12 +33,13 @@ from overdrive.trials import factorial as field_module
 from overdrive.trials import interleaved as together
 from overdrive.trials import sequential as apart
 from overdrive.trials import untimed as untimed
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.process import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.search import Search
+from overdrive.tuner.request import TuneRequest
+from overdrive.tuner.tune import tune
 
 Names = frozenset[str]
 _JITTER = 0.01  # of a block, and as much again for all of a process
@@ -218,6 +219,7 @@ def searched(
     program = target(folder)
     ledger = Ledger.open(folder / "ledger")
     with TrialPool(isolate=False) as pool:
-        memory = Memory(ledger, program, f"{contract} {objective}")
+        checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        return Search(program, contract, budget, pool, memory, progress or Progress(), None, objective, only).run()
+        request = TuneRequest(program, contract, budget, None, objective, only)
+        return tune(request, pool, checkpoint, progress or Progress())

@@ -72,6 +72,7 @@ class Findings:
     rejected: list[Rejected] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)  # against fp64, by `TrialSpec.name()`: see `formats`
     seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
+    facts: Facts = field(default_factory=Facts)  # of the best plan so far
     deterministic: bool = True
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
@@ -103,6 +104,15 @@ class Findings:
         if self.verdict is Verdict.FITS and not self._faster_than_needed():
             return self.needed()
         return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
+
+    def adopt(self, adopted: Adopted) -> None:
+        self.adopted.append(adopted)
+        if adopted.duel.new_facts is not None:
+            self.facts = adopted.duel.new_facts.with_costs_of(self.facts)
+
+    def wanted(self) -> str:
+        """What a candidate has to save now: "time" or "memory"."""
+        return self.objective.aim if self.objective.allows(self.peak()) else "memory"
 
     def needed(self) -> list[Adopted]:
         """The techniques without which the program runs out of memory."""

@@ -17,7 +17,7 @@ from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.datacache.layout import Unfit  # noqa: E402
 from overdrive.datacache.offers import Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.device_resident import resident
+from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
 from overdrive.techniques.data.device_resident.technique import DeviceResident  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402

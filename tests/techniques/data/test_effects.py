@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from overdrive.techniques.data.prefetch import course
+from overdrive.techniques.data.prefetch import course  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 24

@@ -26,7 +26,7 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.progress import log  # noqa: E402
 from overdrive.datacache.loader import Drawn  # noqa: E402
-from overdrive.techniques.data.prefetch import gathering, iterator
+from overdrive.techniques.data.prefetch import gathering, iterator  # noqa: E402
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
 
 COUNT = 60

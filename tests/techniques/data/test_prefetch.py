@@ -31,7 +31,7 @@ from torch.utils.data import (  # noqa: E402
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.progress import log  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefetch import course, iterator
+from overdrive.techniques.data.prefetch import course, iterator  # noqa: E402
 from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 from tests.conftest import Run as RunProgram  # noqa: E402
