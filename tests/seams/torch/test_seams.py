@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -178,6 +180,43 @@ def test_a_model_that_fails_with_a_technique_is_called_plainly_with_the_same_ran
         altered = outcome()
     assert torch.equal(plain[0], altered[0]) and torch.equal(plain[1], altered[1])
     assert "view size" in session.seams.left_out["layout"]
+
+
+def test_a_call_made_again_draws_the_same_from_every_random_generator() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.fc = nn.Linear(144, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = random.random() + np.random.rand() + random.gauss(0, 1) + np.random.randn()
+            x = torch.dropout(self.conv(x * scale), 0.5, True)
+            return self.fc(x.view(x.size(0), -1))
+
+    def losses() -> list[float]:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for _ in range(3):
+            loss = model(torch.randn(4, 3, 8, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    def ends() -> tuple[float, ...]:
+        return random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()
+
+    plain, plain_ends = losses(), ends()
+    with Session([("channels_last", {})]) as session:
+        altered, altered_ends = losses(), ends()
+    assert "view" in session.seams.left_out["channels_last"]
+    assert altered == plain and altered_ends == plain_ends
 
 
 def test_observers_are_never_blamed_for_the_programs_failure() -> None:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from overdrive.core.rng import States, reseed
 from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import Kept
 from overdrive.datacache.fingerprint import Fingerprint
@@ -21,6 +20,7 @@ from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
 from overdrive.datacache.loader import _Fetcher, _instead_of_workers
 from overdrive.datacache.manager import Keeper
+from overdrive.datacache.randomness import States, reseed
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import same_bits
 from overdrive.samples.batchwise.chain import HeadSource

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from overdrive.core.rng import reseed
 from overdrive.datacache.effects import only_reading
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
+from overdrive.datacache.randomness import reseed
 from overdrive.techniques.data.prefetch import generators
 from overdrive.techniques.data.prefetch.parcel import Parcel, pack
 
