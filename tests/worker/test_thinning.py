@@ -46,13 +46,13 @@ def test_a_keras_reference_saves_fewer_states_where_all_would_fill_the_disk(
     np = pytest.importorskip("numpy")
     from overdrive.worker.keras.replay import Reference
 
-    class Pen:
+    class Ops:
         def array(self, variable: Any) -> Any:
             return variable
 
     with_free(4 * 5 * 6 * 4000, monkeypatch)
     reference = Reference(sorted(STEPS), tmp_path)
-    reference._pen, reference._state = Pen(), {"kernel": np.zeros(1000, np.float32)}
+    reference._ops, reference._state = Ops(), {"kernel": np.zeros(1000, np.float32)}
     for step in range(1, 101):
         if step in reference._steps:
             reference._steps.discard(step)
