@@ -177,13 +177,9 @@ class CacheManager:
         self.reasons.append(reason)
         return reason
 
-    def _source(self, loader: Any) -> Source:
-        source = Source.of(loader)
-        return replace(source, share=self._shares.of(loader))
-
     def _look(self, loader: Any, before: CachedDataset | None) -> CachedDataset | str:
         try:
-            source = self._source(loader)
+            source = replace(Source.of(loader), share=self._shares.of(loader))
             if before is not None and before.source.same(source):
                 before.changed()
                 return before
