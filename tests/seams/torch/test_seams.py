@@ -244,3 +244,18 @@ def test_what_a_technique_reads_ahead_counts_when_the_program_takes_it() -> None
         counts = [(len(next(batches)[0]), len(taken)) for _ in range(3)]
     assert counts == [(4, 1), (4, 2), (4, 3)]
     assert taken == [12, 12, 12]
+
+
+def test_an_operator_is_answered_by_name_and_only_what_is_listened_to_is_patched() -> None:
+    before, x = (torch.conv2d, nn.functional.conv2d, torch.max_pool2d), torch.ones(1, 1, 2, 2)
+
+    def observer(seams: Seams) -> None:
+        seams.operator_called("max_pool2d").subscribe(lambda plain, args, kwargs: plain(*args, **kwargs) + 1)
+        with seams.owned_by("mistaken"):
+            seams.operator_called("max_pool_2d").subscribe(lambda plain, args, kwargs: None)
+
+    with Session(observers=[observer]) as session:
+        assert nn.MaxPool2d(2)(x).item() == 2
+        assert (torch.conv2d, nn.functional.conv2d) == before[:2] and torch.max_pool2d is not before[2]
+        assert session.seams.left_out == {"mistaken": "no operator is called 'max_pool_2d'"}
+    assert (torch.conv2d, nn.functional.conv2d, torch.max_pool2d) == before
