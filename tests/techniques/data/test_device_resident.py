@@ -18,7 +18,6 @@ from overdrive.datacache.offers import Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
-from overdrive.techniques.data.device_resident.technique import DeviceResident  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 41
@@ -48,8 +47,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trained, "device", property(lambda trained: META))
     plain = Residence.__init__
 
-    def made(self: Residence, share: float) -> None:
-        plain(self, share, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30)
+    def made(self: Residence, share: float, **how: Any) -> None:
+        plain(self, share, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30, **how)
 
     monkeypatch.setattr(Residence, "__init__", made)
     gc.collect()
@@ -120,8 +119,7 @@ def test_it_leaves_no_trace() -> None:
 
 def test_too_large_a_table_stays_where_it_is() -> None:
     with Session([("device_resident", {"memory_share": 0.01})]) as session:
-        found = catalogue()["device_resident"]
-        assert isinstance(found, DeviceResident)
+        found: Any = session.handles["device_resident"]
         found.residence = Residence(0.01)
         found.residence._free_memory = lambda device: 1 << 10
         assert all(copy.device == META for _, copy in moves(DataLoader(Images(), 8)))
@@ -132,10 +130,9 @@ def test_too_large_a_table_stays_where_it_is() -> None:
 def test_a_table_that_arrives_otherwise_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = resident._sent
     monkeypatch.setattr(resident, "_sent", lambda *of: sent(*of) * 0)
-    with Session([("device_resident", {})]):
+    with Session([("device_resident", {})]) as session:
         assert all(copy.device == META for _, copy in moves(DataLoader(Images(), 8)))
-    found = catalogue()["device_resident"]
-    assert isinstance(found, DeviceResident) and found.residence is not None
+    found: Any = session.handles["device_resident"]
     assert "as they were sent" in found.residence.reasons[0]
     assert issubclass(Unfit, Exception)
 
