@@ -117,6 +117,41 @@ def test_it_leaves_no_trace() -> None:
     assert len(list(iterator)) == len(loader) - 1
 
 
+@pytest.mark.parametrize("also", [[], [("sample_cache", {})]])
+def test_switched_off_nothing_is_offered_and_the_program_fetches_for_itself(
+    also: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    fetched: list[int] = []
+    real = Images.__getitem__
+    torch.manual_seed(0)
+    plain = [tensor for tensor, _ in moves(DataLoader(Images(), 4, shuffle=True), 4)]
+    torch.manual_seed(0)
+    with Session([("device_resident", {}), *also]) as session:
+        handles = list(session.handles.values())
+        loader = DataLoader(Images(), 4, shuffle=True)
+        moved: list[Any] = []
+        at: list[tuple[bool, bool]] = []
+        for _ in range(4):
+            for batch in loader:
+                active = handles[0].active
+                for tensor in batch:
+                    moved.append(tensor)
+                    copy = tensor.to("meta")
+                    at.append((active, copy.device == CPU))
+                    assert copy.device == META or same(copy, tensor)
+                if len(moved) % 12 == 0:  # after each fourth batch
+                    for handle in handles:
+                        (handle.off if handle.active else handle.on)()
+        assert all(here == active for active, here in at) and len(set(at)) == 2
+        for handle in handles:
+            handle.off()
+        monkeypatch.setattr(Images, "__getitem__", lambda self, index: (fetched.append(index), real(self, index))[1])
+        list(loader)
+    assert sorted(fetched) == list(range(COUNT)) and not session.seams.left_out
+    assert all(same(ours, theirs) for ours, theirs in zip(moved, plain, strict=True))
+
+
 def test_too_large_a_table_stays_where_it_is() -> None:
     with Session([("device_resident", {"memory_share": 0.01})]) as session:
         found: Any = session.handles["device_resident"]

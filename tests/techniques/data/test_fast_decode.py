@@ -141,6 +141,21 @@ def test_pictures_are_the_same_in_every_byte(name: str) -> None:
     assert session.handles[NAME].decoded == 10
 
 
+def test_switched_off_pillow_decodes_everything() -> None:
+    data = [saved(seed=seed) for seed in range(24)]
+    plain = [told(Image.open(io.BytesIO(file)).convert("RGB")) for file in data]
+    with Session([(NAME, {})]) as session:
+        handle = session.handles[NAME]
+        compared(data[0])
+        for number, file in enumerate(data):
+            before = handle.decoded
+            assert told(Image.open(io.BytesIO(file)).convert("RGB")) == plain[number]
+            assert handle.decoded - before == handle.active
+            if number % 2:
+                (handle.off if handle.active else handle.on)()
+    assert not session.seams.left_out
+
+
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "crop": lambda picture: picture.crop((2, 3, 20, 21)),
     "resize": lambda picture: picture.resize((17, 11)),

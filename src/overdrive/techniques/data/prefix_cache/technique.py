@@ -72,12 +72,12 @@ class PrefixHandle(Handle):
         self.halving: Halving | None = None
         self._seams = seams
         self._memory_share = memory_share
-        self._switch = Switch()
+        self.switch = Switch()
         self._opened_off: WeakSet[Any] = WeakSet()  # loaders
-        super().__init__(seams, self._turn_on, self._switch.off)
+        super().__init__(seams, self._turn_on, self.switch.off)
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
-        self._prepare(loader) if self._switch else self._opened_off.add(loader)
+        self._prepare(loader) if self.switch else self._opened_off.add(loader)
         return call()
 
     def _prepare(self, loader: Any) -> None:
@@ -85,7 +85,7 @@ class PrefixHandle(Handle):
         from overdrive.techniques.data.prefix_cache.serving import Halving
 
         first = self.halving is None
-        self.halving = halving = self.halving or Halving(self._memory_share, fills_at_once(), self._switch)
+        self.halving = halving = self.halving or Halving(self._memory_share, fills_at_once(), self.switch)
         halving.prepare(loader)
         if first and (not halving.useful or fills_at_once()):
             halving.prepare_others()
@@ -93,7 +93,7 @@ class PrefixHandle(Handle):
             self._seams.leave_out(PrefixCache.name, halving.reasons[0])
 
     def _turn_on(self) -> None:
-        self._switch.on()
+        self.switch.on()
         for loader in list(self._opened_off):
             self._prepare(loader)
         self._opened_off.clear()
