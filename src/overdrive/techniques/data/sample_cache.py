@@ -34,6 +34,9 @@ class SampleCache(Technique):
     masks), and no workers, each sample is kept by itself, whatever its shape, and that function is called with
     samples made anew from what is kept.
 
+    Switched off, a loader without workers fetches for itself from the next batch on, one with workers from its next
+    epoch on. One whose workers live on stays as it was first opened.
+
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
 
