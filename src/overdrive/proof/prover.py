@@ -111,13 +111,6 @@ class Prover:
             return _broke_off(one, other)
         return judged_exact(one, other)
 
-    def lengthen(self, seconds: float) -> None:
-        """Hash as many steps from now on as there should be, if the budget had them shortened and can spare so many."""
-        wanted = horizon(self._facts)
-        if self.steps < wanted and 2 * (self._proof_budget.start + wanted * self._facts.step_seconds) < seconds:
-            self.steps = wanted
-            self._untimed.forget("bits")
-
     # -- rounding -------------------------------------------------------------------------------
 
     def rounding(self, plain: TrialSpec, new: TrialSpec) -> Check:
@@ -401,4 +394,6 @@ def _call_starts(trace: Trace) -> frozenset[int]:
 
 
 def _broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
-    return Check(None, f"its proof broke off ({other if isinstance(other, ExitReason) else one})")
+    exit_reason = other if isinstance(other, ExitReason) else one
+    late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
+    return Check(None, f"its proof broke off ({exit_reason})", late=late)
