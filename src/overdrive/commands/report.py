@@ -77,6 +77,7 @@ def from_plan(plan: Plan) -> dict[str, Any]:
         "contract": str(plan.contract),
         "verdict": plan.verdict,
         "speedup": _interval(plan.speedup),
+        "unconfirmed": plan.unconfirmed or None,
         "noise_floor": plan.noise_floor,
         "baseline": dict(plan.baseline),
         "tuned": dict(plan.tuned),

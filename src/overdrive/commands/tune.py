@@ -14,6 +14,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective
+from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
 from overdrive.core.program import Program
 from overdrive.report.html import page
@@ -40,8 +41,12 @@ def tune(
     metric: Metric | None = None,
     objective: Objective = TIME,
     only: frozenset[str] = frozenset(),
+    force: bool = False,
 ) -> int:
-    """`only`: the techniques to try, if not all.
+    """
+    Args:
+        only: the techniques to try, if not all.
+        force: replace a plan that has techniques even by one that has none.
 
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
@@ -78,15 +83,33 @@ def tune(
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
         return 1
-    plan = plan_of(found, result).dumps({name: each.summary() for name, each in catalogue().items()})
-    write_atomically(output, plan)
+    made = plan_of(found, result)
     report = output.with_suffix(".html")
+    if stays := not made.techniques and not force and _has_something(output):
+        result["plan"] = ""  # it tells of no plan that is there; the plan that is keeps its own report
+        report = output.with_suffix(".latest.html")
+        kept = f"Nothing was established, so the plan {output} and its report stay as they were; --force replaces them."
+        result["notes"].append(kept)
+    else:
+        plan = made.dumps({name: each.summary() for name, each in catalogue().items()})
+        write_atomically(output, plan)
+        remember(ledger, plan, result)
     write_atomically(report, page(result))
     if json_path:
         write_atomically(json_path, json.dumps(result, indent=1) + "\n")
     checkpoint.finished(result)
-    remember(ledger, plan, result)
     ledger.close()
     table(result, console)
-    console.print(f"\nplan    {output}\nreport  {report}", markup=False)
+    console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
     return 0
+
+
+def _has_something(path: Path) -> bool:
+    """Whether a plan with techniques is there; one that cannot be read, of another version say, may have some."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return bool(text.strip() and Plan.loads(text, catalogue()).techniques)
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeError, PlanError):
+        return True
