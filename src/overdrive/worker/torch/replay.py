@@ -162,7 +162,7 @@ class StepsInDouble(TorchSteps):
     def begin(self) -> None:
         self._ever = True
         self._widen_state()
-        torch.backends.mkldnn.enabled = False  # its recurrent layers know no fp64, and fail
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
         self._enter()
 
     def end(self) -> None:
