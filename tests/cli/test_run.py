@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.commands.run import Waiting
+from overdrive.cli.run import Waiting
 from tests.conftest import Run
 
 Write = Callable[[str], Path]
@@ -121,7 +121,7 @@ def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run
 
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
     code = (
-        "import sys, overdrive.commands.tune, overdrive.techniques.catalogue as c\n"
+        "import sys, overdrive.cli.tune, overdrive.techniques.catalogue as c\n"
         "c.catalogue()\nprint('torch' in sys.modules)"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "False\n"
