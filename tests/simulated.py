@@ -26,7 +26,8 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
 from overdrive.trials import factorial as field_module
@@ -34,7 +35,7 @@ from overdrive.trials import interleaved as together
 from overdrive.trials import sequential as apart
 from overdrive.trials import untimed as untimed
 from overdrive.trials.checkpoint import Memory
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings

@@ -12,11 +12,13 @@ import psutil
 import pytest
 
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialSpec
+from overdrive.core.records import Block
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials import duel
 from overdrive.trials import factorial as field
 from overdrive.trials.factorial import FieldTooLarge, measure
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 # A step takes 5 ms or more: with the times of the fixture below, it is warm after 24 steps at most and its
 # pace known after 24 more, and a block has 10 at most.

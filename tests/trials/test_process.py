@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 TRAIN = """
 import os, signal, sys, time
@@ -150,7 +152,7 @@ def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> 
 
 
 def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overdrive.trials.process._LEAST_PATIENCE", 2.0)
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
     one = trial("if step == 5: time.sleep(1000)")
     assert exit_reason_of(one)[0] == "hang"
     one.stop()
@@ -189,7 +191,8 @@ def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tm
     tuner = (
         "import sys, time\n"
         "from overdrive.core.program import Program\n"
-        "from overdrive.trials.process import TrialPool, Trial\n"
+        "from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial\n"
         "from overdrive.core.records import TrialSpec\n"
         "pool = TrialPool()\n"
         f"trial = Trial(pool, TrialSpec(Program({str(path)!r})))\n"

@@ -10,7 +10,8 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.rounding import Row, relative_error
 from overdrive.evidence.speed import Pair, Verdict

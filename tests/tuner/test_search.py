@@ -16,14 +16,15 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
 from overdrive.report.words import sentence
 from overdrive.trials.checkpoint import Memory
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner import neighbours
 from overdrive.tuner.duel_runner import Progress

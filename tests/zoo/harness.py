@@ -23,7 +23,8 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.statistical import judge
 from overdrive.proof.prover import Prover

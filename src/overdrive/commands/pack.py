@@ -19,7 +19,8 @@ from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.datacache.shards import (
     INDEX,
     LARGEST_SHARE,
@@ -33,8 +34,9 @@ from overdrive.datacache.shards import (
     pack,
 )
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.process import Trial, TrialPool
-from overdrive.worker.session import Chosen
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+from overdrive.core.settings import Chosen
 
 _READER = "packed_files"
 _FINDER = "overdrive.trials.files_read"

@@ -18,7 +18,9 @@ from overdrive.core.program import Program, ProgramError
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.worker.session import Chosen, Session, environment_for
+from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import environment_for
+from overdrive.worker.session import Session
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
 

@@ -21,7 +21,7 @@ from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import Memory
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.search import Search
 

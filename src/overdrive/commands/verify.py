@@ -18,11 +18,13 @@ from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.plan import Plan
 from overdrive.core.program import Program
-from overdrive.core.records import Trace, TrialOver, TrialSpec
+from overdrive.core.records import Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import Memory
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 from overdrive.trials.untimed import UntimedRunner
 
 _PROFILED_STEPS = 8

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import (
     Check,

@@ -11,7 +11,8 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.machine.inventory import fingerprint
 from overdrive.trials.duel import Duel, Side

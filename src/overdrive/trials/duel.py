@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.process import Trial
+from overdrive.trials.trial import Trial
 
 # A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ... On a shared machine,
 # whose pace wanders within seconds, the same time in blocks of 0.1 s gives intervals 1.2 to 2 times as narrow as in

@@ -12,7 +12,8 @@ from contextlib import ExitStack, suppress
 
 import psutil
 
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
 from overdrive.trials.duel import (
@@ -23,7 +24,8 @@ from overdrive.trials.duel import (
     changes_training,
     lead_steps,
 )
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 # Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
 _MEMORY_SHARE = 0.6

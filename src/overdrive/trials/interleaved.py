@@ -28,7 +28,8 @@ from overdrive.trials.duel import (
     warmed_up,
     with_setup,
 )
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 

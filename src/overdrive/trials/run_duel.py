@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from overdrive.core.interval import Interval
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes, lead_steps
 from overdrive.trials.interleaved import process_pair as side_by_side
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.sequential import process_pair as one_after_the_other
 
 _FEWEST_TO_JUDGE = 5  # pairs

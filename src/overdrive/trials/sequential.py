@@ -32,7 +32,8 @@ from overdrive.trials.duel import (
     warmed_up,
     with_setup,
 )
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
 

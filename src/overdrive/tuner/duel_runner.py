@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.checkpoint import Memory
 from overdrive.trials.duel import Duel, Rules
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import run_duel
 
 CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict

@@ -12,14 +12,14 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 
 @dataclass(frozen=True)

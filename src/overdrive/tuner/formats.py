@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
 from overdrive.tuner.findings import Findings, Rejected
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 _OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.objective import size
-from overdrive.core.records import ExitReason, TrialOver, TrialSpec
+from overdrive.core.records import ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, Side
-from overdrive.trials.process import Trial
+from overdrive.trials.trial import Trial
 from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 _STEPS = 20  # that it must run: optimizer states are there after the first, fragments after some
 _MOST_TOGETHER = 3

@@ -13,7 +13,8 @@ from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective, size
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.proof.budget import ProofBudget
@@ -22,7 +23,8 @@ from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.checkpoint import Memory
 from overdrive.trials.duel import Duel
-from overdrive.trials.process import MANY_FILES, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CANDIDATE, CONTROL, WEIGHED, DuelRunner, Progress
 from overdrive.tuner.finalise import Finaliser
@@ -32,7 +34,7 @@ from overdrive.tuner.neighbours import neighbours
 from overdrive.tuner.oom_recovery import OomRecovery
 from overdrive.tuner.reasons import lost_narrowly, no_faster, no_smaller, peaks
 from overdrive.tuner.schedule import Schedule
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.

@@ -13,7 +13,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialSpec
+from overdrive.core.records import Block
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
 from overdrive.tuner.result import whole_run

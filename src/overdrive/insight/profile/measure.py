@@ -16,9 +16,11 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side

@@ -11,9 +11,11 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver, TrialSpec
+from overdrive.core.records import Block, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _COUNTER = "needs"
 _MODULE = "overdrive.worker.needs"
