@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,20 +26,18 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.records import Block, ExitReason, StepRecord, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
-from overdrive.trials import factorial as field_module
-from overdrive.trials import interleaved as together
-from overdrive.trials import sequential as apart
-from overdrive.trials import untimed as untimed
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials import factorial, interleaved, sequential, untimed
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.search import Search
+from overdrive.tuner.request import TuneRequest
+from overdrive.tuner.tune import tune
 
 Names = frozenset[str]
 _JITTER = 0.01  # of a block, and as much again for all of a process
@@ -74,7 +72,7 @@ class Simulated:
             self.started.append(spec)
             return _Trial(self, spec, len(self.started))
 
-        for room in (apart, untimed, field_module, oom_recovery, together):
+        for room in (sequential, untimed, factorial, oom_recovery, interleaved):
             patch.setattr(room, "Trial", trial)
         patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
@@ -108,7 +106,7 @@ class _Trial:
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
         if exit_reason:
-            raise TrialOver(exit_reason, {"facts": program.facts.to_dict()})
+            raise TrialOver(exit_reason, facts=program.facts)
         self.step = 1
         return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
@@ -116,7 +114,7 @@ class _Trial:
         left = self._program.steps - self.step
         if lead + steps > left:
             self.step = self._program.steps
-            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._report())
+            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._trace())
         self.step += lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
         if self.spec.part is not None and "reference" in self.spec.part.role:
@@ -130,7 +128,7 @@ class _Trial:
         return self._program.facts
 
     def trace(self) -> Trace:
-        return Trace.from_report(self._report())
+        return self._trace()
 
     def output_tail(self, size: int = 0) -> str:
         return ""
@@ -138,7 +136,7 @@ class _Trial:
     def stop(self) -> None:
         self._program.alive = [each for each in self._program.alive if each is not self]
 
-    def _report(self) -> dict[str, Any]:
+    def _trace(self) -> Trace:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
@@ -146,21 +144,27 @@ class _Trial:
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
         rate = program.rate(self._names)
-        same = {"samples": 8, "calls": ["training"], "evaluation": [], "settings": [rate], "inputs": [["x"]]}
-        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
-        entry = {**same, **dict.fromkeys(outcomes, result)}
-        return {
-            "steps": self.step,
-            "losses": losses,
-            "rates": [rate] * self.step,
-            "samples": 8 * self.step,
-            "batches": [],
-            "state": result,
-            "digests": [{**entry, "batches": step} for step in range(self.step)] if self.spec.digests else [],
-            "replay": self._replay() if self.spec.part else {},
-            "active": sorted(self._names),
-            "left_out": self.left_out,
+        same = {
+            "samples": 8,
+            "calls": ["training"],
+            "evaluation": (),
+            "settings": str(rate),
+            "inputs": ((0.0,),),
+            "batches": "",
         }
+        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
+        entry = StepRecord.of({**same, **dict.fromkeys(outcomes, result)})
+        return Trace(
+            steps=self.step,
+            losses=tuple(map(tuple, losses)),
+            rates=(rate,) * self.step,
+            samples=8 * self.step,
+            state=result,
+            digests=tuple(replace(entry, batches=str(step)) for step in range(self.step)) if self.spec.digests else (),
+            replay=self._replay() if self.spec.part else {},
+            active=tuple(sorted(self._names)),
+            left_out=self.left_out,
+        )
 
     def _replay(self) -> dict[str, Any]:
         part = self.spec.part
@@ -219,6 +223,7 @@ def searched(
     program = target(folder)
     ledger = Ledger.open(folder / "ledger")
     with TrialPool(isolate=False) as pool:
-        memory = Memory(ledger, program, f"{contract} {objective}")
+        checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        return Search(program, contract, budget, pool, memory, progress or Progress(), None, objective, only).run()
+        request = TuneRequest(program, contract, budget, None, objective, only)
+        return tune(request, pool, checkpoint, progress or Progress())

@@ -11,6 +11,7 @@ from overdrive.cli.line import fail
 @click.argument("name", required=False)
 def techniques(name: str | None) -> None:
     """The catalogue, or one technique's card."""
+    from overdrive.core.plan.removed import REMOVED
     from overdrive.techniques.catalogue import catalogue
 
     known = catalogue()
@@ -19,6 +20,8 @@ def techniques(name: str | None) -> None:
         for technique in known.values():
             click.echo(f"{technique.name:{width}}  {technique.contract!s:<11}  {technique.summary()}")
         return
+    if name in REMOVED:
+        fail(f"{name} was {REMOVED[name]}.")
     if name not in known:
         fail(f"There is no technique {name}; `overdrive techniques` lists them.")
     technique = known[name]

@@ -42,6 +42,7 @@ from overdrive.core.objective import Objective
     metavar="NAME,...",
     help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
+@click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def tune(
     contract: str,
@@ -51,11 +52,16 @@ def tune(
     metric: Metric | None,
     objective: Objective,
     only: frozenset[str],
+    force: bool,
     words: tuple[str, ...],
 ) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
 
-    Writes the plan and a report beside the script. The script and its files are never touched.
+    Writes the plan and a report beside the script. The script and its files are never touched. A plan that has
+    techniques stays as it is, with its report, where nothing is established this time.
+
+    Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
+    2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_program(words)
     from overdrive.commands import tune as work
@@ -63,7 +69,15 @@ def tune(
     with faults_as_sentences():
         try:
             code = work.tune(
-                program, Contract(contract), budget, output or program.plan_path(), json_path, metric, objective, only
+                program,
+                Contract(contract),
+                budget,
+                output or program.plan_path(),
+                json_path,
+                metric,
+                objective,
+                only,
+                force,
             )
         except work.CannotTune as error:
             fail(str(error))

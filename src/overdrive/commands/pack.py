@@ -1,47 +1,36 @@
-"""`overdrive pack`: the small files of a program's data sets in a few large shards, and a plan that reads them."""
+"""`overdrive pack`: a program's finished samples in a folder, and a plan that starts with them."""
 
 from __future__ import annotations
 
-import datetime
-import errno
-import json
 import os
+import platform
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
+from overdrive.core.places import samples_folder
 from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.datacache.shards import (
-    INDEX,
-    LARGEST_SHARE,
-    PLAN,
-    File,
-    PackError,
-    Packing,
-    check_folder,
-    common_root,
-    look_at,
-    pack,
-)
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.core.settings import Chosen
 
-_READER = "packed_files"
-_FINDER = "overdrive.trials.files_read"
-# Headers, padding and indices: 1 kB a file at most, or little more.
-_BESIDES = 1536
+_CACHE = "sample_cache"
+_PLAN = "plan.toml"
+_OURS = re.compile(r"[0-9a-f]{40}|partial-.*|plan\.toml")
+_FINDER = "overdrive.worker.cached_samples"
 
 
 class CannotPack(Exception):
@@ -53,7 +42,7 @@ def default_folder(program: Program) -> Path:
     return program.plan_path().with_name(f"{program.stem}.packed")
 
 
-def write_pack(program: Program, folder: Path, shard_size: int) -> int:
+def write_pack(program: Program, folder: Path) -> int:
     """Returns the exit code.
 
     Raises:
@@ -61,84 +50,73 @@ def write_pack(program: Program, folder: Path, shard_size: int) -> int:
     """
     console = Console(highlight=False, soft_wrap=True)
     folder = Path(os.path.abspath(folder))
+    _check_folder(folder)
+    began = time.monotonic()
+    console.print(f"Fetching all samples of {program.command()}, or finding them where they are.", markup=False)
+    with console.status("") as status:  # a line on a terminal, nothing in a file
+
+        def fetched(done: int, total: int) -> None:
+            status.update(f"{done:,} of {total:,} samples fetched")
+
+        told = _found(program, fetched)
+    for reason in told["refused"]:
+        console.print(f"  a data set is left as it is: {reason}", markup=False)
+    tables = []
+    for each in told["kept"]:
+        if each["reason"] or not (samples_folder() / str(each["key"]) / "manifest.json").is_file():
+            reason = each["reason"] or "its samples could not be written down"
+            console.print(f"  {each['data_set']}: left as it is, for {reason}", markup=False)
+        else:
+            tables.append(each)
+    if not tables:
+        none = "" if told["kept"] or told["refused"] else " It opens no DataLoader before its first training step."
+        raise CannotPack(f"The program has no samples that could be packed.{none}")
     try:
-        check_folder(folder)
-        console.print(f"Looking which files the data sets of {program.command()} read.", markup=False)
-        files = _files(program, shard_size, folder, console)
-        _check_room(files, folder)
-        began = time.monotonic()
-        packing = pack(files, folder, shard_size, _about(program), _live(console))
-        write_atomically(folder / PLAN, _plan(program, folder))
-    except PackError as error:
-        raise CannotPack(str(error)) from None
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "The disk is full" if full else f"{error.filename or folder} could not be used ({error.strerror})"
+        found = _copy(tables, folder)
+        write_atomically(folder / _PLAN, _plan(program, folder))
+    except (OSError, StoreUnavailable) as error:
         raise CannotPack(
-            f"{what}: the shards in {folder} that are whole stay, and the same command goes on after them. "
-            "No file of yours was touched."
+            f"{folder} could not be used ({error}): what is whole stays, and the same command goes on after it."
         ) from None
-    _tell(console, program, folder, packing, time.monotonic() - began)
+    samples, size = (sum(each[what] for each in tables) for what in ("samples", "bytes"))
+    console.print(
+        f"{samples:,} samples ({size / 1e6:,.1f} MB) of {len(tables)} data sets are in {folder}"
+        f"{f', {found} of which were there' if found else ''}, in {time.monotonic() - began:.1f} s.",
+        markup=False,
+    )
+    console.print(f"plan    {folder / _PLAN}", markup=False)
+    console.print(f"to run  overdrive run --plan {folder / _PLAN} {program.command()}", markup=False)
     return 0
 
 
-def _files(program: Program, shard_size: int, folder: Path, console: Console) -> list[File]:
-    """What is to be packed, in the order of the samples."""
-    told = _found(program)
-    for each in told:
-        if not each["files"]:
-            console.print(f"  {each['data_set']}: left as it is, for {each['reason']}", markup=False)
-    files, missing = look_at([path for each in told for path in each["files"]])
-    if not files:
-        made = f" {missing:,} files were made by the program itself: run it once first." if missing else ""
-        none = "" if told else " It opens no DataLoader before its first training step."
-        raise CannotPack(f"The program's data sets read no file that could be packed.{none}{made}")
-    if missing:
-        console.print(f"  {missing:,} files are not there and left out", markup=False)
-    small = [file for file in files if file.size <= shard_size // LARGEST_SHARE]
-    if large := len(files) - len(small):
-        console.print(f"  {large:,} files stay where they are: they would fill a quarter of a shard", markup=False)
-    if len(small) < 2:
-        raise CannotPack("The program's data sets read no two small files, so that there is nothing to gain.")
-    root = common_root(small)
-    if os.path.realpath(folder).startswith(os.path.realpath(root) + os.sep):
-        raise CannotPack(
-            f"{folder} lies among the files themselves, where the program may come upon it: "
-            "choose another folder with --output."
-        )
-    return small
+def _check_folder(folder: Path) -> None:
+    """
+    Raises:
+        CannotPack: it is no place to write a pack to.
+    """
+    try:
+        strange = [name for name in os.listdir(folder) if not _OURS.fullmatch(name)]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise CannotPack(f"{folder} is a file: choose another folder with --output.") from None
+    if strange:
+        raise CannotPack(f"{folder} holds other things ({min(strange)}): choose an empty folder with --output.")
 
 
-def _found(program: Program) -> list[dict[str, Any]]:
-    """What the program's data sets read, by its first training step."""
-    told: list[dict[str, Any]] | None = first_step(program, _FINDER, "files_read")
-    if told is None:
-        raise CannotPack("The program's data sets could not be examined.")
-    return told
-
-
-def first_step(
-    program: Program,
-    module: str,
-    finder: str,
-    techniques: Sequence[Chosen] = (),
-    on_fill: Callable[[int, int], None] = lambda done, total: None,
-) -> Any:
-    """What the technique `finder` (of `module`, beside others) reports of the program's first training step, in a trial
-    of its own; None where it reported nothing.
-
-    Args:
-        on_fill: told how many samples of how many have been fetched.
+def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, Any]:
+    """What `sample_cache` keeps of the program, by its first training step in a trial of its own.
 
     Raises:
-        CannotPack: the program makes no such step.
+        CannotPack: the program makes no such step, or its samples could not be examined.
     """
-    with TrialPool(also=[module]) as pool:
+    with TrialPool() as pool:
         pool.on_fill = on_fill
-        report = pool.scratch / "inductor" / f"{finder}.json"  # this folder stays writable in a trial
-        trial = Trial(pool, TrialSpec(program, (*techniques, (finder, {"report": str(report)}))))
+        cache = (_CACHE, catalogue()[_CACHE].defaults())
+        trial = Trial(pool, TrialSpec(program, (cache,), observers=(_FINDER,)))
         try:
             trial.first_step()
+            told: dict[str, Any] | None = trial.observed().get(_FINDER)
         except TrialOver as over:
             if over.exit_reason.kind == "ended":
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
@@ -147,56 +125,53 @@ def first_step(
             raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
         finally:
             trial.stop()
-        try:
-            return json.loads(report.read_text())
-        except FileNotFoundError:
-            return None
+        if told is None:
+            raise CannotPack("The program's samples could not be examined.")
+        return told
 
 
-def _check_room(files: list[File], folder: Path) -> None:
-    """
+def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
+    """Put the tables there, each whole or not at all; returns how many were there already.
+
     Raises:
-        CannotPack: the disk has no room; known before anything is written.
+        CannotPack: there is no room for them, or a table is damaged.
     """
-    place = folder
-    while not place.exists():
-        place = place.parent
-    there = sum(path.stat().st_size for path in folder.glob("shard-*")) if place == folder else 0
-    needed = sum(file.size + _BESIDES for file in files) - there
-    free = shutil.disk_usage(place).free
-    if needed > free:
+    store = Store(folder)
+    keys = {str(each["key"]): int(each["bytes"]) for each in tables}
+    wanting = {key: size for key, size in keys.items() if store.open(key) is None}
+    free = shutil.disk_usage(folder).free
+    if sum(wanting.values()) > free:
         raise CannotPack(
-            f"The shards need {needed / 1e9:.2f} GB more, and {place} has {free / 1e9:.2f} GB free: "
-            "choose another place with --output. Nothing was written."
+            f"The samples need {sum(wanting.values()) / 1e9:.2f} GB, and {folder} has {free / 1e9:.2f} GB free: "
+            "choose another place with --output."
         )
+    _clean(folder)
+    for key in wanting:
+        partial = folder / f"{_partials_here()}{os.getpid()}-{key}"
+        try:
+            shutil.copytree(samples_folder() / key, partial)
+            os.rename(partial, folder / key)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        if store.open(key) is None:  # which compares all sums
+            raise CannotPack(f"The samples did not arrive in {folder} as they are in {samples_folder()}.")
+    return len(keys) - len(wanting)
 
 
-def _about(program: Program) -> dict[str, Any]:
-    return {"program": program.command(), "created": datetime.date.today().isoformat()}
+def _partials_here() -> str:
+    """How the partial tables of this machine begin; others may pack into the same folder of a file server."""
+    return f"partial-{platform.node()}-"
 
 
-def _live(console: Console) -> Any:
-    def on_shard(done: int, total: int) -> None:
-        if console.is_terminal and (done == total or total < 50 or done % (total // 50) == 0):
-            console.print(f"  shard {done} of {total}", end="\r" if done < total else "\n")
-
-    return on_shard
+def _clean(folder: Path) -> None:
+    """Remove what was left by a packing that was killed."""
+    for partial in folder.glob(_partials_here() + "*"):
+        process = partial.name.removeprefix(_partials_here()).partition("-")[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _plan(program: Program, folder: Path) -> str:
-    reader = PlannedTechnique(_READER, {"index": str(folder / INDEX)}, Contract.EXACT)
-    plan = Plan(program.name, Contract.EXACT, (reader,))
-    return plan.dumps({_READER: catalogue()[_READER].summary()})
-
-
-def _tell(console: Console, program: Program, folder: Path, packing: Packing, seconds: float) -> None:
-    shards = f"{packing.shards:,} shard{'s' if packing.shards > 1 else ''}"
-    before = f", {packing.found:,} of which were there" if packing.found else ""
-    console.print(
-        f"{packing.files:,} files ({packing.bytes / 1e6:,.1f} MB) are in {shards}{before}, in {seconds:.1f} s.",
-        markup=False,
-    )
-    if packing.changed:
-        console.print(f"{packing.changed:,} files were changed meanwhile, and are read from their own places.")
-    console.print(f"plan    {folder / PLAN}", markup=False)
-    console.print(f"to run  overdrive run --plan {folder / PLAN} {program.command()}", markup=False)
+    settings = {**catalogue()[_CACHE].defaults(), "folder": str(folder)}
+    plan = Plan(program.name, Contract.EXACT, (PlannedTechnique(_CACHE, settings, Contract.EXACT),))
+    return plan.dumps({_CACHE: catalogue()[_CACHE].summary()})

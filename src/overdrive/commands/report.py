@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from overdrive.commands.run import announce_removed
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.interval import Interval
 from overdrive.core.ledger import Ledger, default_path
@@ -38,6 +39,7 @@ def report(path: Path, output: Path | None) -> None:
         raise CannotReport(f"{output} is the plan itself: choose another file for the report.")
     try:
         plan = Plan.read(path, catalogue())
+        announce_removed(plan)
         text = path.read_text(encoding="utf-8")  # any line ends: those of a checkout may differ from what was written
     except PlanError as error:
         raise CannotReport(str(error)) from None
@@ -75,6 +77,7 @@ def from_plan(plan: Plan) -> dict[str, Any]:
         "contract": str(plan.contract),
         "verdict": plan.verdict,
         "speedup": _interval(plan.speedup),
+        "unconfirmed": plan.unconfirmed or None,
         "noise_floor": plan.noise_floor,
         "baseline": dict(plan.baseline),
         "tuned": dict(plan.tuned),

@@ -13,13 +13,12 @@ from typing import Any
 from overdrive.core import progress as samples
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
-from overdrive.core.plan import Plan
+from overdrive.core.plan import REMOVED, Plan
 from overdrive.core.program import Program, ProgramError
-from overdrive.techniques.catalogue import catalogue
+from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.core.settings import Chosen
-from overdrive.techniques.catalogue import environment_for
 from overdrive.worker.session import Session
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
@@ -31,6 +30,12 @@ def say(text: str) -> None:
 
 def announce(name: str, reason: str) -> None:
     say(f"left out {name}: {reason}")
+
+
+def announce_removed(plan: Plan) -> None:
+    """Say which techniques of the plan's file were let go of; once, though this process starts again."""
+    for name in plan.removed if _READY not in os.environ else ():
+        announce(name, REMOVED[name])
 
 
 class Waiting:
@@ -67,6 +72,7 @@ def read_plan(path: Path, program: Program) -> Plan:
         OSError: it cannot be read.
     """
     plan = Plan.read(path, catalogue())
+    announce_removed(plan)
     if plan.program != program.name:
         say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
     return plan

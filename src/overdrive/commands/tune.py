@@ -20,10 +20,11 @@ from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
+from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
-from overdrive.tuner.search import Search
+from overdrive.tuner.tune import tune as run_tune
 
 
 class CannotTune(Exception):
@@ -56,10 +57,11 @@ def tune(
             ) from None
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
-    memory = Memory(ledger, program, f"{contract}, {objective}")
+    request = TuneRequest(program, contract, budget, metric, objective, only)
+    checkpoint = TuneCheckpoint(ledger, program, request.purpose())
     for notice in filter(None, (ledger.notice,)):
         console.print(notice, markup=False)
-    if memory.resumes:
+    if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(
         f"Tuning {program.command()} under the contract {contract}, for at most {budget / 60:.3g} minutes.",
@@ -67,11 +69,11 @@ def tune(
     )
     with TrialPool() as pool, Live(console, budget) as live:
         pool.on_fill = live.filling
-        found = Search(program, contract, budget, pool, memory, live, metric, objective, only).run()
+        found = run_tune(request, pool, checkpoint, live)
         last_output = pool.last_output
     result = result_of(found, str(output))
     if found.refusal:
-        memory.forget()
+        checkpoint.forget()
         if found.refusal_is_failure and last_output.strip():
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
@@ -82,7 +84,7 @@ def tune(
     write_atomically(report, page(result))
     if json_path:
         write_atomically(json_path, json.dumps(result, indent=1) + "\n")
-    memory.finished(result)
+    checkpoint.finished(result)
     remember(ledger, plan, result)
     ledger.close()
     table(result, console)

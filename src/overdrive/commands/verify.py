@@ -22,7 +22,7 @@ from overdrive.core.records import Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
 from overdrive.proof.prover import Prover
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.untimed import UntimedRunner
@@ -60,15 +60,15 @@ def verify(
     what = "the whole program" if full or (metric and not metric.is_loss) else "its first steps"
     console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
     with Ledger.open(default_path()) as ledger, TrialPool() as pool:
-        memory = Memory(ledger, program, f"verify {_identity(techniques)}")
+        checkpoint = TuneCheckpoint(ledger, program, f"verify {_identity(techniques)}")
         for notice in filter(None, (ledger.notice,)):
             console.print(notice, markup=False)
-        if memory.resumes:
+        if checkpoint.resumes:
             console.print("Runs of an earlier verification are taken as they are.")
         plain, tuned = TrialSpec(program), TrialSpec(program, techniques)
         facts = _facts(pool, plain)
         prover = Prover(
-            UntimedRunner(pool), memory, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
+            UntimedRunner(pool), checkpoint, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
         )
         check = _prove(prover, level, plain, tuned, deadline, margin)
     _show(console, check, level)
@@ -113,7 +113,7 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
-        if not over.report.get("steps"):
+        if not over.trace:
             raise CannotVerify("The program made no training step that Overdrive could see.") from None
         facts, trace = Facts(), Trace()
     finally:

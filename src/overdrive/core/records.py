@@ -101,8 +101,3 @@ class TrialOver(Exception):
         self.trace = trace
         self.facts = facts
         self.observed = observed or {}
-
-    @property
-    def whole(self) -> Trace | None:
-        """The trace of a program that came to its end with at least one step made."""
-        return self.trace if self.exit_reason.kind == "ended" else None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
@@ -24,8 +25,9 @@ from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
-from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
+from overdrive.machine.memory import available_memory
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
@@ -54,7 +56,7 @@ _early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
 
 def begin_early(seams: Hub) -> None:
     """Check what this program used last time, beside its start. For the session that is about to need it."""
-    if (folder := home()).is_dir():
+    if (folder := samples_folder()).is_dir():
         _early[seams] = EarlyCheck(folder)
 
 
@@ -99,7 +101,9 @@ class CacheManager:
         self._tried = 0
         self._opened = False
         try:
-            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
+            self.store: Store | None = (
+                Store(Path(folder), packed=True) if folder else Store(samples_folder(), early=early)
+            )
         except StoreUnavailable as error:
             if folder:
                 raise
@@ -176,13 +180,9 @@ class CacheManager:
         self.reasons.append(reason)
         return reason
 
-    def _source(self, loader: Any) -> Source:
-        source = Source.of(loader)
-        return replace(source, share=self._shares.of(loader))
-
     def _look(self, loader: Any, before: CachedDataset | None) -> CachedDataset | str:
         try:
-            source = self._source(loader)
+            source = replace(Source.of(loader), share=self._shares.of(loader))
             if before is not None and before.source.same(source):
                 before.changed()
                 return before
@@ -283,7 +283,7 @@ class CacheManager:
         """
         count = source.count
         size = source.bytes_of_all(proof.layout)
-        fits = size <= (budget := self._memory_share * _available_memory())
+        fits = size <= (budget := self._memory_share * available_memory())
         disk = self.store.room() if self.store and key else 0
         if not fits and size > disk:
             why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
@@ -317,17 +317,6 @@ def other_loaders(known: Container[Any]) -> list[Any]:
 
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
     return [loader for loader in found if loader not in known]
-
-
-def _available_memory() -> int:
-    try:
-        from overdrive.machine.inventory import available_memory
-
-        return int(available_memory())
-    except ImportError:
-        import psutil
-
-        return int(psutil.virtual_memory().available)
 
 
 def fills_at_once() -> bool:

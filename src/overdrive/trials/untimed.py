@@ -62,9 +62,7 @@ class UntimedRunner:
                 chunk = max(1, min(_CHUNK, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))))
             return trial.trace()
         except TrialOver as over:
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
-                return Trace.from_report(over.report)
-            return over.exit_reason
+            return over.trace or over.exit_reason
         finally:
             if output is not None:
                 output.append(trial.output_tail(1 << 20))

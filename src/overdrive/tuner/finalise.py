@@ -12,7 +12,7 @@ from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, fir
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import full_processes
-from overdrive.trials.factorial import FieldTooLarge, measure
+from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
 from overdrive.tuner.findings import Findings, Rejected
@@ -38,7 +38,7 @@ class Finaliser:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
-            if self._duels.apart:
+            if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
             names = tuple(chosen)
@@ -53,7 +53,7 @@ class Finaliser:
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
-            except FieldTooLarge as error:
+            except FactorialTooLarge as error:
                 return self._leave_to_duels(str(error))
             if len(seconds[0]) < FIELD_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")

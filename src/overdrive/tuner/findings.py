@@ -12,6 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
+from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
@@ -19,7 +20,6 @@ from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.core.settings import Chosen
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,13 @@ class Findings:
     confirmed: bool = False  # it came to as many process pairs as a claim takes
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # run for what had come out idle among all
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)  # against fp64, by `TrialSpec.name()`: see `formats`
     seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
+    facts: Facts = field(default_factory=Facts)  # of the best plan so far
     deterministic: bool = True
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
@@ -103,6 +104,15 @@ class Findings:
         if self.verdict is Verdict.FITS and not self._faster_than_needed():
             return self.needed()
         return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
+
+    def adopt(self, adopted: Adopted) -> None:
+        self.adopted.append(adopted)
+        if adopted.duel.new_facts is not None:
+            self.facts = adopted.duel.new_facts.with_costs_of(self.facts)
+
+    def wanted(self) -> str:
+        """What a candidate has to save now: "time" or "memory"."""
+        return self.objective.aim if self.objective.allows(self.peak()) else "memory"
 
     def needed(self) -> list[Adopted]:
         """The techniques without which the program runs out of memory."""

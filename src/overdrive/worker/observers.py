@@ -1,4 +1,4 @@
-"""What each framework's package in `trials` offers a trial: who watches, who keeps its digest log, who takes its state replays.
+"""What observes a program in a trial: what each framework's package in `worker` offers, and observers by name.
 
 Nothing here imports a framework, and neither do the packages' own `__init__` files.
 """
@@ -39,13 +39,13 @@ class DigestLog(Protocol):
 
 
 class Replay(Protocol):
-    """A part in a state replay (see `core.records.ReplayRole`)."""
+    """A role in a state replay (see `core.trial_spec.ReplayRole`)."""
 
     def __call__(self, seams: Seams) -> None: ...
     def report(self) -> Mapping[str, Any]: ...
 
 
-class Observers(Protocol):
+class FrameworkObservers(Protocol):
     """The module `overdrive.worker.NAME`. Digest logs and state replays are made when the framework is there."""
 
     def make_probe(self, hashed_steps: int) -> Probe: ...
@@ -53,5 +53,19 @@ class Observers(Protocol):
     def make_replay(self, role: str, steps: Sequence[int], folder: Path) -> Replay: ...
 
 
-def observers_of(name: str) -> Observers:
-    return cast(Observers, importlib.import_module(f"overdrive.worker.{name}"))
+def observers_of(name: str) -> FrameworkObservers:
+    return cast(FrameworkObservers, importlib.import_module(f"overdrive.worker.{name}"))
+
+
+class Observer(Protocol):
+    """What a `TrialSpec` names by its module, which has a function `make_observer`."""
+
+    def __call__(self, seams: Seams) -> None:
+        """Subscribe to the seams. Called after the techniques were installed."""
+
+    def report(self) -> Any:
+        """Plain data; None as long as there is nothing to report."""
+
+
+def load_observer(module: str) -> Observer:
+    return cast(Observer, importlib.import_module(module).make_observer())

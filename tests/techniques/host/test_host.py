@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.techniques.host import affinity, hugepages, threads
-from overdrive.techniques.catalogue import environment_for
 from overdrive.worker.session import Session
 
 CPU = Facts(cores=8, threads=8)

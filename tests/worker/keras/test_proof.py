@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdriv
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
 from overdrive.seams.hub import Seams
@@ -34,7 +35,11 @@ def digests_of(text: str, kind: str = "bits", techniques: Any = ()) -> Trace:
     run(text, observe, techniques=techniques)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
-        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
+        recorder.clock.steps,
+        losses,
+        tuple(recorder.rates),
+        state=recorder.state_hash(),
+        digests=tuple(map(StepRecord.of, digests.entries)),
     )
 
 
@@ -99,8 +104,8 @@ def test_what_changes_with_the_parameters_is_the_models_own() -> None:
         "    model(images, training=False)", "    made = float(tf.reduce_sum(tf.abs(model(images, training=False))))"
     )
     perturbed, one = digests_of(text, "perturbed"), digests_of(text, "inputs")
-    assert one.digests[0]["inputs"] == perturbed.digests[0]["inputs"]
-    assert one.digests[1]["inputs"] != perturbed.digests[1]["inputs"]
+    assert one.digests[0].inputs == perturbed.digests[0].inputs
+    assert one.digests[1].inputs != perturbed.digests[1].inputs
     assert first_broken(compared(one, perturbed, Contract.ROUNDING, perturbed)) is None
 
 
@@ -109,6 +114,17 @@ def replay_of(text: str, role: str, steps: tuple[int, ...], folder: Path, *more:
     run(text, recorder, replay, *more)
     report: Mapping[str, Any] = replay.report()
     return report
+
+
+def test_a_reference_saves_fewer_states_where_all_would_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=0))
+    taught = replay_of(PLAIN, "reference", tuple(range(2, 12)), tmp_path)
+    assert taught["states"] == [2, 5, 8, 11] and taught["thinned"] and not taught["out_of_reach"]
+    assert len(list(tmp_path.glob("state-*.npz"))) == 4
+    assert replay_of(PLAIN, "targets", tuple(taught["states"]), tmp_path)["states"] == [2, 5, 8, 11]
 
 
 @pytest.mark.parametrize("program", [PLAIN, TAPE.replace("DECORATOR", "@tf.function")])

@@ -171,7 +171,7 @@ def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
 
 
 def _length(pool: TrialPool, over: TrialOver) -> int:
-    steps = int(over.report.get("steps", 0))
+    steps = over.trace.steps if over.trace else 0
     if over.exit_reason.kind == "unwatched":
         raise CannotProfile(over.exit_reason.detail)
     if over.exit_reason.kind != "ended":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
+from overdrive.core.rng import States
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
-from overdrive.worker.recording import leading_size
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
@@ -84,8 +84,7 @@ class StepRecorder:
                     state = optimizer.state.get(parameter, {})
                     for key in sorted(state, key=str):
                         update(digest, state[key])
-        update(digest, torch.get_rng_state())
-        digest.update(repr(random.getstate()).encode())
+        digest.update(States.now().digest().encode())
         return digest.hexdigest()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch._C import _functorch, _is_tracing, _len_torch_dispatch_stack
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd import forward_ad
 
 
@@ -13,9 +15,9 @@ def traced() -> bool:
     """
     return bool(
         torch.compiler.is_compiling()
-        or torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
-        or torch._C._is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
+        or get_eval_frame_callback() is not None
+        or _is_tracing()
+        or _functorch.peek_interpreter_stack() is not None
+        or _len_torch_dispatch_stack()
         or forward_ad._current_level >= 0
     )

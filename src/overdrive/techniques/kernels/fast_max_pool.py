@@ -45,7 +45,7 @@ class FastMaxPool(Technique):
     targets = ("forward", "backward")
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
-    order = 34  # before pool_before_relu (35), which hands it its pools
+    order = 34
 
     def applies(self, facts: Facts) -> str | None:
         from overdrive.kernels.build import compiler
@@ -91,7 +91,7 @@ class FastMaxPool(Technique):
             if not checked:
                 raise CannotInstall("no max pool of 2 x 2 elements in steps of 2 was called")
 
-        seams.max_pool_called.subscribe(answer)
+        seams.operator_called("max_pool2d").subscribe(answer)
         seams.step_ends.subscribe(first_step)
         seams.on_undo(building.forget)
         return seams.handle()

@@ -1,0 +1,227 @@
+"""Trials end as values: whatever the program does, the tuner learns what it was and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.duel import Side
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+TRAIN = """
+import os, signal, sys, time
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+print("training")
+for step in range(200):
+    FAULT
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+Make = Callable[..., Trial]
+
+
+@pytest.fixture
+def trial(script: Callable[[str], Path]) -> Iterator[Make]:
+    """A trial of a script with a fault in its loop."""
+    with TrialPool() as pool:
+        made: list[Trial] = []
+
+        def make(fault: str = "pass", profiling: str = "") -> Trial:
+            path = script(TRAIN.replace("FAULT", fault))
+            made.append(Trial(pool, TrialSpec(Program(str(path)), profiling=profiling)))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.stop()
+
+
+def exit_reason_of(trial: Trial) -> tuple[str, str]:
+    trial.first_step()
+    return exit_reason_of_running(trial)
+
+
+def exit_reason_of_running(trial: Trial) -> tuple[str, str]:
+    with pytest.raises(TrialOver) as over:
+        trial.run(500)
+    return over.value.exit_reason.kind, over.value.exit_reason.detail
+
+
+def test_stops_at_the_step_that_was_ordered(trial: Make) -> None:
+    one = trial()
+    assert one.first_step().step == 1
+    block = one.run(10)
+    assert (block.step, block.steps) == (11, 10) and block.seconds > 0
+    trace = one.trace()
+    assert trace.steps == 11 and len(trace.losses) == 11 and trace.rates == (0.1,) * 11
+
+
+def test_steps_that_lead_to_a_block_are_made_and_not_timed(trial: Make) -> None:
+    one = trial("if step == 12: time.sleep(3)")
+    one.first_step()
+    block = one.run(8, lead=3)
+    assert (block.step, block.steps) == (12, 8)
+    slow_lead = one.run(4, lead=2)
+    assert (slow_lead.step, slow_lead.steps) == (18, 4) and slow_lead.seconds < 2
+    assert one.run(2).step == 20 and one.trace().steps == 20
+
+
+def test_the_parts_of_steps_that_lead_to_a_block_are_not_counted(trial: Make) -> None:
+    one = trial("if step == 12: time.sleep(3)", profiling="times")
+    one.first_step()
+    one.run(8, lead=3, record="times")
+    parts = one.recorded()["seconds"]
+    assert parts["forward"] > 0 and parts["optimizer"] > 0
+    one.run(4, lead=2, record="times")
+    after = one.recorded()["seconds"]
+    assert after["forward"] > parts["forward"] and sum(after.values()) - sum(parts.values()) < 3
+
+
+FETCHING = """if not step:
+        from torch.utils.data import DataLoader, TensorDataset
+        batches = iter(DataLoader(TensorDataset(torch.randn(4000, 4)), batch_size=8, shuffle=True))
+    next(batches)"""
+
+
+def test_asking_for_the_cost_of_an_item_changes_nothing_of_what_follows(trial: Make) -> None:
+    traces = []
+    for costs in (False, True):
+        one = trial(FETCHING)
+        one.first_step()
+        one.run(8, profile=True)
+        (loader,) = one.facts(costs).loaders
+        assert ("collate" in loader.seconds_per_item) is costs and loader.seconds_per_item["wait"] > 0
+        one.run(20)
+        traces.append(one.trace())
+    assert traces[0] == traces[1]
+
+
+def test_a_program_that_is_over_says_after_how_many_steps(trial: Make) -> None:
+    assert exit_reason_of(trial()) == ("ended", "after 200 steps")
+
+
+def test_a_program_that_raises_ends_with_its_exception(trial: Make) -> None:
+    kind, detail = exit_reason_of(trial("if step == 5: raise ValueError('bad batch')"))
+    assert (kind, detail) == ("exception", "ValueError: bad batch")
+
+
+def test_a_program_that_crashes_ends_with_its_signal(trial: Make) -> None:
+    kind, detail = exit_reason_of(trial("if step == 5: os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert (kind, detail) == ("crash", "SIGSEGV")
+
+
+def test_a_program_that_exits_ends_with_its_code(trial: Make) -> None:
+    assert exit_reason_of(trial("if step == 5: sys.exit(3)"))[0] == "exception"
+
+
+def test_a_program_out_of_memory_is_told_from_a_failing_one(trial: Make) -> None:
+    assert exit_reason_of(trial("if step == 5: raise MemoryError()"))[0] == "oom"
+
+
+HOARD = """if step == 5:
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        hoard = [torch.empty(1 << 26) for _ in range(100)]"""
+
+
+def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> None:
+    kind, detail = exit_reason_of(trial(HOARD))
+    assert kind == "oom" and "allocate" in detail
+    following = trial()
+    side = Side().add(following.first_step()).add(following.run(100))
+    assert following.left_out == {} and 0 < side.peak_memory < 2 << 30
+    assert exit_reason_of_running(following) == ("ended", "after 200 steps")
+
+
+def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
+    one = trial("if step == 5: time.sleep(1000)")
+    assert exit_reason_of(one)[0] == "hang"
+    one.stop()
+    assert not psutil.pid_exists(one.group.pids[0])
+
+
+def test_a_program_that_ignores_signals_is_ended_all_the_same(trial: Make) -> None:
+    one = trial("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    one.first_step()
+    one.stop()
+    assert not psutil.pid_exists(one.group.pids[0])
+
+
+def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
+    child = "step or subprocess.Popen([sys.executable, '-c', 'while True: pass'])"
+    one = trial(f"import subprocess; {child}")
+    one.first_step()
+    time.sleep(0.2)
+    group = [each for each in psutil.process_iter(["pid"]) if _group(each.pid) == one.group.pids[0]]
+    assert len(group) == 2
+    assert all(each.status() == psutil.STATUS_STOPPED for each in group)
+    one.stop()
+    time.sleep(0.2)
+    assert not any(_alive(each) for each in group)
+
+
+def test_the_programs_output_stays_out_of_the_tuners(trial: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    one = trial()
+    one.first_step()
+    assert "training" in one.output_tail() or one.output_tail() == ""
+    assert "training" not in capfd.readouterr().out
+
+
+def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tmp_path: Path) -> None:
+    path = script(TRAIN.replace("FAULT", "pass"))
+    tuner = (
+        "import sys, time\n"
+        "from overdrive.core.program import Program\n"
+        "from overdrive.trials.pool import TrialPool\n"
+        "from overdrive.trials.trial import Trial\n"
+        "from overdrive.core.trial_spec import TrialSpec\n"
+        "pool = TrialPool()\n"
+        f"trial = Trial(pool, TrialSpec(Program({str(path)!r})))\n"
+        "trial.first_step()\n"
+        "print(trial.group.pids[0], flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", tuner], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    for _ in range(50):
+        if not _alive_pid(child):
+            break
+        time.sleep(0.1)
+    assert not _alive_pid(child)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _alive_pid(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
