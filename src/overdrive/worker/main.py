@@ -50,6 +50,7 @@ class Worker:
         # Keeping losses costs some 20 us each, which a step of 3 ms that is taken apart would show.
         self.recorder = Recorder(losses=job["profiling"] not in ("plain", "times"))
         self._probes = {name: observers_of(name).make_probe(_HASHED_STEPS) for name in frameworks.MODULES}
+        self._own_facts = OwnFacts()
         self.session: Session | None = None
         self._job = job
         self._digests: dict[str, Any] = {}
@@ -62,6 +63,10 @@ class Worker:
     def probe(self) -> Any:
         """Of the framework that makes the steps."""
         return self._probes[self.recorder.framework or next(iter(self._probes))]
+
+    def facts(self, costs: bool = False) -> dict[str, Any]:
+        found = self.probe.facts(self.recorder, costs)
+        return replace(found, own=self._own_facts.told(found.framework)).to_dict()
 
     @property
     def _profiler(self) -> Any:
@@ -76,8 +81,8 @@ class Worker:
     def observe(self, seams: Seams) -> None:
         self.recorder(seams)
         if not self._job["digests"] and not self._job["part"] and self._job["profiling"] in ("", "details"):
-            for probe in self._probes.values():
-                probe(seams)
+            for observer in (*self._probes.values(), self._own_facts):
+                observer(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
@@ -122,6 +127,8 @@ class Worker:
         self._rests.append(steps)
         self._steps_seen = steps
         self.probe.stepped(steps)
+        if steps == _HASHED_STEPS:
+            self._own_facts.watch(False)
         digests = self._digests.get(self.recorder.framework)
         if digests:
             digests.stepped()
@@ -137,6 +144,7 @@ class Worker:
             return
         self._of_framework().synchronize()
         now = time.perf_counter()
+        self._own_facts.watch(steps < _HASHED_STEPS)
         self.probe.end_profile()  # here: until the next order this process stands still
         if self._profiler:
             self._profiler.end(steps - self._block_steps)
@@ -164,6 +172,7 @@ class Worker:
         command = json.loads(line) if line else {"do": "stop"}
         if command["do"] == "run":
             if command.get("profile"):
+                self._own_facts.watch(True)
                 self.probe.start_profile()
             lead = int(command["lead"])
             self._lead = self._block_steps + lead if lead else 0
@@ -173,7 +182,7 @@ class Worker:
             self._block_began = time.perf_counter()
             return False
         if command["do"] == "facts":
-            self.report("facts", facts=self.probe.facts(self.recorder, bool(command["costs"])).to_dict())
+            self.report("facts", facts=self.facts(bool(command["costs"])))
         elif command["do"] == "recorded":
             self.report("recorded", recorded=self._profiler.report())
         elif command["do"] == "trace":
@@ -264,7 +273,7 @@ def main() -> None:
         facts = {}
         if kind_of(error) == "oom":  # which techniques may help is for the tuner to judge
             with contextlib.suppress(Exception):
-                facts = {"facts": worker.probe.facts(worker.recorder).to_dict()}
+                facts = {"facts": worker.facts()}
         worker.report("failed", kind=kind_of(error), detail=f"{type(error).__name__}: {first}", **facts)
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1

@@ -1,9 +1,21 @@
-"""Whether something else than a computation is going on, in which nothing may be put into another's place."""
+"""Whether a call or a module is transformed, traced or compiled by somebody, so that nothing may take its place."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.autograd import forward_ad
+
+
+def transformed() -> bool:
+    """Whether this runs within a function transform (vmap, grad, jvp)."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def compiled(module: Any) -> bool:
+    """Whether this module itself is compiled, in place or as a wrapper."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def traced() -> bool:
@@ -15,7 +27,7 @@ def traced() -> bool:
         torch.compiler.is_compiling()
         or torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
         or torch._C._is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or transformed()
         or torch._C._len_torch_dispatch_stack()
         or forward_ad._current_level >= 0
     )

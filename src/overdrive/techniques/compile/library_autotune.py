@@ -35,7 +35,6 @@ class LibraryAutotune(Technique):
     """
 
     name = "library_autotune"
-    family = "compile"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

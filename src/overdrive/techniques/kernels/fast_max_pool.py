@@ -40,11 +40,11 @@ class FastMaxPool(Technique):
     """
 
     name = "fast_max_pool"
-    family = "kernels"
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
+    switchable = True
     order = 34  # before pool_before_relu (35), which hands it its pools
 
     def applies(self, facts: Facts) -> str | None:

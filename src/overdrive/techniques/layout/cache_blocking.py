@@ -40,7 +40,6 @@ class CacheBlocking(Technique):
     """
 
     name = "cache_blocking"
-    family = "layout"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

@@ -44,7 +44,6 @@ class PoolBeforeRelu(Technique):
     """
 
     name = "pool_before_relu"
-    family = "layout"
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.12
