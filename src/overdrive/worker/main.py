@@ -14,9 +14,11 @@ import random
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from overdrive.core.facts import Facts
 from overdrive.core.program import Program, ProgramError
 from overdrive.machine.memory import peak_resident
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -25,6 +27,7 @@ from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.techniques.catalogue import also_in
 from overdrive.worker.launch import execute, hide_own_frames
 from overdrive.worker.observers import observers_of
+from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
@@ -65,7 +68,7 @@ class Worker:
         return self._probes[self.recorder.framework or next(iter(self._probes))]
 
     def facts(self, costs: bool = False) -> dict[str, Any]:
-        found = self.probe.facts(self.recorder, costs)
+        found: Facts = self.probe.facts(self.recorder, costs)
         return replace(found, own=self._own_facts.told(found.framework)).to_dict()
 
     @property
@@ -81,8 +84,9 @@ class Worker:
     def observe(self, seams: Seams) -> None:
         self.recorder(seams)
         if not self._job["digests"] and not self._job["part"] and self._job["profiling"] in ("", "details"):
-            for observer in (*self._probes.values(), self._own_facts):
-                observer(seams)
+            for probe in self._probes.values():
+                probe(seams)
+            self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))

@@ -179,7 +179,7 @@ def keep_activations(share: float) -> float:
 
 def forget_compiled() -> None:
     """Have all compiled code compiled anew when it is called."""
-    torch.compiler.reset()  # type: ignore[no-untyped-call]
+    torch.compiler.reset()
 
 
 def compiled_call(module: torch.nn.Module) -> Any:

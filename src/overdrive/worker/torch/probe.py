@@ -79,7 +79,7 @@ class Probe:
             self._profiling = False
             if self._seams:
                 self._seams.model_called.unsubscribe(self._called)
-    
+
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         self._models.update((id(model), model) for model in models)
 
