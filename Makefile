@@ -37,7 +37,8 @@ gpu:
 
 # What a bare machine with PyTorch may lack, to be carried there as wheels (pure Python, for any version).
 gpu-wheels:
-	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d .whl tomlkit click rich jinja2
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -d .whl \
+		tomlkit click rich jinja2 nvidia-ml-py
 
 $(VENV)/.venv:
 	@echo "== making a virtual environment in $(VENV)"

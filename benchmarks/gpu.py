@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-NEEDS = ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")  # Overdrive's own, as in pyproject.toml
+# Overdrive's own, as in pyproject.toml, by module: the name of its wheel.
+NEEDS = {name: name for name in ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")} | {"pynvml": "nvidia_ml_py"}
 _TESTS_SHARE = 0.33
 _SIDE_BY_SIDE = 4  # most of a test is a process that starts
 _LIMITS_SECONDS = 90.0
@@ -38,23 +39,27 @@ _LIMITS_SECONDS = 90.0
 
 def use_carried_wheels(folder: Path) -> str | None:
     """Put what the machine lacks where this process and its children find it; the reason where that fails."""
-    missing = [name for name in NEEDS if find_spec(name) is None]
+    missing = _missing()
+    lacking = [NEEDS[name] for name in missing]
     places = [str(ROOT / "src"), str(ROOT / "benchmarks")]
     wheels = sorted((ROOT / ".whl").glob("*.whl"))
     if missing and wheels:
         site = folder / "site"
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-        wanted = [str(wheel) for wheel in wheels if wheel.name.split("-")[0].lower().replace(".", "_") in missing]
+        wanted = [str(wheel) for wheel in wheels if wheel.name.split("-")[0].lower().replace(".", "_") in lacking]
         done = subprocess.run([*pip, *wanted], capture_output=True, text=True) if wanted else None
         if done and done.returncode:
             return f"the wheels in .whl/ cannot be installed: {done.stderr.strip()[-300:]}"
         places.append(str(site))
     sys.path[:0] = places
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
+    if missing := _missing():
         return f"missing here: {', '.join(missing)}. Run `make gpu-wheels` where there is a network, and bring .whl/"
     return None
+
+
+def _missing() -> list[str]:
+    return [name for name in NEEDS if find_spec(name) is None]
 
 
 def run_tests(seconds: float, log: Path) -> dict[str, Any]:

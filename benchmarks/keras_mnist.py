@@ -26,11 +26,12 @@ from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.machine.inventory import machine, versions
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.process import TrialPool
 from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import result_of
-from overdrive.tuner.search import Search
+from overdrive.tuner.tune import tune as run_tune
 
 HERE = Path(__file__).parent
 EXAMPLE = ROOT / "examples" / "mnist_keras.py"
@@ -79,9 +80,9 @@ def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     program = Program.parse((str(EXAMPLE), *WORDS))
     contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
-    memory = Memory(Ledger.open(folder / "ledger"), program, "every layer")
+    checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), program, "every layer")
     with TrialPool(also=["planted_policy"]) as pool:
-        found = Search(program, contract, 480.0, pool, memory, Told(), None, TIME, only).run()
+        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Told())
     return short({**result_of(found, ""), "wall_seconds": found.seconds})
 
 

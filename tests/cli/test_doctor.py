@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from overdrive.cli import doctor as doctor_command
 from overdrive.cli.group import cli
-from overdrive.commands import doctor as doctor_command
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
 from overdrive.report.doctor import diagnosis, summary
 from overdrive.report.machine import rate
-from tests.machine.recorded import MACHINES, command, look
+from tests.machine.recorded import MACHINES, look
+from tests.machine.recorded_nvml import package
 
 LIMITS = Limits(
     measures={
@@ -75,7 +76,7 @@ def test_what_is_said_of_a_sound_machine(tmp_path: Path) -> None:
 
 
 def test_nothing_found_is_taken_for_markup(tmp_path: Path) -> None:
-    found = look("workstation_x4", tmp_path, change=lambda file, text: text.replace("GeForce RTX", "[bold]X[/]"))
+    found = look("workstation_x4", tmp_path, change=lambda told: told["device"].update(nvmlDeviceGetName="[bold]X[/]"))
     assert "[bold]X[/]" in shown(doctor_command.examine(found))
 
 
@@ -104,8 +105,8 @@ def test_rates(value: float, unit: str, said: str) -> None:
 
 
 def test_the_command_on_a_machine_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This very machine, with the nvidia-smi of another: the whole way, but for measuring."""
-    monkeypatch.setenv("PATH", command("workstation_x4", tmp_path))
+    """This very machine, with the NVML of another: the whole way, but for measuring."""
+    monkeypatch.setenv("PYTHONPATH", package(tmp_path, "pass", "workstation_x4"))
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setattr(doctor_command, "measured_limits", lambda quick: LIMITS)
     answer = CliRunner().invoke(cli, ["doctor", "--json", "--quick"])
@@ -134,7 +135,7 @@ def test_limits_that_cannot_be_measured_are_left_out_by_name(monkeypatch: pytest
 def look_at_nothing() -> dict[str, Any]:
     from overdrive.machine.survey import survey
 
-    return survey(Path("/nowhere"), {}, lambda words: None, load=False)
+    return survey(Path("/nowhere"), {}, load=False)
 
 
 def test_exit_code_and_text_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,12 +144,12 @@ def test_exit_code_and_text_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPat
     answer = CliRunner().invoke(cli, ["doctor"])
     assert answer.exit_code == 0, answer.output
     assert "Nothing is wrong." in answer.output
-    assert "Not looked at: NVIDIA GPUs (nvidia-smi is not there" in answer.output
+    assert "Not looked at: NVIDIA GPUs (NVML was not asked)" in answer.output
 
 
 def test_the_parent_loads_no_framework() -> None:
     code = (
-        "import sys; from overdrive.commands import doctor; from overdrive.machine.survey import survey;"
+        "import sys; from overdrive.cli import doctor; from overdrive.machine.survey import survey;"
         "doctor.examine(survey(load=False));"
         "print([name for name in ('torch', 'tensorflow', 'sklearn', 'numpy') if name in sys.modules])"
     )

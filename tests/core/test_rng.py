@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import random
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from overdrive.core import rng as randomness
-from overdrive.core.rng import States
+from overdrive.core import rng  # noqa: E402
+from overdrive.core.rng import States  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +56,9 @@ def test_pythons_state_is_what_python_says() -> None:
 def test_pythons_generator_is_asked_itself_where_it_lies_in_memory_in_another_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert randomness._lies_as_known()  # here
-    monkeypatch.setattr(randomness, "_lies_as_known", lambda: False)
-    monkeypatch.setattr(randomness, "_memory_of", lambda generator: 1 / 0)
+    assert rng._lies_as_known()  # here
+    monkeypatch.setattr(rng, "_lies_as_known", lambda: False)
+    monkeypatch.setattr(rng, "_memory_of", lambda generator: 1 / 0)
     assert States.now().python == random.getstate()
 
 
@@ -84,3 +87,35 @@ def test_another_generator_is_asked_itself() -> None:
         assert not before.same(States.now())
     finally:
         np.random.set_bit_generator(mine)
+
+
+@pytest.mark.parametrize(
+    "draw", [random.random, lambda: random.gauss(0, 1), np.random.rand, np.random.randn, lambda: torch.rand(1)]
+)
+def test_the_digest_and_the_plain_form_tell_every_draw(draw: Callable[[], object]) -> None:
+    before = States.now()
+    draw()
+    after = States.now()
+    assert not before.same(after) and before.digest() != after.digest()
+    written = io.BytesIO()
+    torch.save(before.plain(), written)
+    written.seek(0)
+    States.of_plain(torch.load(written, weights_only=True)).restore()
+    assert States.now().same(before) and States.now().digest() == before.digest()
+
+
+def test_frameworks_that_the_program_has_not_imported_are_left_alone() -> None:
+    program = """
+import random, sys
+from overdrive.core.rng import States, reseed
+before = States.now()
+number = random.random()
+assert not before.same(States.now())
+before.restore()
+assert random.random() == number
+States.of_plain(before.plain()).restore()
+assert States.now().digest() == before.digest()
+reseed(1)
+assert not {"numpy", "torch"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

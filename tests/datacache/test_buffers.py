@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache import buffers as buffers_module
+from overdrive.datacache import buffers as buffers_module  # noqa: E402
 from overdrive.datacache.buffers import Buffers  # noqa: E402
 
 SIZES = (64, 3, 32, 32)

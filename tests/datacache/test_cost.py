@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.datacache.cost import parts
+from overdrive.datacache.cost import parts  # noqa: E402
 from overdrive.datacache.cost.fetching import Fetching, Served, batch_bytes, bytes_in  # noqa: E402
 from overdrive.datacache.cost.parts import examine  # noqa: E402
 from overdrive.datacache.layout import Unfit  # noqa: E402

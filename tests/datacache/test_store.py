@@ -15,8 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache import partial_table as partial_module
-from overdrive.datacache import store as store_module
+from overdrive.datacache import partial_table as partial_module  # noqa: E402
+from overdrive.datacache import store as store_module  # noqa: E402
 from overdrive.datacache.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
 from overdrive.datacache.partial_table import PartialTable  # noqa: E402
 from overdrive.datacache.ragged import FiledTable, RaggedTable  # noqa: E402

@@ -24,11 +24,10 @@ def loader(**how: Any) -> Any:
     return DataLoader(TensorDataset(images, torch.arange(COUNT)), 256, shuffle=True, **how)
 
 
-@pytest.fixture(params=["sample_cache", "batch_fetch"])
-def technique(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> str:
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
     monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
-    return str(request.param)
 
 
 def copied(batches: Any) -> list[Any]:
@@ -42,11 +41,11 @@ def copied(batches: Any) -> list[Any]:
     return [(images.cpu(), labels.cpu()) for images, labels in moved]
 
 
-def test_copies_under_way_are_not_written_over(technique: str) -> None:
+def test_copies_under_way_are_not_written_over(kept: None) -> None:
     batches = loader(pin_memory=True)
     plain = [batch for _ in range(3) for batch in copied(batches)]
     batches = loader(pin_memory=True)
-    with Session([(technique, {})]) as session:
+    with Session([("sample_cache", {})]) as session:
         ours = [batch for _ in range(3) for batch in copied(batches)]
         assert not session.seams.left_out
     assert len(plain) == len(ours) == 3 * COUNT // 256
@@ -95,15 +94,15 @@ def test_batches_gathered_ahead_arrive_as_they_are(pins: bool, monkeypatch: pyte
     with Session([("sample_cache", {}), ("prefetch", {})]) as session:
         ours = go()
         assert not session.seams.left_out
-        crew: Any = catalogue()["prefetch"].crew  # type: ignore[attr-defined]
-        assert crew.taken > COUNT // 256 and crew.offers.given > COUNT // 256
+        ahead: Any = catalogue()["prefetch"].prefetcher  # type: ignore[attr-defined]
+        assert ahead.taken > COUNT // 256 and ahead.offers.given > COUNT // 256
     for one, other in zip(plain, ours, strict=True):
         assert all(map(torch.equal, one, other))
 
 
-def test_what_the_program_does_not_pin_is_not_pinned(technique: str) -> None:
+def test_what_the_program_does_not_pin_is_not_pinned(kept: None) -> None:
     batches = loader()
-    with Session([(technique, {})]):
+    with Session([("sample_cache", {})]):
         assert not any(each.is_pinned() for _ in range(2) for batch in batches for each in batch)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from overdrive.machine.nvml import read
-from tests.machine.recorded import FIXTURES
 
+FIXTURES = Path(__file__).parent / "fixtures"
 _BY_ARGUMENTS = {
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetMaxClockInfo",
@@ -43,6 +45,7 @@ class Library:
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
     NVML_NVLINK_MAX_LINKS = 36
     NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 90, 230
+    nvmlMemory_v2 = 0x02000028
     c_nvmlGpuFabricInfoV_t = Fabric
 
     class NVMLError(Exception):
@@ -80,9 +83,6 @@ class Library:
         place.contents.state = handle["nvmlDeviceGetGpuFabricInfoV"]["state"]
         return 0
 
-    def nvmlDeviceGetTopologyCommonAncestor(self, handle: dict[str, Any], other: dict[str, Any]) -> int:
-        return int(handle["nvmlDeviceGetTopologyCommonAncestor"])
-
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvml"):
             raise AttributeError(name)
@@ -105,12 +105,28 @@ def _record(answer: Any) -> Any:
     return SimpleNamespace(**answer) if isinstance(answer, dict) else answer
 
 
-def recorded(name: str, change: Change = lambda told: None) -> dict[str, Any] | None:
-    """What NVML tells on that machine; `change` alters its answers. None where there is no NVML."""
+def library(name: str, change: Change = lambda told: None) -> Library:
+    """The module pynvml of that machine; `change` alters its answers. Without a GPU there, it finds none."""
     file = FIXTURES / name / "nvml.json"
-    if not file.is_file():
-        return None
-    told = json.loads(file.read_text())
+    told = json.loads(file.read_text()) if file.is_file() else {"system": {}, "device": {}, "devices": []}
     change(told)
-    found: dict[str, Any] = json.loads(json.dumps(read(Library(told))))
+    return Library(told)
+
+
+def recorded(name: str, change: Change = lambda told: None) -> dict[str, Any]:
+    """What NVML tells on that machine, as it comes from the child process."""
+    if not (FIXTURES / name / "nvml.json").is_file():
+        return {"why": "NVML: NVML Shared Library Not Found"}
+    found: dict[str, Any] = json.loads(json.dumps(read(library(name, change))))
     return found
+
+
+def package(folder: Path, init: str, name: str = "h100x8") -> str:
+    """A PYTHONPATH with a package pynvml that answers as on that machine, once `init` has run."""
+    (folder / "pynvml.py").write_text(
+        f"import sys\nsys.path.append({str(Path(__file__).parents[2])!r})\n"
+        "from tests.machine.recorded_nvml import Library, library\n"
+        f"NVMLError = Library.NVMLError\ndef nvmlInit():\n    {init}\n"
+        f"def __getattr__(name):\n    return getattr(library({name!r}), name)\n"
+    )
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])

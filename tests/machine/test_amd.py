@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands.doctor import examine
+from overdrive.cli.doctor import examine
 from overdrive.machine import inventory
 from overdrive.machine.amd import _architecture, amd
 from overdrive.machine.rules.advise import advise
@@ -107,7 +107,7 @@ def test_one_fault_on_a_sound_machine(
 
     root = unpack("mi300x8", tmp_path)
     written(root, file, text)
-    found = survey(root, {}, lambda question: None, load=False)
+    found = survey(root, {}, load=False)
     found["software"] = {"versions": {}}
     said = rules(found, severity)
     assert words in said[rule]

@@ -9,15 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from overdrive.machine import cgroup, inventory, software
+from overdrive.machine import cgroup, gpu, inventory, software
 from overdrive.machine.cpu import cpu
 from overdrive.machine.gpu import gpus, memory_in_use
 from overdrive.machine.memory import total_memory
+from tests.machine.recorded_nvml import package
 
 GIB = 2**30
 
@@ -37,18 +37,15 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def command(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Puts an `nvidia-smi` first on the PATH that does this."""
-    path = folder / "nvidia-smi"
-    path.write_text("#!/bin/sh\n" + script)
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+def driver(init: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """This machine with the NVML of another."""
+    monkeypatch.setattr(gpu, "_DEVICES", (str(folder),))
+    monkeypatch.setenv("PYTHONPATH", package(folder, init, "workstation_x4"))
 
 
-@pytest.mark.parametrize(("says", "bytes_taken"), [("echo 12; echo 2048", 2**31), ("echo '[N/A]'", 0), ("exit 9", 0)])
-def test_memory_that_is_taken_on_a_gpu(says: str, bytes_taken: int, tmp_path: Path, monkeypatch: Any) -> None:
-    command(tmp_path, monkeypatch, says)
-    assert memory_in_use() == bytes_taken
+def test_memory_that_is_taken_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver("pass", monkeypatch, tmp_path)
+    assert memory_in_use() == 1210 * 2**20
 
 
 def test_this_machine_has_a_core_and_memory_and_says_nothing_about_who_it_is() -> None:
@@ -189,44 +186,24 @@ def test_the_processor_is_read_on_x86_and_arm(tmp_path: Path) -> None:
     assert (cpu(arm)["model"], cpu(arm)["features"]) == ("A Board", ["asimd", "bf16"])
 
 
-def test_gpus_are_read_from_the_drivers_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command(
-        tmp_path,
-        monkeypatch,
-        "echo 'NVIDIA H200, 143771, 570.1, 9.0, 700.00, 1980'\necho 'Old, 1000, 570.1, 3.5, [N/A], [N/A]'\n",
-    )
+def test_gpus_are_told_by_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver("pass", monkeypatch, tmp_path)
     assert inventory.machine()["gpus"] == [
         {
-            "name": "NVIDIA H200",
-            "memory_bytes": 143771 * 2**20,
-            "driver": "570.1",
-            "compute_capability": "9.0",
-            "power_limit_watts": 700.0,
-            "most_sm_mhz": 1980,
+            "name": "NVIDIA GeForce RTX 4090",
+            "memory_bytes": 24564 * 2**20,
+            "driver": "570.133.07",
+            "compute_capability": "8.9",
+            "power_limit_watts": 450,
+            "most_sm_mhz": 3120,
         },
-        {"name": "Old", "memory_bytes": 1000 * 2**20, "driver": "570.1", "compute_capability": "3.5"},
     ]
 
 
-def test_an_old_driver_is_asked_for_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command(tmp_path, monkeypatch, 'case "$1" in *compute_cap*) exit 2;; esac\necho "Old, 1000, 390.1"\n')
-    assert gpus() == ({"name": "Old", "memory_bytes": 1000 * 2**20, "driver": "390.1"},)
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "exit 9\n",
-        "echo Failed to initialize NVML\n",
-        "printf '\\377\\376'\n",
-        "exec sleep 60\n",
-        "kill -9 $$\n",
-    ],
-)
-def test_a_broken_driver_means_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    monkeypatch.setattr("overdrive.machine.command._WAIT_SECONDS", 0.3)
-    command(tmp_path, monkeypatch, script)
-    assert gpus() == ()
+def test_nothing_is_asked_where_the_driver_has_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver("pass", monkeypatch, tmp_path)
+    monkeypatch.setattr(gpu, "_DEVICES", (str(tmp_path / "missing"),))
+    assert gpus() == () and memory_in_use() == 0
 
 
 def test_versions_are_read_without_a_fault_in_one_package_hiding_the_others(

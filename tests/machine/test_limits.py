@@ -79,7 +79,7 @@ def test_a_process_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
 
 
 torch = pytest.importorskip("torch")
-from overdrive.machine.microbenchmarks import memory, products, storage
+from overdrive.machine.microbenchmarks import memory, products, storage  # noqa: E402
 from overdrive.machine.microbenchmarks.best import Answer, NotMeasured  # noqa: E402
 from overdrive.machine.microbenchmarks.links import measure_all_reduce  # noqa: E402
 

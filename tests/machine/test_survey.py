@@ -15,13 +15,10 @@ import pytest
 from overdrive.machine import frameworks, loaded, loaded_tensorflow, storage
 from overdrive.machine.pci import link
 from overdrive.machine.survey import survey, telling
-from tests.machine.recorded import MACHINES, look, smi, unpack
+from tests.machine.recorded import MACHINES, look, unpack
+from tests.machine.recorded_nvml import recorded
 
 GIB = 2**30
-
-
-def silent(words: Any) -> None:
-    return None
 
 
 def test_eight_gpus_and_their_switch(tmp_path: Path) -> None:
@@ -45,8 +42,8 @@ def test_eight_gpus_and_their_switch(tmp_path: Path) -> None:
     assert (gpus[0]["compute_capability"], gpus[0]["ecc"], gpus[0]["uncorrected_errors"]) == ("9.0", True, 0)
     topology = found["topology"]
     assert topology["gpus"][0] == ["X"] + ["NV18"] * 7
-    assert topology["nics"][5][5] == "PXB"
-    assert topology["nic_names"] == [f"mlx5_{number}" for number in range(8)]
+    ports = {card["root_port"] for card in found["pci"] if card.get("rdma")}
+    assert len(ports) == 8 and {gpu["root_port"] for gpu in gpus} == ports  # each GPU shares its switch with a card
     assert topology["nvlinks"][3] == {"active": 18, "inactive": 0, "gb_per_second": 478.1}
     assert {port["gigabits_per_second"] for port in found["network"]["ports"]} == {400.0}
     assert found["network"]["peer_memory_module"] and found["network"]["open_gpu_driver"]
@@ -106,7 +103,7 @@ def test_neither_serial_numbers_nor_uuids_are_kept(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     """As on macOS, without /proc and /sys."""
-    found = survey(tmp_path / "missing", {}, silent, load=False)
+    found = survey(tmp_path / "missing", {}, load=False)
     assert found["nvidia"] is None and found["pci"] == [] and found["storage"] == []
     assert [part["what"] for part in found["left_out"]] == ["NVIDIA GPUs", "PCI devices", "loaded libraries"]
     json.dumps(found)
@@ -114,7 +111,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_damaged_answers_are_survived(name: str, tmp_path: Path) -> None:
-    """Every file of the tree cut, garbled or gone, and every answer of nvidia-smi, in turns."""
+    """Every file of the tree cut, garbled or gone, and every answer of NVML missing, in turns."""
     unpack(name, tmp_path)
     chosen = random.Random(name)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink())
@@ -127,11 +124,13 @@ def test_damaged_answers_are_survived(name: str, tmp_path: Path) -> None:
             else:
                 path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else chosen.randbytes(40))
 
-        def change(file: str, text: str, turn: int = turn) -> str:
-            place = chosen.randrange(max(1, len(text)))
-            return text[:place] if turn % 2 else text.replace("MiB", "?").replace("<", "<<", turn // 8)
+        def change(told: dict[str, Any], turn: int = turn) -> None:
+            for about in (told["system"], told["device"]):
+                for name in chosen.sample(sorted(about), len(about) * turn // 12):
+                    del about[name]
 
-        found = survey(tmp_path, {"SLURM_JOB_ID": "x", "SLURM_CPUS_PER_TASK": "?"}, smi(name, change), load=False)
+        environment = {"SLURM_JOB_ID": "x", "SLURM_CPUS_PER_TASK": "?"}
+        found = survey(tmp_path, environment, load=False, ask_nvml=lambda change=change: recorded(name, change))
         assert [part for part in found["left_out"] if "Error" in part["why"]] == []
         json.dumps(found)
 

@@ -1,4 +1,4 @@
-"""A batch in parts (`micro_batch`, `cache_blocking`): the same result and gradients, left out where it cannot be."""
+"""A batch in parts (`micro_batch`): the same result and gradients, left out where it cannot be."""
 
 from __future__ import annotations
 
@@ -9,24 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.core.facts import Facts
-from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 
 F = nn.functional
 Forward = Callable[[Any, torch.Tensor], Any]
-TECHNIQUES = ("micro_batch", "cache_blocking")
-
-
-@pytest.fixture(autouse=True, params=TECHNIQUES)
-def name(request: pytest.FixtureRequest) -> str:
-    """The technique that `one_step` has in force."""
-    global technique
-    technique = request.param
-    return technique
-
-
-technique = ""
+technique = "micro_batch"
 
 
 class Net(nn.Module):
@@ -88,7 +75,6 @@ def test_gradients_are_those_of_the_whole_batch_whatever_its_loss(parts: int, re
     assert_alike(plain, split)
 
 
-@pytest.mark.parametrize("name", ["micro_batch"], indirect=True)
 def test_only_one_part_is_kept_at_a_time() -> None:
     """The rows of activations that are alive at once, counted where they are saved and where they are let go."""
 
@@ -115,7 +101,7 @@ def test_only_one_part_is_kept_at_a_time() -> None:
     assert peak(4) < 0.5 * peak(None)
 
 
-def test_how_often_a_part_is_made(name: str) -> None:
+def test_how_often_a_part_is_made() -> None:
     calls: list[int] = []
 
     def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +111,7 @@ def test_how_often_a_part_is_made(name: str) -> None:
     make = lambda: Net(counted, a=nn.Linear(8, 4))  # noqa: E731
     assert not one_step(make, 3)["left_out"]
     tried = [4, 4, 4, 8]  # for the way, and for two parts beside the whole of them
-    assert calls == tried + [4, 4, 4] * (2 if name == "micro_batch" else 1)
+    assert calls == tried + [4, 4, 4] * 2
 
 
 def test_a_backward_pass_can_be_made_twice_where_the_program_keeps_its_graph() -> None:
@@ -285,13 +271,3 @@ def test_closures_and_evaluation() -> None:
         model.eval()
         with torch.no_grad():
             assert model(x).grad_fn is None
-
-
-@pytest.mark.parametrize("name", ["cache_blocking"], indirect=True)
-def test_blocks_are_for_large_batches_on_a_cpu(name: str) -> None:
-    blocking = catalogue()[name]
-    assert "on the cuda" in (blocking.applies(Facts(device="cuda")) or "")
-    assert blocking.applies(Facts(samples_per_step=4)) == "a batch has too few samples to be split"
-    assert [each["parts"] for each in blocking.candidates(Facts(samples_per_step=64))] == [4]
-    assert [each["parts"] for each in blocking.candidates(Facts(samples_per_step=2048))] == [4, 16]
-    assert blocking.applies(Facts(samples_per_step=64)) is None

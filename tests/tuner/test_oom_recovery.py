@@ -12,7 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.process import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import DuelRunner, Progress
@@ -63,8 +63,8 @@ def found(script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_batch_that_does_not_fit_is_split_until_it_does(found: Findings) -> None:
     with TrialPool() as pool:
-        memory = Memory(Ledger(), found.program, "here")
-        runs = oom_recovery.OomRecovery(found, DuelRunner(pool, memory, Progress()), time.monotonic() + 240).run()
+        checkpoint = TuneCheckpoint(Ledger(), found.program, "here")
+        runs = oom_recovery.OomRecovery(found, DuelRunner(pool, checkpoint, Progress()), time.monotonic() + 240).run()
     assert runs, found.rejected
     assert found.needed() and [each.name for each in found.adopted] == ["micro_batch"]
     assert any("By itself the program runs out of memory" in note and "micro_batch" in note for note in found.notes)

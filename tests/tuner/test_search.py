@@ -21,8 +21,10 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
+from overdrive.proof.rounding import RoundingProof
+from overdrive.proof.statistical import StatisticalProof
 from overdrive.report.words import sentence
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.process import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner import neighbours
@@ -160,7 +162,7 @@ def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_
 ) -> None:
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
     Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(Prover, "statistical", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
+    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["layout"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -173,7 +175,7 @@ def test_what_joined_may_keep_a_looser_level_than_it_promises(
     buffers = {"contract": Contract.EXACT, "fallback_contract": Contract.ROUNDING, "order": 2}
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, buffers=buffers)
     Simulated(paces(low=2, buffers=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(Prover, "statistical", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
+    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["buffers"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -198,12 +200,12 @@ def test_what_could_not_be_proved_in_time_is_not_begun(
 def test_digests_under_other_threads_are_not_taken_for_one_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("overdrive.proof.prover.granted_cores", lambda: 2)
+    monkeypatch.setattr("overdrive.proof.runs.granted_cores", lambda: 2)
     program = Simulated(steps=400, result=lambda active: "other" if active else "").enter(monkeypatch)
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
         prover.rounding(plain, new)
         prover.statistical(plain, new, time.monotonic() + 1000)
     perturbed = {spec.threads for spec in program.started if spec.digests == "perturbed"}
@@ -219,8 +221,8 @@ def test_a_run_that_makes_many_steps_in_a_call_is_judged_by_as_many_as_the_other
     run = UntimedRunner.run
     monkeypatch.setattr(UntimedRunner, "run", lambda self, spec, steps, output=None: run(self, spec, steps + 20, output))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
-        seeded = prover._seeded(plain, 1)
+        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        seeded = prover.by_seeds._seeded(plain, 1)
     assert seeded is not None and len(seeded.losses) == 300
 
 
@@ -228,26 +230,26 @@ def test_a_run_that_makes_many_steps_in_a_call_is_judged_by_as_many_as_the_other
 def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
     within: float, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("overdrive.proof.prover.granted_cores", lambda: 2)
+    monkeypatch.setattr("overdrive.proof.runs.granted_cores", lambda: 2)
     plain = TrialSpec(target(tmp_path))
     with TrialPool(isolate=False) as pool:
-        memory = Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
         facts = Facts(step_seconds=0.05)
-        prover = Prover(UntimedRunner(pool), memory, facts, proof_budget=ProofBudget(within, start=2.0))
+        prover = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0))
         assert prover.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + steps * 0.05 * 2))
         if within < math.inf:  # broken off, and gone on with another budget
-            again = Prover(UntimedRunner(pool), memory, facts, proof_budget=ProofBudget(2 * within, start=1.0))
+            again = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(2 * within, start=1.0))
             assert again.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (1 + steps * 0.05 * 2))
         run = 2 + steps * 0.05 * 2
         sooner = 10 + 1.1 * 5 * (run + 2 + (run - 2) / 2)  # the plan's runs, where it is three times as fast
         assert prover.seconds_needed(Contract.STATISTICAL, plain, 3.0) == pytest.approx(sooner)
         for seed in (1, 2, 3, 4):  # of the original, which are there
-            memory.remember_run(prover._run_name(plain, seed), {})
+            checkpoint.remember_run(prover.by_seeds._run_name(plain, seed), {})
         left = 10 + 1.1 * (3 + 5) * run
         assert prover.seconds_needed(Contract.STATISTICAL, plain) == pytest.approx(left)
-        large = Prover(UntimedRunner(pool), memory, facts, proof_budget=ProofBudget(within, start=2.0, peak=1 << 50))
-        assert large._at_once == 1
-        short = Prover(UntimedRunner(pool), memory, facts, proof_budget=ProofBudget(within, start=2.0, length=50))
+        large = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0, peak=1 << 50))
+        assert large._runs.at_once == 1
+        short = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0, length=50))
         assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + 50 * 0.05 * 2))
 
 
@@ -265,7 +267,7 @@ def test_a_second_look_for_which_there_is_no_time_is_not_begun(
     with TrialPool(isolate=False) as pool:
         untimed = UntimedRunner(pool)
         facts = Facts(step_seconds=0.01)
-        prover = Prover(untimed, Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), facts)
+        prover = Prover(untimed, TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), facts)
         prover.statistical(plain, new, time.monotonic() + seconds)
     assert len([spec for spec in program.started if spec.seed]) == runs
 
@@ -422,11 +424,11 @@ def test_a_proof_that_time_broke_off_says_nothing_of_the_technique(
     other = {"result": lambda active: "other" if active else ""}
     program = Simulated(paces(layout=2), takes_time=True, facts=facts, **other).enter(monkeypatch)
 
-    def too_long(prover: Prover, plain: TrialSpec, new: TrialSpec) -> Check:
+    def too_long(proof: RoundingProof, plain: TrialSpec, new: TrialSpec) -> Check:
         program.spent += 1000.0
         return Check(None, "its proof broke off (late: the budget was used up)")
 
-    monkeypatch.setattr(Prover, "rounding", too_long)
+    monkeypatch.setattr(RoundingProof, "compare", too_long)
     found = searched(tmp_path, budget=120.0)
     assert "broke off" in reasons(found)["layout"] and "only statistical" not in reasons(found)["layout"]
 
@@ -504,7 +506,7 @@ def test_a_proof_under_many_seeds_that_was_stopped_goes_on(
         program.enter(monkeypatch)
         spec = TrialSpec(target(tmp_path))
         with TrialPool(isolate=False) as pool:
-            prover = Prover(UntimedRunner(pool), Memory(ledger, spec.program, "verify"), Facts())
+            prover = Prover(UntimedRunner(pool), TuneCheckpoint(ledger, spec.program, "verify"), Facts())
             return prover.statistical(spec, TrialSpec(spec.program, (("low", {}),)), time.monotonic() + 1000)
 
     stopped = Stopped()
@@ -527,7 +529,7 @@ def test_a_proof_ends_with_the_budget_and_is_made_anew_with_more(
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
 
         def proved() -> Check:
             if level is Contract.STATISTICAL:
@@ -555,7 +557,7 @@ def test_where_time_breaks_off_the_run_that_tells_data_from_what_the_model_made_
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
         if level is Contract.ROUNDING:
             check = prover.rounding(plain, new)
         else:
@@ -567,8 +569,8 @@ def test_a_metric_that_is_never_printed_is_named(tmp_path: Path, monkeypatch: py
     Simulated(steps=200).enter(monkeypatch)
     spec = TrialSpec(target(tmp_path))
     with TrialPool(isolate=False) as pool:
-        memory = Memory(Ledger.open(tmp_path / "ledger"), spec.program, "verify")
-        prover = Prover(UntimedRunner(pool), memory, Facts(), metric=Metric("Recall"))
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), spec.program, "verify")
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts(), metric=Metric("Recall"))
         check = prover.statistical(spec, TrialSpec(spec.program, (("allocator", {}),)), time.monotonic() + 1000)
     assert check.level is None and check.sentence == "the program never printed a number after 'Recall'"
 
@@ -723,7 +725,7 @@ def test_a_first_look_is_closer_where_its_seeds_are_needed_anyway(
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
         untimed = UntimedRunner(pool)
-        prover = Prover(untimed, Memory(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        prover = Prover(untimed, TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
         one, other = untimed.run(plain, 300), untimed.run(new, 300)
         assert isinstance(one, Trace) and isinstance(other, Trace)
         first = prover.screened(plain, new, one, other)
@@ -739,7 +741,7 @@ def test_a_statistical_technique_of_a_slow_program_has_its_time(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPT of 0.2 s a step left 10 of 18 minutes over, with "no time for a statistical proof"."""
-    monkeypatch.setattr("overdrive.proof.prover.granted_cores", lambda: 2)
+    monkeypatch.setattr("overdrive.proof.runs.granted_cores", lambda: 2)
     monkeypatch.setattr("overdrive.proof.budget.granted_cores", lambda: 2)
     pace = paces(low=1.9, comp=1.08)
     offer(
@@ -761,7 +763,7 @@ def test_a_statistical_technique_of_a_slow_program_has_its_time(
 
 def slow_steps(offer: Offer, patch: pytest.MonkeyPatch, **more: Any) -> Simulated:
     """1.8 s each, and a statistical technique that takes nearly half of it; on two cores."""
-    patch.setattr("overdrive.proof.prover.granted_cores", lambda: 2)
+    patch.setattr("overdrive.proof.runs.granted_cores", lambda: 2)
     patch.setattr("overdrive.proof.budget.granted_cores", lambda: 2)
     offer(
         low={"contract": Contract.STATISTICAL, "expected_saving": 0.3},

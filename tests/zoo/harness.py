@@ -29,7 +29,7 @@ from overdrive.evidence.statistical import judge
 from overdrive.proof.prover import Prover
 from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.worker.main import Worker, kind_of, seed_everything
 from overdrive.worker.session import Session
@@ -136,8 +136,8 @@ class InProcess(Prover):
     def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
         also_in(MODULES)  # here and not at import: collecting the tests must not fill the catalogue
         self.plain = TrialSpec(Program(program.__file__, (name, str(seed))))
-        super().__init__(_Inside(folder), Memory(Ledger(), self.plain.program, "zoo"), Facts())
-        self._run_steps = run_steps
+        super().__init__(_Inside(folder), TuneCheckpoint(Ledger(), self.plain.program, "zoo"), Facts())
+        self.by_seeds._run_steps = run_steps
 
     def judged(self, technique: str, level: Contract) -> Check:
         """The proof of one technique, with its default settings, at one level."""
@@ -150,10 +150,10 @@ class InProcess(Prover):
 
     def unchanged(self) -> Check:
         """The program against itself under other seeds: what a candidate is whose seeds agree in nothing."""
-        original = self._original_arm(self.plain, range(1, 17), _FOREVER)
-        others = self._arm(self.plain, range(1001, 1017), _FOREVER)
+        original = self.by_seeds._original_arm(self.plain, range(1, 17), _FOREVER)
+        others = self.by_seeds._arm(self.plain, range(1001, 1017), _FOREVER)
         candidate = [replace(run, seed=run.seed - 1000) for run in others]
-        registration = self._register(self.plain, self.plain, original[:10], None)
+        registration = self.by_seeds._register(self.plain, self.plain, original[:10], None)
         for look in registration.looks:
             outcome = judge(registration, original[:look], candidate[:look])
             if outcome.equivalent is not None:

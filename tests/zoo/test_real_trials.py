@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.records import TrialSpec
 from overdrive.proof.prover import Prover
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.process import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from tests.conftest import ROOT
@@ -37,7 +37,7 @@ def test_real_trials_come_to_the_same(name: str, tmp_path: Path, monkeypatch: py
     gc.unfreeze()
     with TrialPool(also=MODULES) as pool:
         plain = inside.plain
-        prover = Prover(UntimedRunner(pool), Memory(Ledger(), plain.program, "zoo"), Facts())
+        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger(), plain.program, "zoo"), Facts())
         for (technique, level), check in zip(CASES[name], expected, strict=True):
             new = TrialSpec(plain.program, ((technique, {}),))
             found = prover.exact(plain, new) if level is EXACT else prover.rounding(plain, new)

@@ -9,8 +9,9 @@ from overdrive.cli.line import fail
 
 @click.command()
 @click.argument("name", required=False)
-def techniques(name: str | None) -> None:
+def command(name: str | None) -> None:
     """The catalogue, or one technique's card."""
+    from overdrive.core.plan.removed import REMOVED
     from overdrive.techniques.catalogue import broken, catalogue
 
     known = catalogue()
@@ -21,6 +22,8 @@ def techniques(name: str | None) -> None:
         for entry, reason in broken().items():
             click.echo(f"{entry} is left out ({reason})", err=True)
         return
+    if name in REMOVED:
+        fail(f"{name} was {REMOVED[name]}.")
     if name not in known:
         fail(f"There is no technique {name}; `overdrive techniques` lists them.")
     technique = known[name]

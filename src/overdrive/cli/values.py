@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from overdrive.core.metric import Metric, MetricError
-from overdrive.core.objective import Objective, ObjectiveError, bytes_in
+from overdrive.core.objective import Objective, ObjectiveError
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
@@ -53,27 +53,15 @@ class Names(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> frozenset[str]:
         if isinstance(value, frozenset):
             return value
+        from overdrive.core.plan.removed import REMOVED
         from overdrive.techniques.catalogue import catalogue
 
         names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
         for unknown in sorted(names - catalogue().keys()):
+            if unknown in REMOVED:
+                self.fail(f"{unknown!r} is no technique any more: {REMOVED[unknown]}", param, context)
             self.fail(f"{unknown!r} is no technique; `overdrive techniques` lists them", param, context)
         return names
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            size = bytes_in(str(value))
-        except ObjectiveError as error:
-            self.fail(str(error), param, context)
-        if size < 4096:
-            self.fail("a shard must hold 4 kB at least", param, context)
-        return size
 
 
 metric_option = click.option(

@@ -14,8 +14,8 @@ from overdrive.worker.session import Chosen
 class ReplayRole:
     """A part in a state replay (see `worker.torch.replay`)."""
 
-    # "reference run", "careful reference run" (in the program's own precision) or "candidate"; where the reference run's own steps are
-    # made in fp64 by another run (Keras), "targets" or "careful targets"
+    # "reference", "careful reference" (in the program's own precision) or "candidate"; where the steps in fp64 are
+    # made by another run (Keras), "targets" or "careful targets"
     role: str
     folder: str  # of the saved states and targets
     steps: tuple[int, ...]  # the chosen ones, from 1

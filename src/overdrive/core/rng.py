@@ -1,63 +1,93 @@
-"""The states of all random generators that a program shares with its data set."""
+"""The states of all global random generators: Python's, NumPy's, and PyTorch's on the CPU and on every CUDA device.
+
+Of the frameworks, only those are touched that the program has imported.
+"""
 
 from __future__ import annotations
 
 import _random
 import ctypes
+import hashlib
 import platform
 import random
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from overdrive.datacache.layout import Unfit
-
 
 @dataclass
 class States:
-    """Python's, numpy's and torch's global generators at one moment (about 3 µs to read)."""
+    """All of them at one moment (about 5 µs to read); None for a framework that was not imported then."""
 
     python: Any
     numpy: Any
     torch: Any
-    cuda: list[Any]
+    cuda: list[Any]  # a state for each device, where CUDA was in use
 
     @classmethod
     def now(cls, with_cuda: bool = True) -> States:
-        import torch
-
-        numpy = sys.modules.get("numpy")
-        cuda = with_cuda and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        cuda = with_cuda and torch is not None and torch.cuda.is_initialized()
         return cls(
             _state_of_python(),
             _state_of_numpy(numpy) if numpy else None,
-            torch.get_rng_state(),
-            torch.cuda.get_rng_state_all() if cuda else [],
+            torch.get_rng_state() if torch else None,
+            torch.cuda.get_rng_state_all() if torch and cuda else [],
         )
 
     def restore(self) -> None:
-        import torch
-
         random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
             _seen.clear()
-        torch.set_rng_state(self.torch)
+        if self.torch is not None:
+            sys.modules["torch"].set_rng_state(self.torch)
         if self.cuda:
-            torch.cuda.set_rng_state_all(self.cuda)
+            sys.modules["torch"].cuda.set_rng_state_all(self.cuda)
 
     def same(self, other: States) -> bool:
         return (
             self.python == other.python
             and _same_numpy(self.numpy, other.numpy)
-            and self.torch.numpy().tobytes() == other.torch.numpy().tobytes()  # torch.equal takes three times as long
+            and _same_torch(self.torch, other.torch)
             and len(self.cuda) == len(other.cuda)
             and (not self.cuda or all(bool((a == b).all()) for a, b in zip(self.cuda, other.cuda, strict=True)))
         )
+
+    def digest(self) -> str:
+        """sha256 of all states."""
+        version, numbers, spare = self.python
+        digest = hashlib.sha256(f"{version} {spare}".encode() + _PYTHONS.pack(*numbers))
+        if isinstance(self.numpy, tuple):
+            digest.update(f"{self.numpy[0]} {self.numpy[2:]}".encode() + self.numpy[1].tobytes())
+        else:
+            digest.update(repr(self.numpy).encode())
+        for each in [self.torch, *self.cuda]:
+            digest.update(each.numpy().tobytes() if each is not None else b"")
+        return digest.hexdigest()
+
+    def plain(self) -> dict[str, Any]:
+        """The states as tensors, lists and numbers, which `torch.load` reads without running code."""
+        version, numbers, spare = self.python
+        numpy = self.numpy
+        if isinstance(numpy, tuple):
+            numpy = [numpy[0], numpy[1].tolist(), *numpy[2:]]
+        return {"python": [version, list(numbers), spare], "numpy": numpy, "torch": self.torch, "cuda": self.cuda}
+
+    @classmethod
+    def of_plain(cls, saved: dict[str, Any]) -> States:
+        """Another process's, which may have had CUDA where this one has none."""
+        version, numbers, spare = saved["python"]
+        numpy = saved["numpy"]
+        if isinstance(numpy, list):
+            import numpy as np
+
+            numpy = (numpy[0], np.array(numpy[1], dtype="uint32"), *numpy[2:])
+        torch = sys.modules.get("torch")
+        cuda = saved["cuda"] if torch is not None and torch.cuda.is_available() else []
+        return cls((version, tuple(numbers), spare), numpy, saved["torch"] if torch is not None else None, cuda)
 
 
 _PYTHONS = struct.Struct("=625I")  # the place among 624 numbers, and these
@@ -131,29 +161,16 @@ def _same_numpy(one: Any, other: Any) -> bool:
     return bool(one[0] == other[0] and (one[1] == other[1]).all() and one[2:] == other[2:])
 
 
-@contextmanager
-def left_alone() -> Iterator[None]:
-    """What is done inside must leave all states as they are; they are put back if it does not.
-
-    Raises:
-        Unfit: it drew.
-    """
-    before = States.now()
-    try:
-        yield
-    finally:
-        drew = not before.same(States.now())
-        if drew:
-            before.restore()
-    if drew:
-        raise Unfit("fetching a sample draws random numbers")
+def _same_torch(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return True  # likewise
+    return bool(one.numpy().tobytes() == other.numpy().tobytes())  # torch.equal takes three times as long
 
 
 def reseed(seed: int) -> None:
     """Put all of them in another state. For forked children only: CUDA's are left alone."""
-    import torch
-
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(seed)

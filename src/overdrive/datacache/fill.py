@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.progress import progress
-from overdrive.core.rng import States, left_alone, reseed
+from overdrive.core.rng import States, reseed
 from overdrive.datacache.files import Opened
 from overdrive.datacache.forked import Beside, Tick, Work, in_children
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
 from overdrive.machine.cpu import granted_cores
@@ -48,7 +49,7 @@ def fill(table: Table, source: Source) -> Filled:
 
     queue = _queue_of(blocks)
     try:
-        told = in_children([_worker(table, source, queue, k) for k in range(min(_cores(), blocks))], on_tick)
+        told = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
     finally:
         os.close(queue)
         table.count_present()
@@ -213,10 +214,3 @@ def _fetch(table: Table, source: Source, rows: list[int]) -> int:
     if not table.write(np.array(rows, dtype=np.intp), batch):
         raise Unfit("its samples differ in shape or kind")
     return 0
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1

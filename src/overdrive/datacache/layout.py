@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Shape = Any
 
 _NUMBERS = {"int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128"}
-DTYPES = frozenset({"bool", "uint8", "bfloat16", *_NUMBERS})
+_DTYPES = frozenset({"bool", "uint8", "bfloat16", *_NUMBERS})
 
 
 class Unfit(Exception):
@@ -84,7 +84,7 @@ class Layout:
         leaves = []
         for each in data["leaves"]:
             sizes, order = tuple(map(int, each["sizes"])), tuple(map(int, each["order"]))
-            sound = each["dtype"] in DTYPES and all(size >= 1 for size in sizes)
+            sound = each["dtype"] in _DTYPES and all(size >= 1 for size in sizes)
             if not sound or order[:1] != (0,) or sorted(order) != list(range(len(sizes) + 1)):
                 raise ValueError(f"no tensor lies like this: {each}")
             leaves.append(Leaf(each["dtype"], sizes, order))
@@ -136,18 +136,18 @@ def _leaf(tensor: torch.Tensor) -> Leaf:
 
     dtype = str(tensor.dtype)[6:]
     strange = tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg()
-    if strange or tensor.device.type != "cpu" or tensor.requires_grad or dtype not in DTYPES:
+    if strange or tensor.device.type != "cpu" or tensor.requires_grad or dtype not in _DTYPES:
         raise Unfit(f"its batches hold a special tensor ({dtype}, {tensor.layout}, {tensor.device})")
     if tensor.dim() == 0 or tensor.numel() == 0:
         raise Unfit("its batches hold a tensor without samples")
     sizes = tuple(tensor.shape[1:])
-    for order in orders(tensor.dim()):
+    for order in _orders(tensor.dim()):
         if tensor.permute(order).is_contiguous() and tensor.stride() == _strides(tensor.shape, order):
             return Leaf(dtype, sizes, order)
     raise Unfit("its batches lie in memory in an unusual way")
 
 
-def orders(dimensions: int) -> list[tuple[int, ...]]:
+def _orders(dimensions: int) -> list[tuple[int, ...]]:
     """In which a tensor's dimensions may lie in memory: contiguous, and channels last."""
     plain = tuple(range(dimensions))
     return [plain, (0, *range(2, dimensions), 1)] if dimensions in (4, 5) else [plain]

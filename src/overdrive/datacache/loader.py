@@ -36,7 +36,7 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
 class Early(Protocol):
     """Gathers batches before the program asks for them."""
 
-    def batch(self, rows: Any) -> Any: ...
+    def batch(self, rows: Rows) -> Any: ...
 
 
 class _Fetcher:
@@ -123,7 +123,7 @@ class _OneByOne(_Fetcher):
             return None
 
 
-def buffers_for(iterator: Any) -> Buffers:
+def _buffers_for(iterator: Any) -> Buffers:
     """Memory for the batches of torch's iterator of one process: pinned, where it would pin them itself."""
     return Buffers(pinned=bool(getattr(iterator, "_pin_memory", False)))
 
@@ -155,7 +155,7 @@ def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any]) 
     if real is not None and not isinstance(real, _Fetcher):
         kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher
         iterator._dataset_fetcher = kind(
-            kept, real, live=True, coming=_coming(loader, iterator), buffers=buffers_for(iterator)
+            kept, real, live=True, coming=_coming(loader, iterator), buffers=_buffers_for(iterator)
         )
     return iterator
 
@@ -194,7 +194,7 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
             state = generator.get_state()
             iterator = call()
             generator.set_state(state)
-    iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False, buffers=buffers_for(iterator))
+    iterator._dataset_fetcher = _Fetcher(kept, iterator._dataset_fetcher, live=False, buffers=_buffers_for(iterator))
     iterator._sampler_iter = Drawn(iterator._sampler_iter, ahead)
     if loader.persistent_workers:
         loader._iterator = iterator  # its workers, if there were some, end

@@ -26,6 +26,7 @@ from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable, home
 from overdrive.datacache.table import Table
+from overdrive.machine.memory import available_memory
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
@@ -176,13 +177,9 @@ class CacheManager:
         self.reasons.append(reason)
         return reason
 
-    def _source(self, loader: Any) -> Source:
-        source = Source.of(loader)
-        return replace(source, share=self._shares.of(loader))
-
     def _look(self, loader: Any, before: CachedDataset | None) -> CachedDataset | str:
         try:
-            source = self._source(loader)
+            source = replace(Source.of(loader), share=self._shares.of(loader))
             if before is not None and before.source.same(source):
                 before.changed()
                 return before
@@ -283,7 +280,7 @@ class CacheManager:
         """
         count = source.count
         size = source.bytes_of_all(proof.layout)
-        fits = size <= (budget := self._memory_share * _available_memory())
+        fits = size <= (budget := self._memory_share * available_memory())
         disk = self.store.room() if self.store and key else 0
         if not fits and size > disk:
             why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
@@ -317,17 +314,6 @@ def other_loaders(known: Container[Any]) -> list[Any]:
 
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
     return [loader for loader in found if loader not in known]
-
-
-def _available_memory() -> int:
-    try:
-        from overdrive.machine.inventory import available_memory
-
-        return int(available_memory())
-    except ImportError:
-        import psutil
-
-        return int(psutil.virtual_memory().available)
 
 
 def fills_at_once() -> bool:

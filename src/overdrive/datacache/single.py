@@ -20,7 +20,6 @@ from overdrive.datacache.ragged import Filled
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Bytes
-from overdrive.samples.rows.slices import unwrapped
 
 _SAMPLES = 12
 
@@ -114,7 +113,12 @@ def _as_they_are(samples: Any) -> Any:
 
 def _examine(source: Source, tick: Tick) -> tuple[int, int]:
     """Room for a row, and the mean of what is filled of it; runs in the forked process."""
-    if callable(getattr(unwrapped(source.dataset)[0], "__getitems__", None)):
+    from torch.utils.data import Subset
+
+    dataset = source.dataset
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    if callable(getattr(dataset, "__getitems__", None)):
         raise Unfit("its data set fetches whole batches by itself")
     indices = spread(source.count, _SAMPLES)
     reseed(4)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.machine import pci
-from overdrive.machine.reading import ROOT, first_number, folders, known, number, text
+from overdrive.machine.reading import ROOT, first_number, folders, known, memory_node, number, text
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _XGMI = 11  # a link's type in KFD: AMD's own between GPUs
@@ -48,7 +48,6 @@ def _gpu(place: Path, index: int, nodes: list[dict[str, Any]]) -> dict[str, Any]
     mine = [node for node in nodes if node["bus"] == place.name.lower()]
     described = mine[0] if mine else {}
     name = text(place / "product_name")
-    local = number(place / "numa_node")
     slot_side = _slot_side(place)
     found: dict[str, object] = {
         "index": index,
@@ -70,7 +69,7 @@ def _gpu(place: Path, index: int, nodes: list[dict[str, Any]]) -> dict[str, Any]
         "compute_partition": text(place / "current_compute_partition"),
         "memory_partition": text(place / "current_memory_partition"),
         "partitions": len(mine) or None,
-        "node": local if local is not None and local >= 0 else None,
+        "node": memory_node(place),
         "local_cores": text(place / "local_cpulist"),
         "pcie": {**known(pci.link(slot_side)), **known({"replays": number(place / "pcie_replay_count")})},
     }

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from overdrive.machine.reading import ROOT, folders, known, number, text
+from overdrive.machine.reading import ROOT, folders, known, memory_node, number, text
 
 # Errors since the counters were cleared, by the kernel's names (Documentation/ABI/stable/sysfs-class-infiniband).
 _ERRORS = (
@@ -58,15 +58,10 @@ def _port(card: str, place: Path) -> dict[str, Any] | None:
                 "rate": rate,
                 "errors": errors,
                 "discards": {name: count for name in _DISCARDS if (count := number(counters / name))},
-                "node": _node(place.parent.parent / "device"),
+                "node": memory_node(place.parent.parent / "device"),
             }
         )
     )
-
-
-def _node(device: Path) -> int | None:
-    node = number(device / "numa_node")
-    return None if node is None or node < 0 else node
 
 
 def _ethernet(root: Path) -> list[dict[str, Any]]:

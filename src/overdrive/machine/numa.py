@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
-_ROOT = Path("/")
+from overdrive.machine.reading import ROOT, numbers_in, text
 
 
 def allowed_cores() -> frozenset[int]:
@@ -17,34 +16,21 @@ def allowed_cores() -> frozenset[int]:
         return frozenset()
 
 
-def nodes(root: Path = _ROOT, allowed: frozenset[int] | None = None) -> list[frozenset[int]]:
+def nodes(root: Path = ROOT, allowed: frozenset[int] | None = None) -> list[frozenset[int]]:
     """The allowed cores of each memory node that has any, by the node's number; one node where nothing is told."""
     allowed = allowed_cores() if allowed is None else allowed
     folder = root / "sys/devices/system/node"
     found: list[frozenset[int]] = []
     for place in sorted(folder.glob("node[0-9]*"), key=lambda place: int(place.name[4:])):
-        with contextlib.suppress(OSError, ValueError):
-            if mine := _cores((place / "cpulist").read_text()) & allowed:
-                found.append(mine)
+        if mine := numbers_in(text(place / "cpulist")) & allowed:
+            found.append(mine)
     return found or ([allowed] if allowed else [])
 
 
-def one_a_core(cores: frozenset[int], root: Path = _ROOT) -> frozenset[int]:
+def one_a_core(cores: frozenset[int], root: Path = ROOT) -> frozenset[int]:
     """Of these logical cores, the first of each physical one."""
     first = set()
     for core in cores:
-        siblings = {core}
-        place = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        with contextlib.suppress(OSError, ValueError):
-            siblings |= _cores(place.read_text()) & cores
-        first.add(min(siblings))
+        siblings = numbers_in(text(root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"))
+        first.add(min({core} | siblings & cores))
     return frozenset(first)
-
-
-def _cores(text: str) -> frozenset[int]:
-    """Numbers from a list such as "0-3,8,10-11"."""
-    found: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)

@@ -1,21 +1,21 @@
-"""NVIDIA's GPUs as NVML tells, the library that nvidia-smi asks, too: by NVIDIA's package nvidia-ml-py, if installed.
+"""NVIDIA's GPUs as the driver's own library NVML tells, by NVIDIA's package nvidia-ml-py.
 
 It is asked in a child process: a broken driver may never answer, and a call into it cannot be ended. What a driver or
-a version of the package does not know is left out, like everything else that cannot be found out.
+a version of the package does not know is left out, like everything else that cannot be found out. So are serial numbers
+and UUIDs, since what doctor finds gets published; of processes the name is kept.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from overdrive.machine.loaded import MARK, answer_of
-from overdrive.machine.nvidia import FAULTS, bus_as_kernel
 from overdrive.machine.reading import known
 
 _WAIT_SECONDS = 20.0  # a driver that wakes eight GPUs takes up to ten
@@ -26,27 +26,38 @@ _START = (
 _MODES = {0: "Default", 2: "Prohibited", 3: "Exclusive_Process"}
 _FABRIC = {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}
 _RECOVERY = {1: "Reset", 2: "Reboot", 3: "Drain of its peers", 4: "Drain and reset"}
+_FAULTS = {
+    "hw_slowdown": 0x8,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+    "sw_thermal_slowdown": 0x20,
+}
 # As nvidia-smi's matrix calls the way between two GPUs. Two on one board (0) have one bridge between them.
 _WAYS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _TO_GPU, _TO_SWITCH = 0, 2
 _UNSIGNED = 1  # a field value's type
 
 
-def nvml(environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
-    """As `machine.nvidia` has it, and `topology` as `machine.topology`; None without the package, library or driver."""
-    if importlib.util.find_spec("pynvml") is None:
-        return None
-    return answer_of(_START, environment, _WAIT_SECONDS)
+def nvml(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`driver`, `cuda` (the newest that it runs), `gpus` and `topology`; only `why` where NVML does not answer."""
+    answer = answer_of(_START, environment, _WAIT_SECONDS)
+    return answer or {"why": f"NVML failed, or gave no answer within {_WAIT_SECONDS:.0f} s"}
 
 
 def main() -> None:
-    import pynvml
+    print(MARK + json.dumps(_answer()), flush=True)
 
-    pynvml.nvmlInit()
+
+def _answer() -> dict[str, Any]:
     try:
-        print(MARK + json.dumps(read(pynvml)), flush=True)
-    finally:
-        pynvml.nvmlShutdown()
+        import pynvml
+    except ImportError as error:
+        return {"why": f"the package nvidia-ml-py is missing ({error})"}
+    try:
+        pynvml.nvmlInit()
+        return read(pynvml)  # the end of the process shuts it down
+    except pynvml.NVMLError as error:
+        return {"why": f"NVML: {error}"}
 
 
 def read(library: Any) -> dict[str, Any]:
@@ -72,32 +83,6 @@ def read(library: Any) -> dict[str, Any]:
     return dict(known(found))
 
 
-def completed(by_nvml: Mapping[str, Any] | None, by_smi: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What both tell of the same machine: NVML's answer, and from nvidia-smi's what NVML does not tell.
-
-    `told_by` names those that answered; `topology` is left out, see `joined`.
-    """
-    answers = [("NVML", by_nvml), ("nvidia-smi", by_smi)]
-    told_by = [name for name, answer in answers if answer is not None]
-    if not told_by:
-        return None
-    first, second = dict(by_nvml or {}), dict(by_smi or {})
-    places = {gpu.get("bus", gpu["index"]): gpu for gpu in second.get("gpus", [])}
-    gpus = []
-    for gpu in first.get("gpus", []):
-        other = places.pop(gpu.get("bus", gpu["index"]), {})
-        gpus.append({**other, **gpu, "pcie": {**other.get("pcie", {}), **gpu["pcie"]}})
-    gpus += places.values()  # of which NVML says nothing
-    first.pop("topology", None)
-    return {**second, **first, "gpus": gpus, "told_by": told_by}
-
-
-def joined(by_nvml: Mapping[str, Any] | None, by_smi: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The topology that either tells, nvidia-smi's first: it knows the network cards."""
-    told = {**((by_nvml or {}).get("topology") or {}), **{name: part for name, part in (by_smi or {}).items() if part}}
-    return told or None
-
-
 class _Asked:
     """Calls functions of the library by name, on a GPU or on none; None where they cannot be answered."""
 
@@ -117,7 +102,7 @@ class _Asked:
 
 def _gpu(ask: _Asked, index: int) -> dict[str, Any]:
     n = ask.library
-    memory, use = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
+    memory, use = _memory(ask), ask("nvmlDeviceGetUtilizationRates")
     capability, remapped = ask("nvmlDeviceGetCudaComputeCapability"), ask("nvmlDeviceGetRemappedRows")
     ecc, mig = ask("nvmlDeviceGetEccMode"), ask("nvmlDeviceGetMigMode")
     power = ask("nvmlDeviceGetPowerManagementLimitConstraints")
@@ -125,7 +110,7 @@ def _gpu(ask: _Asked, index: int) -> dict[str, Any]:
     found = {
         "index": index,
         "name": _text(ask("nvmlDeviceGetName")),
-        "bus": bus_as_kernel(_text(bus.busId) or "") if bus else None,
+        "bus": _as_kernel(_text(bus.busId) or "") if bus else None,
         "compute_capability": ".".join(map(str, capability)) if capability else None,
         "memory_bytes": memory.total if memory else None,
         "memory_used_bytes": memory.used if memory else None,
@@ -170,18 +155,18 @@ def _gpu(ask: _Asked, index: int) -> dict[str, Any]:
     return dict(known(found))
 
 
+def _memory(ask: _Asked) -> Any:
+    """Its second version counts what the driver keeps for itself (hundreds of MiB) apart from what is used."""
+    version = getattr(ask.library, "nvmlMemory_v2", None)
+    return ask("nvmlDeviceGetMemoryInfo", version) or ask("nvmlDeviceGetMemoryInfo")
+
+
 def _slowed(ask: _Asked) -> list[str] | None:
-    """The causes that are faults, by the bits that NVML documents for them."""
+    """The causes that are a fault; the GPU's own power limit under load is none."""
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:  # drivers before 535 say throttle
         reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-    bits = {
-        "hw_slowdown": 0x8,
-        "sw_thermal_slowdown": 0x20,
-        "hw_thermal_slowdown": 0x40,
-        "hw_power_brake_slowdown": 0x80,
-    }
-    return None if reasons is None else [fault for fault in FAULTS if reasons & bits[fault]]
+    return None if reasons is None else [fault for fault, bit in _FAULTS.items() if reasons & bit]
 
 
 def _fabric(ask: _Asked) -> str | None:
@@ -205,7 +190,7 @@ def _slices(ask: _Asked) -> list[dict[str, Any]]:
         handle = ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
         if handle is not None:
             part = _Asked(ask.library, handle)
-            memory, attributes = part("nvmlDeviceGetMemoryInfo"), part("nvmlDeviceGetAttributes")
+            memory, attributes = _memory(part), part("nvmlDeviceGetAttributes")
             told = {
                 "memory_bytes": memory.total if memory else None,
                 "multiprocessors": attributes.multiprocessorCount if attributes else None,
@@ -240,7 +225,8 @@ def _field(ask: _Asked, name: str) -> int | None:
 
 
 def _topology(library: Any, handles: list[Any]) -> dict[str, Any]:
-    """As `machine.topology` has it, without the network cards, of which NVML knows nothing."""
+    """`gpus`: rows of the link between any two, as nvidia-smi's matrix calls it; `nvlinks`: for each GPU the active
+    links, their GB/s each way, and how many are inactive."""
     asked = [_Asked(library, handle) for handle in handles]
     infos = [ask("nvmlDeviceGetPciInfo") for ask in asked]
     buses = [_text(info.busId) if info else None for info in infos]
@@ -266,7 +252,7 @@ def _topology(library: Any, handles: list[Any]) -> dict[str, Any]:
         for each, speed in zip(links, speeds, strict=True)
     ]
     any_link = any(each["active"] + each["inactive"] for each in states)
-    return {"gpus": rows, "nics": [], "nic_names": [], "nvlinks": states if any_link else []}
+    return {"gpus": rows, "nvlinks": states if any_link else []}
 
 
 def _links(ask: _Asked) -> dict[str, Any]:
@@ -285,6 +271,12 @@ def _links(ask: _Asked) -> dict[str, Any]:
             bus = _text(info.busId)
             found["to"][bus] = found["to"].get(bus, 0) + 1
     return found
+
+
+def _as_kernel(bus: str) -> str | None:
+    """A place on the bus as the kernel writes it: its domain has four digits, the driver's eight."""
+    found = re.fullmatch(r"[0-9A-Fa-f]*([0-9A-Fa-f]{4}:.+)", bus)
+    return found.group(1).lower() if found else None
 
 
 def _watts(milliwatts: int | None) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from overdrive.machine import cgroup
 from overdrive.machine.memory import available_memory, total_memory
-from overdrive.machine.reading import ROOT, known, table, text
+from overdrive.machine.reading import ROOT, first_number, known, table, text
 from overdrive.machine.shared_memory import PLACE
 from overdrive.machine.storage import mounts, size_option
 
@@ -19,7 +19,7 @@ UNLIMITED = "unlimited"
 
 def pages(root: Path = ROOT) -> dict[str, Any]:
     """All in bytes; `granted_bytes` is what the container leaves of the machine's memory."""
-    told = {name: int(value.split()[0]) for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
+    told = {name: first_number(value) or 0 for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
     size = {name: told[name] * 1024 for name in told}
     limit = cgroup.memory(root)
     total = size.get("MemTotal") or (total_memory(root) if root == ROOT else None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overdrive.machine.reading import ROOT, folders, known, number, text
+from overdrive.machine.reading import ROOT, folders, known, memory_node, number, text
 
 # GB/s that one lane carries each way, after encoding, by generation (PCI-SIG: 2.5 to 64 GT/s).
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -49,8 +50,10 @@ def devices(root: Path = ROOT) -> list[dict[str, Any]]:
                         "vendor": VENDORS.get(vendor, f"0x{vendor:04x}"),
                         "device": text(place / "device"),
                         "driver": _driver(place),
-                        "node": _node(place),
+                        "node": memory_node(place),
                         "local_cores": text(place / "local_cpulist"),
+                        "root_port": _root_port(place),
+                        "rdma": (place / "infiniband").is_dir() or None,
                         **link(place),
                     }
                 )
@@ -108,9 +111,13 @@ def _driver(place: Path) -> str | None:
         return None
 
 
-def _node(place: Path) -> int | None:
-    node = number(place / "numa_node")
-    return None if node is None or node < 0 else node
+def _root_port(place: Path) -> str | None:
+    """The processor's port that the device hangs on: what two devices of one port exchange stays on their switch."""
+    try:
+        found = re.search(r"/pci[0-9a-f]+:[0-9a-f]+/([^/]+)/", str(place.resolve()))
+    except (OSError, RuntimeError):
+        return None
+    return found.group(1).lower() if found else None
 
 
 def _generation(path: Path) -> int | None:

@@ -55,6 +55,12 @@ def numbers_in(listed: str) -> frozenset[int]:
     return frozenset(found)
 
 
+def memory_node(device: Path) -> int | None:
+    """The node of main memory that a device is near; -1 in the file: there is but one."""
+    node = number(device / "numa_node")
+    return None if node is None or node < 0 else node
+
+
 def known(found: Mapping[str, object]) -> dict[str, object]:
     """Without what could not be found out."""
     return {name: value for name, value in found.items() if value is not None and value != ""}

@@ -9,20 +9,17 @@ from typing import Any
 
 from overdrive.machine import pci
 from overdrive.machine.amd import amd
-from overdrive.machine.command import Ask, ask
 from overdrive.machine.frameworks import frameworks
 from overdrive.machine.inventory import operating_system
 from overdrive.machine.loaded import libraries
 from overdrive.machine.loaded_tensorflow import tensorflow
 from overdrive.machine.network import network
-from overdrive.machine.nvidia import nvidia
-from overdrive.machine.nvml import completed, joined, nvml
+from overdrive.machine.nvml import nvml
 from overdrive.machine.pages import pages
 from overdrive.machine.processors import processors
 from overdrive.machine.reading import ROOT
 from overdrive.machine.scheduler import scheduler
 from overdrive.machine.storage import storage
-from overdrive.machine.topology import topology
 
 # Only variables of these libraries are looked at: an environment also holds keys and passwords.
 # fmt: off
@@ -42,16 +39,14 @@ def telling(environment: Mapping[str, str]) -> dict[str, str]:
 def survey(
     root: Path = ROOT,
     environment: Mapping[str, str] | None = None,
-    ask: Ask = ask,
     load: bool = True,
-    ask_nvml: Callable[[], dict[str, Any] | None] | None = None,
+    ask_nvml: Callable[[], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Parts by name, in JSON's types; `left_out` holds what and why. Never raises.
 
     Args:
         root: where /proc and /sys are looked for: a recorded tree, in tests.
         environment: the variables of the program that is to run.
-        ask: runs nvidia-smi.
         load: whether to load the frameworks in a child process and ask them (some seconds).
         ask_nvml: asks NVML; by default NVML itself, where this machine is looked at.
     """
@@ -67,8 +62,8 @@ def survey(
 
     if ask_nvml is None and root == ROOT:
         ask_nvml = nvml
-    by_nvml = part("NVML", ask_nvml) if ask_nvml else None
-    by_smi = part("nvidia-smi", lambda: nvidia(ask))
+    told = (part("NVML", ask_nvml) if ask_nvml else None) or {}
+    joined = told.pop("topology", None)
     found: dict[str, Any] = {
         "os": part("operating system", operating_system) if root == ROOT else None,
         "cpu": part("processors", lambda: processors(root)) or {},
@@ -77,19 +72,18 @@ def survey(
         "pci": part("PCI devices", lambda: pci.devices(root)) or [],
         "network": part("network", lambda: network(root)) or {},
         "scheduler": part("scheduler", lambda: scheduler(environment, root)) or {},
-        "nvidia": part("NVIDIA GPUs", lambda: completed(by_nvml, by_smi)),
+        "nvidia": told if "gpus" in told else None,
         "amd": part("AMD GPUs", lambda: amd(root)),
         "software": part("software", lambda: frameworks(root)) or {},
         "environment": telling(environment),
     }
     gpus = (found["nvidia"] or {}).get("gpus", [])
-    found["topology"] = part("topology", lambda: joined(by_nvml, topology(ask))) if gpus else None
+    found["topology"] = joined if gpus else None
     _place(gpus, found["pci"])
     blind = not (root / "sys/bus/pci/devices").is_dir()
     seen = any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
     if found["nvidia"] is None and (blind or seen):
-        why = "nvidia-smi is not there, or does not answer, nor does NVML by the package nvidia-ml-py"
-        left_out.append({"what": "NVIDIA GPUs", "why": why})
+        left_out.append({"what": "NVIDIA GPUs", "why": told.get("why", "NVML was not asked")})
     if blind:
         left_out.append({"what": "PCI devices", "why": "/sys/bus/pci is not to be seen here"})
     found["loaded"] = part("loaded libraries", lambda: libraries(environment)) if load else None
@@ -97,11 +91,11 @@ def survey(
         why = "the child process gave no answer" if load else "not asked for"
         left_out.append({"what": "loaded libraries", "why": why})
     if load and found["software"].get("tensorflow"):
-        told = part("TensorFlow", lambda: tensorflow(environment))
-        if told is None:
+        loaded = part("TensorFlow", lambda: tensorflow(environment))
+        if loaded is None:
             left_out.append({"what": "TensorFlow", "why": "the child process gave no answer"})
         elif found["loaded"] is not None:
-            found["loaded"]["tensorflow"] = told
+            found["loaded"]["tensorflow"] = loaded
     found["left_out"] = left_out
     return found
 
@@ -111,5 +105,7 @@ def _place(gpus: list[dict[str, Any]], devices: list[dict[str, Any]]) -> None:
     by_bus = {device["bus"]: device for device in devices}
     for gpu in gpus:
         device = by_bus.get(gpu.get("bus", ""), {})
-        gpu |= {name: device[name] for name in ("node", "local_cores") if device.get(name) not in (None, "")}
+        gpu |= {
+            name: device[name] for name in ("node", "local_cores", "root_port") if device.get(name) not in (None, "")
+        }
         gpu["pcie"] |= {name: device[name] for name in ("slot_generation", "slot_lanes") if device.get(name)}

@@ -15,11 +15,11 @@ from overdrive.trials.untimed import UntimedRunner
 STATES = 16
 
 
-class Teaching:
+class ReferenceRun:
     """The reference run of one program, and what its candidates came to.
 
     Attributes:
-        plain: the order whose run is taught.
+        plain: the program whose run it is.
         careful: why the target is not in fp64, if so.
     """
 
@@ -33,7 +33,7 @@ class Teaching:
         self._steps = steps  # the chosen ones lie within so many
         self._among = among
         self._folder: Path | None = None
-        self._taught: Mapping[str, Any] = {}
+        self._saved: Mapping[str, Any] = {}
 
     @property
     def begun(self) -> bool:
@@ -43,44 +43,44 @@ class Teaching:
     def begin(self) -> str | None:
         """Run the reference run once; returns why it is impossible, or None."""
         if self._folder is not None:
-            return None if self._taught else "no state of the program could be saved"
+            return None if self._saved else "no state of the program could be saved"
         self._folder = Path(tempfile.mkdtemp(prefix="replay-", dir=self._untimed.pool.scratch))
-        for role in ("reference", "careful reference run"):
-            reason = self._teach_as(role)
+        for role in ("reference", "careful reference"):
+            reason = self._run_as(role)
             if reason is None:
                 return None
             if isinstance(reason, ExitReason) and reason.kind == "late":
-                self._forget_replay()
+                self._forget()
                 self._folder = None  # with more time it may be had
                 return f"its proof broke off ({reason})"
             self.careful = str(reason)
-            self._forget_replay()
-        self._taught = {}
+            self._forget()
+        self._saved = {}
         return f"its steps cannot be repeated from saved states ({self.careful})"
 
-    def _teach_as(self, role: str) -> ExitReason | str | None:
+    def _run_as(self, role: str) -> ExitReason | str | None:
         """Why this reference run is of no use, or None."""
         chosen = self._chosen(self._steps)
-        trace = self._lecture(role, chosen)
+        trace = self._run(role, chosen)
         if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < STATES:
-            self._forget_replay()  # a short program: other steps
-            trace = self._lecture(role, self._chosen(trace.steps))
+            self._forget()  # a short program: other steps
+            trace = self._run(role, self._chosen(trace.steps))
         if isinstance(trace, ExitReason):
             return trace
-        self._taught = trace.replay
-        if self._taught.get("needs"):  # its steps are made in fp64 by another run
-            target = self._targets(role, tuple(self._taught["states"]))
+        self._saved = trace.replay
+        if self._saved.get("needs"):  # its steps are made in fp64 by another run
+            target = self._targets(role, tuple(self._saved["states"]))
             if isinstance(target, ExitReason):
                 return target
-            self._taught = target.replay
-        if not self._taught["states"]:
+            self._saved = target.replay
+        if not self._saved["states"]:
             return "it saved no state"
         candidate = self.candidate(self.plain)
         if isinstance(candidate, ExitReason):
             return candidate
         return rounding.usable(rounding.rows_of(candidate.replay)) if role == "reference" else None
 
-    def _lecture(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
+    def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
         return self._untimed.run(replace(self.plain, part=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
@@ -92,10 +92,10 @@ class Teaching:
 
     def _targets(self, role: str, states: tuple[int, ...]) -> Trace | ExitReason:
         careful = "" if role == "reference" else "careful "
-        part = ReplayRole(f"{careful}{self._taught['needs']}", str(self._folder), states)
+        part = ReplayRole(f"{careful}{self._saved['needs']}", str(self._folder), states)
         return self._untimed.run(replace(self.plain, part=part), max(states, default=1))
 
-    def _forget_replay(self) -> None:
+    def _forget(self) -> None:
         assert self._folder is not None
         for path in self._folder.iterdir():
             path.unlink()
@@ -103,7 +103,7 @@ class Teaching:
 
     def candidate(self, spec: TrialSpec) -> Trace | ExitReason:
         assert self._folder is not None
-        steps = tuple(self._taught["states"])
+        steps = tuple(self._saved["states"])
         candidate = replace(spec, part=ReplayRole("candidate", str(self._folder), steps), digests="inputs")
         return self._untimed.known(f"candidate {spec.name()}", lambda: self._untimed.run(candidate, steps[-1]))
 

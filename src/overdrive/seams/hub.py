@@ -198,6 +198,7 @@ class Seams:
         self.off: set[str] = set()  # techniques that are switched off
         self._on_left_out = on_left_out
         self._undos: list[tuple[str, Callable[[], object]]] = []
+        self.operators: dict[str, Answer] = {}  # by name (see operator_called)
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
 
         self.framework_arrived = Event(self, always=True)  # () the last of `frameworks` has just been imported
@@ -216,9 +217,6 @@ class Seams:
         self.batch_fetched = Event(self)  # (iterator, batch, seconds waited)
         self.tensor_moved = Around(self)  # (tensor) its plain copy to another device; call(device) makes it
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
-        self.relu_called = Answer(self)  # (tensor, in_place) a ReLU about to be computed
-        self.convolution_called = Answer(self)  # (call, args, kwargs) a convolution of one or two dimensions
-        self.max_pool_called = Answer(self)  # (call, args, kwargs) a max pool of two dimensions
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
@@ -232,6 +230,10 @@ class Seams:
         self.part_run = Around(self)  # (kind) a call that is a part of a step, or traces one; call(*args, **kwargs)
         self.step_called = Event(self)  # (model, function, state, batch) on JAX: a train step is about to be called
         self.seed_set = Transform(self)  # seed -> seed, wherever the program seeds a generator
+
+    def operator_called(self, name: str) -> Answer:
+        """The point of one operator, (call, args, kwargs); `seams.torch.operators` has the names."""
+        return self.operators.setdefault(name, Answer(self))
 
     @contextmanager
     def owned_by(self, owner: str) -> Iterator[None]:
@@ -247,7 +249,7 @@ class Seams:
         self._undos.append((self.owner, undo))
 
     def points(self) -> list[Point]:
-        return [thing for thing in vars(self).values() if isinstance(thing, Point)]
+        return [*(thing for thing in vars(self).values() if isinstance(thing, Point)), *self.operators.values()]
 
     def handle(
         self, on: Callable[[], object] | None = None, off: Callable[[], object] | None = None, notes: Any = None

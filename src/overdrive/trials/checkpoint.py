@@ -17,7 +17,7 @@ from overdrive.machine.inventory import fingerprint
 from overdrive.trials.duel import Duel, Side
 
 
-class Memory:
+class TuneCheckpoint:
     """One tune's place in the ledger: the same program, arguments, contract, machine and versions."""
 
     def __init__(self, ledger: Ledger, program: Program, purpose: Contract | str) -> None:

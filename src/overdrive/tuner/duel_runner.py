@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from overdrive.core.records import TrialSpec
-from overdrive.trials.checkpoint import Memory
+from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.duel import Duel, Rules
 from overdrive.trials.process import TrialPool
 from overdrive.trials.run_duel import run_duel
@@ -30,16 +30,16 @@ class Progress:
 class DuelRunner:
     """What all duels of one tune share."""
 
-    def __init__(self, pool: TrialPool, memory: Memory, progress: Progress) -> None:
+    def __init__(self, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> None:
         self.pool = pool
         self.progress = progress
-        self._memory = memory
+        self.checkpoint = checkpoint
         self.apart = False  # the program fits into the memory once, and not twice
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); one fought before is taken from the ledger."""
         key = f"{rules.processes}: {old.name()} | {new.name()}"
-        known = self._memory.duel(key, old, new)
+        known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")
             self.apart |= known.apart and old == new
@@ -50,7 +50,7 @@ class DuelRunner:
             duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, apart=True)
             self.apart |= old == new and not _out_of_memory(duel)
         if time.monotonic() < deadline:  # a duel that ran out of time is fought again
-            self._memory.remember_duel(key, duel)
+            self.checkpoint.remember_duel(key, duel)
         return duel
 
 

@@ -1,4 +1,4 @@
-"""Tells which samples `sample_cache` has kept on disk, for `overdrive pack --samples decoded`. Runs inside a trial."""
+"""Tells which samples `sample_cache` has kept on disk, for `overdrive pack`. Runs inside a trial."""
 
 from __future__ import annotations
 

@@ -64,7 +64,6 @@ class BlocksReturned(Technique):
         return {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        pass
         return seams.handle()
 
 

@@ -12,8 +12,9 @@ import pytest
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.plan import Plan, PlanError, PlannedTechnique, Rejected
-from overdrive.core.plan.lines import Lines
+from overdrive.core.plan import REMOVED, Plan, PlanError, PlannedTechnique, Rejected
+from overdrive.core.plan.lines import line_of, line_of_repeated
+from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Knob
 
 
@@ -259,25 +260,70 @@ name = "prefetch"
     assert fault(text).line == 16
 
 
-def test_every_key_and_table_has_its_line() -> None:
-    lines = Lines('a = 1\n[b]\n"c d".e = [\n 1,\n {f = 2}\n]\n[[g]]\n[[g]]\nh = 1\n[[g.i]]\nj = 1\n[b.k.l]\n')
-    assert lines.of(("a",)) == 1
-    assert lines.of(("b",)) == 2
-    assert lines.of(("b", "c d", "e")) == 3
-    assert lines.of(("b", "c d", "e", 0)) == 4
-    assert lines.of(("b", "c d", "e", 1, "f")) == 5
-    assert (lines.of(("g",)), lines.of(("g", 0)), lines.of(("g", 1))) == (7, 7, 8)
-    assert lines.of(("g", 1, "i", 0, "j")) == 11
-    assert lines.of(("b", "k")) == 12
-    assert lines.of(("g", 1, "missing")) == 8
+LINES = [
+    # a text, and the line of some of its keys
+    (
+        'a = 1\n[b]\n"c d".e = [\n 1,\n {f = 2}\n]\n[[g]]\n[[g]]\nh = 1\n[[g.i]]\nj = 1\n[b.k.l]\n',
+        {
+            ("a",): 1,
+            ("b",): 2,
+            ("b", "c d", "e"): 3,
+            ("b", "c d", "e", 0): 4,
+            ("b", "c d", "e", 1, "f"): 5,
+            ("g",): 7,
+            ("g", 0): 7,
+            ("g", 1): 8,
+            ("g", 1, "i", 0, "j"): 11,
+            ("b", "k"): 12,
+            ("g", 1, "missing"): 8,
+            ("missing",): 1,
+        },
+    ),
+    (  # dotted keys, values of several lines, comments within them
+        'a.b = 1\n# x\na.c = true\nd = """\n[x]\ny=1\n"""\ne = [ # 1\n 1, # 2\n\n true,\n [2,\n 3]]\nf = 1\n',
+        {
+            ("a",): 1,
+            ("a", "c"): 3,
+            ("d",): 4,
+            ("e",): 8,
+            ("e", 0): 9,
+            ("e", 1): 11,
+            ("e", 2): 12,
+            ("e", 2, 1): 13,
+            ("f",): 14,
+        },
+    ),
+    (  # tables named in passing, and parted by others
+        "[a.b.c]\nx=1\n[q]\n[a]\ny=true\n[a.b]\nz=1\n[r]\n[a.d]\nw={u=true, v=[1,2]}\n",
+        {("a",): 1, ("a", "b"): 1, ("a", "y"): 5, ("a", "b", "z"): 7, ("a", "d"): 9, ("a", "d", "w", "v", 1): 10},
+    ),
+    (  # an array of tables, parted by another table
+        "[[t]]\nn=1\n\n[t.s]\nx=1\n[m]\nx=1\n[[t]]\nn=2\ns.x=3\n[[t.o]]\np=1\r\nq=2\n",
+        {("t", 1): 8, ("m",): 6, ("m", "x"): 7, ("t", 1, "n"): 9, ("t", 1, "s", "x"): 10, ("t", 1, "o", 0, "q"): 13},
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "lines"), LINES, ids=["all", "values", "tables", "arrays of tables"])
+def test_every_key_and_table_has_its_line(text: str, lines: dict[tuple[str | int, ...], int]) -> None:
+    assert {path: line_of(text, path) for path in lines} == lines
 
 
 @pytest.mark.parametrize(
-    "junk", ["]", "[", "[[", "}", "{", "=", "a", "a.", "'", '"', '"""', "a=[", "a={", "a={b", "\\"]
+    ("text", "line"),
+    [
+        ("a = 1\nb = 2\n", None),
+        ("a = \n", None),
+        ("[[t]]\nn=1\nn=2\n[[t]]\nn=3\n", 3),
+        ("[t]\nx=1\n\nx=[\n2,\n3]\n[u]\nx=[\n1,\n2]\n", 4),
+        ("[a]\nb=1\n[c]\n[a]\nd=1\n", 4),
+        ("[a]\nb.c=1\n[a.b]\nd=2\n", 3),
+        ("a = [\n1,\n2,\n3,\n4]\nb = 1\nb = 2\n", 7),
+        ("a={x=1}\n\na.y=1\n", 3),
+    ],
 )
-def test_the_search_for_lines_ends_on_any_text(junk: str) -> None:
-    assert Lines(junk * 20).of(("a", 1)) >= 1
-    assert Lines((junk + "\n") * 20).of(("a", 1)) >= 1
+def test_what_is_given_again_has_its_line(text: str, line: int | None) -> None:
+    assert line_of_repeated(text) == line
 
 
 @pytest.mark.parametrize(
@@ -357,3 +403,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 def test_writing_into_a_missing_folder_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"plan\.toml"):
         write_atomically(tmp_path / "no" / "plan.toml", "x")
+
+
+def test_a_technique_that_was_let_go_of_is_left_out_by_name() -> None:
+    gone = '[[technique]]\nname = "{}"\nsettings = {{ memory_share = 0.5, more = "x" }}\ncontract = "exact"\n'
+    text = HEAD + gone.format("batch_fetch") + '[[technique]]\nname = "prefetch"\n' + gone.format("packed_files")
+    plan = Plan.loads(text, CATALOGUE)
+    assert [each.name for each in plan.techniques] == ["prefetch"]
+    assert plan.removed == ("batch_fetch", "packed_files")
+    assert "batch_fetch" not in plan.dumps()
+    with pytest.raises(PlanError, match=r"line 8: there is no technique 'nope'"):
+        Plan.loads(HEAD + gone.format("batch_fetch") + "[[technique]]\nname = 'nope'\n", CATALOGUE)
+
+
+def test_nothing_that_was_let_go_of_is_in_the_catalogue() -> None:
+    assert REMOVED and not REMOVED.keys() & catalogue().keys()

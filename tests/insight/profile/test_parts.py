@@ -251,9 +251,9 @@ def test_the_bottleneck_is_told_as_the_table_has_it() -> None:
     phases = {"forward": 2.0, "backward": 6.0, "between": 2.0}
     said = bottleneck(phases, 1.0, facts, {}, {"backward": 1.0})
     assert "60% of a step (50% operators, 10% Python between them)." in said.sentence
-    assert "pool_before_relu" in said.techniques
-    assert "pool_before_relu" not in bottleneck(phases, 1.0, facts, {}, {}, {"aten::lstm"}).techniques
-    assert "pool_before_relu" in bottleneck(phases, 1.0, facts, {}, {}, {"aten::max_pool2d"}).techniques
+    assert "fast_max_pool" in said.techniques
+    assert "fast_max_pool" not in bottleneck(phases, 1.0, facts, {}, {}, {"aten::lstm"}).techniques
+    assert "fast_max_pool" in bottleneck(phases, 1.0, facts, {}, {}, {"aten::max_pool2d"}).techniques
 
 
 def test_the_autograd_engines_own_time_is_of_no_library() -> None:

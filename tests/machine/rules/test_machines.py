@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,9 @@ import pytest
 
 from overdrive.machine.rules.advise import RULES, advise
 from overdrive.machine.rules.finding import Finding, Severity, listed
-from tests.machine.recorded import MACHINES, look
+from overdrive.machine.survey import survey
+from tests.machine.recorded import MACHINES, look, unpack
+from tests.machine.recorded_nvml import Change
 
 
 def found(name: str, root: Path, **how: Any) -> dict[str, list[Finding]]:
@@ -66,55 +66,42 @@ def test_broken_ports(tmp_path: Path) -> None:
     assert "mlx5_2" in slow.what and "25%" in slow.cost
     assert "48,213" in errors.what
     assert {"gpudirect", "far_cores"} <= set(rules(levels["advice"]))
+    assert ["2 GPUs of 2 have no" in each.what for each in levels["note"] if each.rule == "far_network_card"] == [True]
 
 
-def xml(pattern: str, replacement: str, count: int = 0) -> Callable[[str, str], str]:
-    """Changes what `nvidia-smi -q -x` says; the pattern must be there."""
+def says(function: str, answer: Any, gpus: int = 1, at: str = "") -> Change:
+    """Changes what NVML answers on the first GPUs; the function must be among those that are asked."""
 
-    def change(file: str, text: str) -> str:
-        if file != "nvidia-smi.xml":
-            return text
-        changed, number = re.subn(pattern, replacement, text, count=count)
-        assert number
-        return changed
+    def change(told: dict[str, Any]) -> None:
+        known = told["device"][function]
+        for device in told["devices"][:gpus]:
+            device[function] = {**known, at: answer} if at else answer
 
     return change
 
 
-def lost_links(file: str, text: str) -> str:
-    if file != "nvlink.txt":
-        return text
-    head, gpu, rest = text.partition("GPU 3:")
-    return (
-        head
-        + gpu
-        + rest.replace("Link 5: 26.562 GB/s", "Link 5: <inactive>", 1).replace(
-            "Link 6: 26.562 GB/s", "Link 6: <inactive>", 1
-        )
-    )
+def lost_links(told: dict[str, Any]) -> None:
+    states = told["device"]["nvmlDeviceGetNvLinkState"]
+    told["devices"][3]["nvmlDeviceGetNvLinkState"] = {**states, "5": 0, "6": 0}
 
 
 @pytest.mark.parametrize(
     ("change", "rule", "words"),
     [
         (lost_links, "nvlink_down", "GPU 3 has 16 NVLinks, its neighbours 18"),
-        (xml("<current_power_limit>700", "<current_power_limit>400"), "power_cap", "All 8 GPUs may draw 400 W"),
-        (xml("<state>Completed", "<state>In Progress", 2), "fabric", "GPUs 0, 1: NVSwitch"),
-        (
-            xml("(hw_thermal_slowdown)>Not Active", r"\1>Active", 1),
-            "slowed",
-            "GPU 0 lowers its clocks now: heat, at 34 °C",
-        ),
-        (xml("row_pending>No", "row_pending>Yes", 1), "gpu_fault", "at the next reset"),
-        (xml("row_failure>No", "row_failure>Yes", 1), "gpu_fault", "cannot be replaced"),
-        (xml("<dram_uncorrectable>0", "<dram_uncorrectable>2", 1), "gpu_fault", "2 memory errors"),
-        (xml("action>None", "action>Reset", 1), "gpu_fault", "the driver asks for reset"),
-        (xml("<current_mig>Disabled", "<current_mig>Enabled", 1), "mig_empty", "GPU 0 is to be cut"),
-        (xml("<compute_mode>Default", "<compute_mode>Prohibited"), "compute_prohibited", "All 8 GPUs"),
-        (xml("<current_link_width>16x", "<current_link_width>8x", 1), "pcie_lanes", "GPU 0 is joined by 8 of its 16"),
+        (says("nvmlDeviceGetPowerManagementLimit", 400_000, 8), "power_cap", "All 8 GPUs may draw 400 W"),
+        (says("nvmlDeviceGetGpuFabricInfoV", {"state": 2}, 2), "fabric", "GPUs 0, 1: NVSwitch"),
+        (says("nvmlDeviceGetCurrentClocksEventReasons", 0x41), "slowed", "GPU 0 lowers its clocks now: heat, at 34 °C"),
+        (says("nvmlDeviceGetRemappedRows", [0, 0, 1, 0]), "gpu_fault", "at the next reset"),
+        (says("nvmlDeviceGetRemappedRows", [0, 0, 0, 1]), "gpu_fault", "cannot be replaced"),
+        (says("nvmlDeviceGetTotalEccErrors", 2, at="1 0"), "gpu_fault", "2 memory errors"),
+        (says("nvmlDeviceGetFieldValues", 1, at="230"), "gpu_fault", "the driver asks for reset"),
+        (says("nvmlDeviceGetMigMode", [1, 1]), "mig_empty", "GPU 0 is to be cut"),
+        (says("nvmlDeviceGetComputeMode", 2, 8), "compute_prohibited", "All 8 GPUs"),
+        (says("nvmlDeviceGetCurrPcieLinkWidth", 8), "pcie_lanes", "GPU 0 is joined by 8 of its 16"),
     ],
 )
-def test_one_fault_on_a_sound_machine(change: Callable[[str, str], str], rule: str, words: str, tmp_path: Path) -> None:
+def test_one_fault_on_a_sound_machine(change: Change, rule: str, words: str, tmp_path: Path) -> None:
     levels = found("h100x8", tmp_path, change=change)
     assert rules(levels["wrong"]) == [rule]
     assert words in levels["wrong"][0].what
@@ -123,14 +110,14 @@ def test_one_fault_on_a_sound_machine(change: Callable[[str, str], str], rule: s
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        (xml("<persistence_mode>Enabled", "<persistence_mode>Disabled"), "persistence"),
-        (xml("<compute_mode>Default", "<compute_mode>Exclusive_Process"), "compute_exclusive"),
-        (xml("<max_link_gen>5", "<max_link_gen>3"), "pcie_generation"),
-        (xml("<replay_counter>0", "<replay_counter>4000", 1), "pcie_replays"),
-        (xml("<gpu_util>0 %", "<gpu_util>97 %", 1), "gpu_taken"),
+        (says("nvmlDeviceGetPersistenceMode", 0, 8), "persistence"),
+        (says("nvmlDeviceGetComputeMode", 3, 8), "compute_exclusive"),
+        (says("nvmlDeviceGetMaxPcieLinkGeneration", 3, 8), "pcie_generation"),
+        (says("nvmlDeviceGetPcieReplayCounter", 4000), "pcie_replays"),
+        (says("nvmlDeviceGetUtilizationRates", 97, at="gpu"), "gpu_taken"),
     ],
 )
-def test_what_could_be_better(change: Callable[[str, str], str], rule: str, tmp_path: Path) -> None:
+def test_what_could_be_better(change: Change, rule: str, tmp_path: Path) -> None:
     levels = found("h100x8", tmp_path, change=change)
     assert (rules(levels["wrong"]), rules(levels["advice"])) == ([], [rule])
 
@@ -150,28 +137,29 @@ def test_many_errors_without_a_lost_link_are_to_be_watched(tmp_path: Path) -> No
     assert told == [Severity.ADVICE, Severity.NOTE]
 
 
-@pytest.mark.parametrize("missing", ["default_power_limit", "current_power_limit", "applications_clocks"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        "nvmlDeviceGetPowerManagementLimit",
+        "nvmlDeviceGetApplicationsClock",
+    ],
+)
 def test_what_a_gpu_does_not_tell_is_no_fault(missing: str, tmp_path: Path) -> None:
-    findings, failed = advise(look("mig_slice", tmp_path, change=_without(missing)))
+    findings, failed = advise(look("mig_slice", tmp_path, change=lambda told: told["device"].pop(missing)))
     assert failed == [] and not {"power_cap", "application_clocks"} & set(rules(findings))
 
 
-def _without(element: str) -> Callable[[str, str], str]:
-    def change(file: str, text: str) -> str:
-        return re.sub(f"<{element}>.*?</{element}>", "", text, flags=re.DOTALL)
-
-    return change
-
-
 def test_clocks_that_were_lowered(tmp_path: Path) -> None:
-    change = xml("(<applications_clocks>\\s*<graphics_clock>)1275", r"\g<1>900")
-    levels = found("mig_slice", tmp_path, change=change)
+    levels = found("mig_slice", tmp_path, change=says("nvmlDeviceGetApplicationsClock", 900, at="0"))
     finding = next(each for each in levels["wrong"] if each.rule == "application_clocks")
     assert "GPU 0 is held at 900 MHz; as made, 1275 MHz" in finding.what and "29%" in finding.cost
 
 
 def test_a_gpu_without_its_driver(tmp_path: Path) -> None:
-    levels = found("h100x8", tmp_path, change=lambda file, text: "no XML" if file == "nvidia-smi.xml" else text)
+    root = unpack("h100x8", tmp_path)
+    findings, _ = advise(survey(root, {}, load=False, ask_nvml=lambda: {"why": "NVML: Driver Not Loaded"}))
+    levels = {"wrong": [each for each in findings if each.severity is Severity.WRONG]}
     assert rules(levels["wrong"]) == ["no_driver"]
     assert "8 NVIDIA GPUs" in levels["wrong"][0].what and "--gpus all" in levels["wrong"][0].command
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -180,6 +182,43 @@ def test_a_model_that_fails_with_a_technique_is_called_plainly_with_the_same_ran
     assert "view size" in session.seams.left_out["layout"]
 
 
+def test_a_call_made_again_draws_the_same_from_every_random_generator() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+            self.fc = nn.Linear(144, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = random.random() + np.random.rand() + random.gauss(0, 1) + np.random.randn()
+            x = torch.dropout(self.conv(x * scale), 0.5, True)
+            return self.fc(x.view(x.size(0), -1))
+
+    def losses() -> list[float]:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for _ in range(3):
+            loss = model(torch.randn(4, 3, 8, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    def ends() -> tuple[float, ...]:
+        return random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()
+
+    plain, plain_ends = losses(), ends()
+    with Session([("channels_last", {})]) as session:
+        altered, altered_ends = losses(), ends()
+    assert "view" in session.seams.left_out["channels_last"]
+    assert altered == plain and altered_ends == plain_ends
+
+
 def test_observers_are_never_blamed_for_the_programs_failure() -> None:
     class Broken(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -205,3 +244,18 @@ def test_what_a_technique_reads_ahead_counts_when_the_program_takes_it() -> None
         counts = [(len(next(batches)[0]), len(taken)) for _ in range(3)]
     assert counts == [(4, 1), (4, 2), (4, 3)]
     assert taken == [12, 12, 12]
+
+
+def test_an_operator_is_answered_by_name_and_only_what_is_listened_to_is_patched() -> None:
+    before, x = (torch.conv2d, nn.functional.conv2d, torch.max_pool2d), torch.ones(1, 1, 2, 2)
+
+    def observer(seams: Seams) -> None:
+        seams.operator_called("max_pool2d").subscribe(lambda plain, args, kwargs: plain(*args, **kwargs) + 1)
+        with seams.owned_by("mistaken"):
+            seams.operator_called("max_pool_2d").subscribe(lambda plain, args, kwargs: None)
+
+    with Session(observers=[observer]) as session:
+        assert nn.MaxPool2d(2)(x).item() == 2
+        assert (torch.conv2d, nn.functional.conv2d) == before[:2] and torch.max_pool2d is not before[2]
+        assert session.seams.left_out == {"mistaken": "no operator is called 'max_pool_2d'"}
+    assert (torch.conv2d, nn.functional.conv2d, torch.max_pool2d) == before

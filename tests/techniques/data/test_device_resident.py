@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.datacache.layout import Unfit  # noqa: E402
 from overdrive.datacache.offers import Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.device_resident import resident
+from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
 from overdrive.techniques.data.device_resident.technique import DeviceResident  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
-from tests.techniques.data import standins  # noqa: E402
 
 COUNT = 41
 META = torch.device("meta")
@@ -83,29 +81,13 @@ def test_a_move_finds_the_same_bits(also: list[Any], at_once: bool, monkeypatch:
 
 
 def test_batches_that_are_more_than_kept_samples_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Augmented by `vectorised_transforms`, or put together by the program: the GPU has the samples alone."""
+    """Put together by the program: the GPU has the samples alone."""
     monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
-    added: dict[str, Any] = {}
-    transforms = standins.install(added)
-    monkeypatch.setitem(sys.modules, standins.NAME, added[standins.NAME])
-    image = pytest.importorskip("PIL.Image")
-
-    class Augmented(Images):
-        def __init__(self) -> None:
-            super().__init__()
-            self.transform = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
-
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(image.fromarray(self.pixels[index])), index
 
     def reversed_batch(samples: list[Any]) -> Any:
         return torch.stack([image for image, _, _ in samples][::-1])
 
-    techniques = [("sample_cache", {}), ("vectorised_transforms", {}), ("device_resident", {})]
-    with Session([*techniques[1:]]) as session:
-        moved = moves(DataLoader(Augmented(), 8, shuffle=True))
-    assert moved and all(copy.device == META for _, copy in moved) and not session.seams.left_out
-    with Session([techniques[0], techniques[2]]) as session:
+    with Session([("sample_cache", {}), ("device_resident", {})]) as session:
         batches = list(DataLoader(Images(), 8, collate_fn=reversed_batch)) * 2
         assert all(batch.to("meta").device == META for batch in batches) and not session.seams.left_out
 

@@ -19,11 +19,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from overdrive.techniques.data.prefetch import course
 from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 24
-TECHNIQUES = ("sample_cache", "batch_fetch", "prefix_cache", "prefetch")
+TECHNIQUES = ("sample_cache", "prefix_cache")
 
 
 class Effect:
@@ -217,9 +216,7 @@ def test_it_is_done_as_often_as_without_us_and_the_reason_is_given(technique: st
     reasons: dict[str, str] = {}
     doing = make()
     gc.collect()  # loaders of earlier tests are other loaders of this program
-    with pytest.MonkeyPatch.context() as patch, Session([(technique, {})], on_left_out=reasons.__setitem__):
-        patch.setattr(course, "LEAST_SECONDS", 0.0)
-        patch.setattr(course, "LEAST_STARTS", 0.0)
+    with Session([(technique, {})], on_left_out=reasons.__setitem__):
         loader = DataLoader(Doing(draws), 4)
         ours = [epoch(loader) for _ in range(2)]
     assert ours == plain
@@ -292,9 +289,7 @@ def test_a_module_that_a_fetch_imports_first_is_compiled_by_python_as_ever(
     make_current(Importing(tmp_path))
     reasons: dict[str, str] = {}
     gc.collect()
-    with monkeypatch.context() as patch, Session([(technique, {})], on_left_out=reasons.__setitem__):
-        patch.setattr(course, "LEAST_SECONDS", 0.0)
-        patch.setattr(course, "LEAST_STARTS", 0.0)
+    with Session([(technique, {})], on_left_out=reasons.__setitem__):
         sys.modules.pop("met_late", None)
         torch.manual_seed(1)
         assert len(list(DataLoader(Doing(draws=technique == "prefix_cache"), 4))) == COUNT // 4

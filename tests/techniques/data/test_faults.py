@@ -28,7 +28,7 @@ from overdrive.worker.session import Session  # noqa: E402
 Image = pytest.importorskip("PIL.Image")
 
 COUNT = 48
-DATA = ("sample_cache", "batch_fetch")
+DATA = ("sample_cache", "prefix_cache")
 
 
 class Pictures(Dataset):

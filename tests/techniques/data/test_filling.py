@@ -20,8 +20,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler  # noqa: E402
 
-from overdrive.datacache import cached_dataset as kept_module
-from overdrive.datacache import fill as fill_module
+from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
+from overdrive.datacache import fill as fill_module  # noqa: E402
 from overdrive.datacache.fill import Filling  # noqa: E402
 from overdrive.datacache.forked import Beside  # noqa: E402
 from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402

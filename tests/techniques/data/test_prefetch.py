@@ -1,822 +1,247 @@
-"""The technique `prefetch` on real loaders: the same bits and draws, whatever the program does between batches."""
+"""`prefetch` beside `sample_cache`: a thread gathers the next batches, and nobody can tell."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import hashlib
+import faulthandler
 import os
-import random
-import textwrap
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
 from torch.utils.data import (  # noqa: E402
     DataLoader,
     Dataset,
-    IterableDataset,
+    DistributedSampler,
     RandomSampler,
-    Subset,
-    TensorDataset,
+    Sampler,
+    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.progress import log  # noqa: E402
-from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefetch import course, iterator
+from overdrive.datacache.loader import Drawn  # noqa: E402
+from overdrive.techniques.data.prefetch import gathering, prefetcher
 from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
-from overdrive.worker.session import Session  # noqa: E402
-from tests.conftest import Run as RunProgram  # noqa: E402
-from tests.techniques.data import harness  # noqa: E402
-from tests.techniques.data.harness import leaves, seed, states  # noqa: E402
+from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
 
-COUNT = 83
+COUNT = 60
 
 
-class Plain(Dataset):
-    """Draws nothing."""
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level("INFO", "overdrive")  # a test that fails shows why
+    monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    monkeypatch.setattr(gathering, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(gathering, "_PATIENCE", 60.0)  # tests share two cores of a machine that may stand still
 
+
+class Images(Dataset):
     def __init__(self) -> None:
-        self.pixels = np.random.default_rng(0).integers(0, 255, (COUNT, 6, 5, 3), dtype=np.uint8)
+        self.images = torch.randn(COUNT, 3, 5, 4, generator=torch.Generator().manual_seed(1))
+        self.offset = 0
 
     def __len__(self) -> int:
         return COUNT
 
     def __getitem__(self, index: int) -> Any:
-        return torch.from_numpy(self.pixels[index]).permute(2, 0, 1).float() / 255, index % 7
+        return self.images[index].sin() + self.offset, index
 
 
-class Augmented(Plain):
-    """Crops and flips with the generator that it is told."""
-
-    def __init__(self, draws: str) -> None:
-        super().__init__()
-        self.draws = draws
-
-    def __getitem__(self, index: int) -> Any:
-        image, label = super().__getitem__(index)
-        if self.draws == "python":
-            flip, shift = random.random() < 0.5, random.gauss(0, 1)
-        elif self.draws == "numpy":
-            flip, shift = np.random.rand() < 0.5, float(np.random.randn())
-        else:
-            flip, shift = bool(torch.rand(1) < 0.5), torch.randn(1).item()
-        return (image.flip(-1) if flip else image) + shift, label
-
-
-class Files(Plain):
-    def __init__(self, folder: Path) -> None:
-        self.paths = [folder / f"{index}.npy" for index in range(COUNT)]
-        for index, path in enumerate(self.paths):
-            np.save(path, np.full((3, 4), index, dtype=np.float32))
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.from_numpy(np.load(self.paths[index])), index
-
-
-class Varying(Plain):
-    """Samples of all lengths, padded to the longest of the batch."""
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.arange(index % 11 + 1), f"sample {index}"
-
-
-def padded(samples: list[Any]) -> dict[str, Any]:
-    longest = max(len(tokens) for tokens, _ in samples)
-    tokens = torch.zeros(len(samples), longest, dtype=torch.long)
-    for row, (sample, _) in enumerate(samples):
-        tokens[row, : len(sample)] = sample
-    return {"tokens": tokens, "names": [name for _, name in samples], "array": tokens.numpy() + 1, "scale": 0.5}
-
-
-class NumpySampler:
-    """Draws anew for each batch, from numpy's global generator."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for _ in range(12):
-            yield np.random.randint(0, COUNT, 6).tolist()
+class Backwards(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(COUNT - 1, -1, -1))
 
     def __len__(self) -> int:
-        return 12
+        return COUNT
 
 
-class Endless(NumpySampler):
-    def __iter__(self) -> Iterator[list[int]]:
-        while True:
-            yield torch.randint(0, COUNT, (6,)).tolist()
+def own_generator(**how: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        generator = torch.Generator().manual_seed(3)
+        if how:
+            return DataLoader(Images(), 8, sampler=RandomSampler(Images(), generator=generator, **how))
+        return DataLoader(Images(), 8, shuffle=True, generator=generator)
 
-
-@pytest.fixture(autouse=True)
-def any_speed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """These data sets are quick, and would be left alone for it."""
-    monkeypatch.setattr(log, "propagate", True)
-    caplog.set_level("INFO", "overdrive")  # a test that fails shows why a batch was thrown away
-    monkeypatch.setattr(course, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(course, "LEAST_STARTS", 0.0)
-    monkeypatch.setattr(course, "PATIENCE", 60.0)  # tests share two cores of a machine that may stand still
-
-
-def technique() -> Prefetch:
-    found = catalogue()["prefetch"]
-    assert isinstance(found, Prefetch)
-    return found
-
-
-def epochs(loader: Any, count: int = 3) -> list[Any]:
-    seen: list[Any] = []
-    for _ in range(count):
-        for batch in loader:
-            seen += [list(leaves(batch)), states()]
-        seen.append(states())
-    return seen
-
-
-def both(make: Callable[[], Any], go: Callable[[Any], Any] = epochs) -> tuple[Any, Any, dict[str, str]]:
-    plain, ours, run = harness.both(make, go, harness.Run("prefetch"))
-    return plain, ours, dict(run.left_out)
-
-
-def taken() -> int:
-    assert technique().manager is not None
-    return technique().manager.taken
+    return make
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
-    "in order": lambda: DataLoader(Plain(), 8),
-    "shuffled": lambda: DataLoader(Plain(), 8, shuffle=True),
-    "drop_last": lambda: DataLoader(Plain(), 8, shuffle=True, drop_last=True),
-    "own generator": lambda: DataLoader(Plain(), 8, shuffle=True, generator=torch.Generator().manual_seed(3)),
-    "with replacement": lambda: DataLoader(Plain(), 8, sampler=RandomSampler(range(COUNT), True, 90)),
-    "weighted": lambda: DataLoader(Plain(), 8, sampler=WeightedRandomSampler(np.arange(1, COUNT + 1), COUNT)),
-    "a sampler that draws from numpy": lambda: DataLoader(Plain(), batch_sampler=NumpySampler()),
-    "tensors": lambda: DataLoader(TensorDataset(torch.randn(COUNT, 3), torch.arange(COUNT)), 8, shuffle=True),
-    "subset": lambda: DataLoader(Subset(Plain(), range(3, 60)), 8, shuffle=True),
-    "no batches": lambda: DataLoader(Subset(Plain(), range(9)), batch_size=None, shuffle=True),
-    "other sizes": lambda: DataLoader(Varying(), 8, shuffle=True, collate_fn=padded),
-    "python draws": lambda: DataLoader(Augmented("python"), 8, shuffle=True),
-    "numpy draws": lambda: DataLoader(Augmented("numpy"), 8, shuffle=True),
-    "torch draws": lambda: DataLoader(Augmented("torch"), 8, shuffle=True),
-    "all draw": lambda: DataLoader(Augmented("numpy"), batch_sampler=NumpySampler()),
+    "in order": lambda: DataLoader(Images(), 8),
+    "shuffled": lambda: DataLoader(Images(), 8, shuffle=True),
+    "whole batches only": lambda: DataLoader(Images(), 8, shuffle=True, drop_last=True),
+    "a generator of its own": own_generator(),
+    "with replacement": lambda: DataLoader(Images(), 8, sampler=RandomSampler(Images(), replacement=True)),
+    "a part": own_generator(num_samples=30),
+    "a rank": lambda: DataLoader(Images(), 4, sampler=DistributedSampler(Images(), num_replicas=2, rank=1)),
+    "workers": lambda: DataLoader(Images(), 8, shuffle=True, num_workers=2),
+    "workers that live on": lambda: DataLoader(Images(), 8, shuffle=True, num_workers=2, persistent_workers=True),
+    "workers and a sampler of its own": lambda: DataLoader(Images(), 8, sampler=Backwards(), num_workers=2),
 }
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "a sampler of its own": lambda: DataLoader(Images(), 8, sampler=Backwards()),
+    "a subset, whose list may change": lambda: DataLoader(Images(), 8, sampler=SubsetRandomSampler(range(40))),
+    "weights": lambda: DataLoader(Images(), 8, sampler=WeightedRandomSampler([1.0] * COUNT, COUNT)),
+    "drawn bit by bit from a generator of its own": own_generator(replacement=True),
+    "drawn again and again from a generator of its own": own_generator(num_samples=150),
+}
+
+
+def run() -> Run:
+    return Run("prefetch", "sample_cache")
+
+
+def ahead(session: Run) -> Any:
+    return session.technique.prefetcher  # type: ignore[attr-defined]
+
+
+class Counted(Run):
+    taken = 0
+
+    def ends(self) -> None:
+        self.taken = ahead(self).taken
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str) -> None:
-    plain, ours, left_out = both(MAKERS[name])
+    plain, ours, session = both(MAKERS[name], epochs, Counted("prefetch", "sample_cache"))
     assert ours == plain
-    assert not left_out and taken() > 3
-
-
-def test_files(tmp_path: Path) -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Files(tmp_path), 8, shuffle=True))
-    assert ours == plain
-    assert not left_out
-    assert taken() > 20
-
-
-def test_a_new_loader_for_each_epoch_is_no_new_loader() -> None:
-    def anew(data: Any) -> list[Any]:
-        return [epochs(DataLoader(data, 8, shuffle=True), 1) for _ in range(4)]
-
-    plain, ours, left_out = both(lambda: Augmented("python"), anew)
-    assert ours == plain and not left_out
-    assert taken() == 7 + 3 * 10  # all but the first ones, and in the first epoch those that are compared
-
-
-def test_new_data_sets_again_and_again_are_left_alone() -> None:
-    def anew(_: Any) -> list[Any]:
-        return [epochs(DataLoader(Plain(), 8), 1) for _ in range(12)]
-
-    plain, ours, left_out = both(lambda: None, anew)
-    assert ours == plain and "again and again" in left_out["prefetch"]
-
-
-def test_a_data_set_that_is_told_each_epoch_is_read_ahead_all_the_same() -> None:
-    def told(loader: Any) -> list[Any]:
-        seen = []
-        for epoch in range(8):
-            loader.dataset.level = 1000 + epoch
-            seen.append([list(leaves(batch)) for batch in loader])
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Curriculum(), 8), told)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 60
-
-
-def draw_between(loader: Any) -> list[Any]:
-    """A program that draws from torch between its batches, as dropout does."""
-    seen: list[Any] = []
-    for _ in range(3):
-        for batch in loader:
-            seen += [list(leaves(batch)), torch.rand(1).item(), states()]
-    return seen
-
-
-@pytest.mark.parametrize("draws", ["python", "numpy"])
-def test_draws_from_another_generator_do_not_matter(draws: str) -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Augmented(draws), 8, shuffle=True), draw_between)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 20
-
-
-def test_draws_from_the_same_generator_are_noticed() -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Augmented("torch"), 8, shuffle=True), draw_between)
-    assert ours == plain
-    assert taken() == 0
-    assert "so does the program" in left_out["prefetch"]
-
-
-@pytest.mark.parametrize("draws", ["python", "torch"])
-def test_a_model_with_dropout_trains_the_same(draws: str) -> None:
-    def train(loader: Any) -> list[Any]:
-        model = nn.Sequential(nn.Flatten(), nn.Linear(90, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 7))
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        losses = []
-        for _ in range(2):
-            for images, labels in loader:
-                loss = nn.functional.cross_entropy(model(images), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        return [losses, [list(leaves(each.detach())) for each in model.parameters()], states()]
-
-    plain, ours, _ = both(lambda: DataLoader(Augmented(draws), 8, shuffle=True), train)
-    assert ours == plain
-
-
-def test_breaking_off_leaves_nothing_behind() -> None:
-    def broken_off(loader: Any) -> list[Any]:
-        seen: list[Any] = []
-        for epoch in range(4):
-            for number, batch in enumerate(loader):
-                seen += [list(leaves(batch)), states()]
-                if number == 4 + epoch:
-                    break
-            seen.append(states())
-        return seen
-
-    plain, ours, _ = both(lambda: DataLoader(Augmented("numpy"), 8, shuffle=True), broken_off)
-    assert ours == plain
-    assert taken() > 3
-    assert not children()
-
-
-def all_children() -> set[int]:
-    gc.collect()
-    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
-
-
-@pytest.fixture(autouse=True)
-def earlier_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of other tests' files in this process: a fork server stays."""
-    monkeypatch.setattr(f"{__name__}._earlier", all_children())
-
-
-_earlier: set[int] = set()
-
-
-def children() -> list[int]:
-    return sorted(all_children() - _earlier)
-
-
-def test_loaders_within_loaders() -> None:
-    def nested(loaders: Any) -> list[Any]:
-        seen: list[Any] = []
-        outer, inner = loaders
-        for batch in outer:
-            seen.append(list(leaves(batch)))
-            for other in inner:
-                seen += [list(leaves(other)), states()]
-        return seen
-
-    def make() -> Any:
-        return DataLoader(Augmented("python"), 16, shuffle=True), DataLoader(Augmented("numpy"), 8, shuffle=True)
-
-    plain, ours, _ = both(make, nested)
-    assert ours == plain
-    assert taken() > 5
-
-
-def test_an_endless_sampler() -> None:
-    def some(loader: Any) -> list[Any]:
-        iterator = iter(loader)
-        return [[list(leaves(next(iterator))), states()] for _ in range(20)]
-
-    plain, ours, left_out = both(lambda: DataLoader(Augmented("numpy"), batch_sampler=Endless()), some)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 10
-
-
-class Corrupt(Augmented):
-    def __getitem__(self, index: int) -> Any:
-        if index == 50:
-            raise OSError(f"cannot identify image file {index}")
-        return super().__getitem__(index)
-
-
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_an_error_comes_at_the_same_batch(goes_on: bool) -> None:
-    def read(loader: Any) -> list[Any]:
-        seen: list[Any] = []
-        iterator = iter(loader)
-        while True:
-            try:
-                seen += [list(leaves(next(iterator))), states()]
-            except StopIteration:
-                return seen
-            except OSError as error:
-                seen += [str(error), states()]
-                if not goes_on:
-                    return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Corrupt("python"), 8), read)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 1
-
-
-class MovingTarget:
-    """A sampler that looks at the training, as in hard-example mining."""
-
-    progress = 0
-
-    def __iter__(self) -> Iterator[int]:
-        for _ in range(COUNT):
-            yield (self.progress * 7 + int(torch.randint(0, 5, (1,)))) % COUNT
-
-    def __len__(self) -> int:
-        return COUNT
-
-
-def test_a_sampler_that_watches_the_training_is_found_out() -> None:
-    def mine(loader: Any) -> list[Any]:
-        seen = []
-        for batch in loader:
-            loader.sampler.progress += 1
-            seen += [list(leaves(batch)), states()]
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Plain(), 4, sampler=MovingTarget()), mine)
-    assert ours == plain
-    assert "sampler follows" in left_out["prefetch"]
-
-
-class Curriculum(Plain):
-    level = 0
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor([float(index), float(self.level)])
-
-
-def test_a_data_set_that_the_program_changes_is_found_out() -> None:
-    def learn(loader: Any) -> list[Any]:
-        seen = []
-        for batch in loader:
-            loader.dataset.level += 1
-            seen.append(list(leaves(batch)))
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Curriculum(), 4), learn)
-    assert ours == plain and "written to" in left_out["prefetch"]
-
-
-LEVEL = 0
-
-
-class Global(Plain):
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor([float(index), float(LEVEL)])
-
-
-def test_a_global_that_the_program_changes_once_costs_one_start() -> None:
-    def learn(loader: Any) -> list[Any]:
-        global LEVEL
-        seen = []
-        LEVEL = 0
-        for number, batch in enumerate(loader):
-            LEVEL = number // 10
-            seen.append(list(leaves(batch)))
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Global(), 4), learn)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 8
-
-
-class Counting(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.fetched += 1
-        return torch.tensor([index, self.fetched])
-
-
-class Late(Plain):
-    """Changes itself at one of its samples only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = 0
-
-    def __getitem__(self, index: int) -> Any:
-        if index == 40:
-            self.seen += 1
-        return torch.tensor([index, self.seen])
-
-
-class Own(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.random = np.random.default_rng(0)
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor(self.random.random())
-
-
-class Timed(Plain):
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor(time.perf_counter_ns())  # as float32 it would stand still on a machine that is long up
-
-
-class Buffered(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.buffer = torch.zeros(4, 3)
-
-
-def into(buffered: Buffered) -> Any:
-    return DataLoader(buffered, 4, collate_fn=lambda samples: buffered.buffer)
-
-
-class Elsewhere(Plain):
-    """Other bits in another process."""
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.tensor([index, os.getpid() - HERE])
-
-
-HERE = os.getpid()
-
-
-class Stream(IterableDataset):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(40))
-
-
-class Writing(Plain):
-    """Keeps a digest log, and gets over it where it cannot."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = str(path)
-
-    def __getitem__(self, index: int) -> Any:
-        try:
-            with open(self.path, "a") as digests:
-                digests.write(f"{index} ")
-        except OSError:
-            pass
-        return index
-
-
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "state": (lambda: DataLoader(Counting(), 4), "changes"),
-    "own generator": (lambda: DataLoader(Own(), 4), "chang"),
-    "time": (lambda: DataLoader(Timed(), 4), "change from fetch to fetch"),
-    "shared memory": (lambda: into(Buffered()), "share memory"),
-    "other process": (lambda: DataLoader(Elsewhere(), 4), "differently in a forked process"),
-    "stream": (lambda: DataLoader(Stream(), 4), "stream"),
-    "objects": (lambda: DataLoader(Plain(), 4, collate_fn=set), "other things"),
-    "open file": (lambda: DataLoader(WithFile(), 4), "might not be seen"),
-}
-
-
-class WithFile(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.file = OPEN.enter_context(open(__file__))  # noqa: SIM115
-
-
-OPEN = contextlib.ExitStack()
+    assert not session.left_out
+    assert session.taken > 5
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_made_ahead_is_refused_with_the_reason(name: str, request: pytest.FixtureRequest) -> None:
-    request.addfinalizer(OPEN.close)
-    make, reason = REFUSED[name]
-
-    def read(loader: Any) -> list[Any]:
-        return [states() if name in ("time", "objects") else list(leaves(batch)) for batch in loader]
-
-    plain, ours, left_out = both(make, read)
+def test_what_could_be_seen_is_left_alone(name: str) -> None:
+    plain, ours, session = both(REFUSED[name], epochs, Counted("prefetch", "sample_cache"))
     assert ours == plain
-    assert reason in left_out["prefetch"] and taken() == 0
+    assert session.taken == 0
+    assert "its sampler is not one of torch's" in session.reason
 
 
-@pytest.mark.parametrize("sampler", [False, True])
-def test_files_are_written_once(sampler: bool, tmp_path: Path) -> None:
-    path = tmp_path / "digests"
-    writing = Writing(path)
+def test_a_checkpoint_of_the_generator_is_as_without_us() -> None:
+    """Its state between any two batches, also before the last one and after it."""
 
-    class Noting:
-        def __iter__(self) -> Iterator[int]:
-            return (index * writing[index] // max(1, index) for index in range(40))
+    def watched(loader: Any) -> list[Any]:
+        return [(list(leaves(batch)), states(loader)) for _ in range(3) for batch in loader]
 
-        def __len__(self) -> int:
-            return 40
-
-    def read(loader: Any) -> str:
-        path.write_text("")
-        assert len(list(loader)) == len(loader)
-        return path.read_text()
-
-    plain, ours, left_out = both(
-        lambda: DataLoader(Plain(), 4, sampler=Noting()) if sampler else DataLoader(writing, 4), read
-    )
-    assert ours == plain != ""
-    assert "does more than read: it opens a file for writing" in left_out["prefetch"]
+    for name in ("a generator of its own", "a part"):
+        plain, ours, session = both(MAKERS[name], watched, Counted("prefetch", "sample_cache"))
+        assert ours == plain
+        assert session.taken > 4
 
 
-def test_a_rare_change_of_the_data_set_is_noticed_where_it_happens() -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Late(), 4))
-    assert ours == plain
-    assert taken() > 3
-    assert not left_out  # three misses make it stop, and one epoch has one
-
-
-def test_first_batches_alone_cost_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
-    plain, ours, left_out = both(
-        lambda: DataLoader(Plain(), 8, shuffle=True),
-        lambda loader: [list(leaves(next(iter(loader)))) for _ in range(5)],
-    )
-    assert ours == plain and not left_out
-
-
-def test_evaluation_without_gradients_gets_tensors_of_its_kind() -> None:
-    def evaluate(loader: Any) -> list[Any]:
-        seen: list[Any] = []
-        for mode in (torch.inference_mode, torch.no_grad, torch.inference_mode):
-            with mode():
-                for batch in loader:
-                    seen += [list(leaves(batch)), [each.is_inference() for each in batch]]
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Plain(), 8), evaluate)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 10
-
-
-def test_workers_are_left_to_fetch_ahead_by_themselves() -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Plain(), 8, num_workers=1), lambda loader: epochs(loader, 1))
-    assert ours == plain and "workers" in left_out["prefetch"]
-
-
-def test_one_loader_refused_leaves_the_others() -> None:
-    def two(loaders: Any) -> list[Any]:
-        return [epochs(loader) for loader in loaders]
-
-    plain, ours, left_out = both(lambda: (DataLoader(Counting(), 8), DataLoader(Augmented("python"), 8)), two)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 20 and len(technique().reasons) == 1
-
-
-def test_a_copy_that_dies_or_hangs_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(loader: Any) -> list[Any]:
-        seen: list[Any] = []
-        for number, batch in enumerate(loader):
-            seen += [list(leaves(batch)), states()]
-            if number == 5:
-                for pid in children():
-                    os.kill(pid, 9)
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Augmented("numpy"), 8, shuffle=True), killed)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 0
-
-
-def test_a_program_that_forks_goes_on_in_both_processes() -> None:
-    def forks(loader: Any) -> list[Any]:
-        seen: list[Any] = []
-        python = random.getstate()
-        iterator = iter(loader)
-        seen += [[list(leaves(next(iterator))), states()] for _ in range(6)]
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                torch.set_num_threads(1)  # OpenMP's threads are not in a forked process
-                random.setstate(python)  # which Python seeds anew in a forked process
-                rest = [[list(leaves(batch)), states()] for batch in iterator]
-                os.write(writing, hashlib.sha256(repr(rest).encode()).hexdigest().encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        os.waitpid(pid, 0)
-        rest = [[list(leaves(batch)), states()] for batch in iterator]
-        seen += [hashlib.sha256(repr(rest).encode()).hexdigest(), os.read(reading, 100).decode()]
-        os.close(reading)
-        assert seen[-1] == seen[-2]
-        return seen
-
-    plain, ours, left_out = both(lambda: DataLoader(Augmented("numpy"), 8), forks)
-    assert ours == plain
-    assert not left_out
-    assert taken() > 4
-
-
-class Hanging(Plain):
-    def __getitem__(self, index: int) -> Any:
-        if os.getpid() != HERE and index > 50:
-            time.sleep(100)
-        return super().__getitem__(index)
-
-
-def test_a_copy_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "PATIENCE", 0.3)
-    plain, ours, left_out = both(lambda: DataLoader(Hanging(), 4))
-    assert ours == plain
-    assert taken() > 3
-    assert "in time" in left_out["prefetch"] and not children()
-
-
-class Growing(Plain):
-    def __getitem__(self, index: int) -> Any:
-        return torch.full((1 << index // 4,), index)
-
-
-def test_batches_that_grow_get_more_room() -> None:
-    plain, ours, left_out = both(lambda: DataLoader(Subset(Growing(), range(60)), 4, shuffle=False))
-    assert ours == plain
-    assert not left_out
-    assert taken() > 15
-
-
-def test_batches_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iterator, "available_memory", lambda: 1 << 10)
-    plain, ours, left_out = both(lambda: DataLoader(Plain(), 4))
-    assert ours == plain and "too large" in left_out["prefetch"]
-
-
-class WithModel(Plain):
-    """Makes its samples with a network that is being trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Linear(2, 2)
-
-    def __getitem__(self, index: int) -> Any:
-        with torch.no_grad():
-            return self.model(torch.tensor([float(index), 1.0]))
-
-
-def test_samples_that_follow_the_training_are_fetched_in_time() -> None:
-    def train(loader: Any) -> list[Any]:
+def test_a_data_set_that_is_changed_in_the_midst_of_an_epoch() -> None:
+    def changing(loader: Any) -> list[Any]:
         seen = []
-        for x in loader:
-            seen.append(list(leaves(x)))
-            with torch.no_grad():
-                loader.dataset.model.weight.add_(0.01)
+        for _ in range(2):
+            for number, batch in enumerate(loader):
+                seen.append(list(leaves(batch)))
+                if number == 3:
+                    loader.dataset.offset += 1
         return seen
 
-    def make() -> Any:
-        torch.manual_seed(0)
-        return DataLoader(WithModel(), 4)
-
-    plain, ours, left_out = both(make, train)
-    assert ours == plain and "written to" in left_out["prefetch"]
+    plain, ours, _ = both(MAKERS["shuffled"], changing, run())
+    assert ours == plain
 
 
-def test_the_copy_ends_with_a_program_that_is_killed(script: Callable[[str], Path], python: RunProgram) -> None:
-    path = script(
-        textwrap.dedent(
-            """
-            import os, random, time
-            import torch
-            from torch.utils.data import DataLoader, Dataset
-            from overdrive.techniques.data.prefetch import course
-            from overdrive.worker.session import Session
+def test_batches_that_the_program_keeps_or_writes_to_stay_its_own() -> None:
+    def keeping(loader: Any) -> list[Any]:
+        kept = [batch for _ in range(3) for batch in loader]
+        for images, _ in kept[::2]:
+            images.mul_(2)
+        return [list(leaves(batch)) for batch in kept]
 
-            class Data(Dataset):
-                def __len__(self): return 64
-                def __getitem__(self, index):
-                    time.sleep(0.005)
-                    return torch.tensor([index, random.random()])
+    plain, ours, session = both(MAKERS["shuffled"], keeping, Counted("prefetch", "sample_cache"))
+    assert ours == plain
+    assert session.taken > 8
 
-            course.LEAST_STARTS = 0.0
-            with Session([("prefetch", {})]):
-                iterator = iter(DataLoader(Data(), 4))
-                [next(iterator) for _ in range(6)]
-                print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
-                time.sleep(0.3)  # the copy waits for room by now
-                os.kill(os.getpid(), 9)
-            """
-        )
-    )
-    done = python(path.name, cwd=path.parent, timeout=200)
-    (pid,) = map(int, done.stdout.split())
-    until = time.monotonic() + 100
-    while Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < until:
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break  # nobody has asked after it
-        time.sleep(0.1)
-    else:
-        assert not Path(f"/proc/{pid}").exists()
+
+def test_other_modes_are_those_of_the_program() -> None:
+    def switching(loader: Any) -> list[Any]:
+        seen: list[Any] = []
+        for number in range(3):
+            with torch.inference_mode(number == 1):
+                seen += [list(leaves(batch)) for batch in loader]
+        return seen
+
+    plain, ours, session = both(MAKERS["shuffled"], switching, Counted("prefetch", "sample_cache"))
+    assert ours == plain
+    assert session.taken > 4
+
+
+def test_a_process_that_the_program_forks_goes_on_by_itself() -> None:
+    seed()
+    with run() as session:
+        list(DataLoader(loader := Images(), 8, shuffle=True))
+        data = DataLoader(loader, 8)
+        batches = iter(data)
+        first = [next(batches) for _ in range(3)]
+        assert ahead(session).taken > 0
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                faulthandler.dump_traceback_later(100, exit=True)
+                torch.set_num_threads(1)  # sines of 480 numbers are OpenMP's already, whose threads are not in a child
+                rest = list(batches)
+                right = all(torch.equal(images, Images().images[labels].sin()) for images, labels in rest)
+                status = 0 if right and len(rest) == 5 else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len([*first, *batches]) == 8
+
+
+def test_nothing_is_being_gathered_while_a_process_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child of a program that forks must not find a lock that our thread held."""
+    begun, go_on = threading.Event(), threading.Event()
+    at_work = [False]
+
+    class Slow(Beside):
+        def start(self, tensor: Any) -> Callable[[], Any]:
+            at_work[0] = True
+            begun.set()
+            assert go_on.wait(100)
+            at_work[0] = False
+            return super().start(tensor)
+
+    slow = Slow()
+    monkeypatch.setattr(prefetcher.Prefetcher, "copier", lambda _: slow)
+    seed()
+    with run():
+        batches = iter(MAKERS["in order"]())
+        next(batches)
+        assert begun.wait(100)
+        threading.Timer(0.3, go_on.set).start()
+        child = os.fork()
+        if child == 0:
+            os._exit(at_work[0])
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(batches)) == 7
 
 
 def test_it_is_undone_in_the_middle_of_an_epoch() -> None:
-    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
-
     seed()
-    plain = epochs(MAKERS["numpy draws"](), 1)
+    plain = epochs(MAKERS["shuffled"](), 1)
     seed()
-    with Session([("prefetch", {})]):
-        iterator = iter(MAKERS["numpy draws"]())
-        seen: list[Any] = []
-        for _ in range(6):
-            seen += [list(leaves(next(iterator))), states()]
-        assert children()
-    assert type(iterator) is _SingleProcessDataLoaderIter and not children()
-    assert "overdrive_course" not in vars(iterator)
-    for batch in iterator:
-        seen += [list(leaves(batch)), states()]
-    assert [*seen, states()] == plain
-
-
-def test_a_program_ends_without_waiting_and_prints_once(
-    script: Callable[[str], Path], python: RunProgram, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The program forks workers for another loader meanwhile, and its data set prints now and then."""
-    path = script(
-        textwrap.dedent(
-            """
-            import random, sys, time
-            import torch
-            from torch.utils.data import DataLoader, Dataset
-            from overdrive.techniques.data.prefetch import course
-            from overdrive.worker.session import Session
-            from overdrive.techniques.catalogue import catalogue
-
-            class Data(Dataset):
-                def __len__(self): return 64
-                def __getitem__(self, index):
-                    time.sleep(0.001)
-                    if index in (30, 31): print("strange sample", index)
-                    return torch.tensor([index, random.random()])
-
-            def main(techniques):
-                random.seed(1)
-                course.LEAST_STARTS = 0.0  # however slow forks are here
-                with Session(techniques) as session:
-                    loader = DataLoader(Data(), 4)
-                    for batch in loader:
-                        print(batch.sum().item())
-                        other = list(DataLoader(list(range(8)), 4, num_workers=1))
-                    iterator = iter(loader)
-                    [next(iterator) for _ in range(5)]
-                    assert not techniques or catalogue()["prefetch"].crew.taken > 4
-                    sys.exit(3)
-
-            main([("prefetch", {})] if sys.argv[1] == "ours" else [])
-            """
-        )
-    )
-    told = [python(path.name, arm, cwd=path.parent, timeout=200) for arm in ("plain", "ours")]
-    assert told[0].returncode == told[1].returncode == 3, told[1].stderr
-    assert told[0].stdout == told[1].stdout and told[0].stderr == told[1].stderr
-
-
-def test_the_card_says_when_it_cannot_help() -> None:
-    facts = Facts(cores=4, shares={"data": 0.5}, loaders=(LoaderFacts(8, 0, True, 100, 0.01),))
-    assert technique().applies(facts) is None
-    with_workers = (LoaderFacts(8, 2, True, 100, 0.01),)
-    assert technique().applies(Facts(device="cuda", cores=4, shares={"data": 0.5}, loaders=with_workers)) is None
-    for other in (
-        Facts(cores=4, shares={"data": 0.5}, loaders=(LoaderFacts(8, 2, True, 100, 0.01),)),
-        Facts(cores=4, shares={"data": 0.01}, loaders=facts.loaders),
-        Facts(cores=1, shares={"data": 0.5}, loaders=facts.loaders),
-    ):
-        assert technique().applies(other)
+    before = threading.active_count()
+    with run():
+        loader = MAKERS["shuffled"]()
+        batches = iter(loader)
+        seen = [states(loader)]
+        for _ in range(5):
+            seen += [list(leaves(next(batches))), own_draws()]
+    assert threading.active_count() == before
+    for batch in batches:
+        seen += [list(leaves(batch)), own_draws()]
+    assert [*seen, states(loader)] == plain
 
 
 class Beside:
@@ -825,39 +250,104 @@ class Beside:
     needs_pinned = False
     device = torch.device("meta")
 
-    def __init__(self) -> None:
-        self.started: list[Any] = []
-
     def start(self, tensor: Any) -> Callable[[], Any]:
-        self.started.append(tensor)
+        assert threading.current_thread() is not threading.main_thread()
         return lambda: tensor.detach().clone()  # on the CPU: a plain copy would be on "meta"
 
 
 def test_the_programs_own_move_finds_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = Beside()
-    monkeypatch.setattr(iterator.PrefetchManager, "copier", lambda manager: beside)
+    monkeypatch.setattr(prefetcher.Prefetcher, "copier", lambda _: beside)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(gathering, "LEAST_SECONDS", 9.0)  # however quick it is: the copy is what takes time
     moved: list[Any] = []
 
     def move(loader: Any) -> list[Any]:
         seen: list[Any] = []
-        for images, labels in loader:
-            seen += [list(leaves([images, labels])), states()]
-            if len(moved) % 3 == 2:
-                images.add_(1)
-            moved.append((images, images.to("meta"), labels.to("meta", non_blocking=True)))
+        for _ in range(2):
+            for images, labels in loader:
+                seen += [list(leaves([images, labels])), own_draws()]
+                moved.append((images, images.to("meta"), labels.to("meta", non_blocking=True)))
         return seen
 
-    plain, ours, left_out = both(lambda: DataLoader(Augmented("numpy"), 8, shuffle=True), move)
+    plain, ours, session = both(MAKERS["shuffled"], move, Counted("prefetch", "sample_cache"))
     assert ours == plain
-    assert not left_out
-    assert taken() > 5
-    with_us = moved[len(plain) // 2 :]
-    found = [(images, copy, labels) for images, copy, labels in with_us if labels.device.type == "cpu"]
-    assert len(found) == taken()
-    for images, copy, _ in found:
-        number = next(k for k, each in enumerate(moved) if each[0] is images)
-        written_to = number % 3 == 2
-        assert (copy.device.type == "meta") == written_to
-        assert written_to or torch.equal(copy, images)
-    assert len(beside.started) >= 2 * taken()
+    assert session.taken >= 12
+    found = [(images, copy) for images, copy, labels in moved if labels.device.type == "cpu"]
+    assert len(found) == session.taken
+    assert all(torch.equal(copy, images) for images, copy in found)
+
+
+class Random(Images):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)[0] + torch.rand(1), index
+
+
+def test_without_cached_samples_it_is_left_out_by_name() -> None:
+    for session in (Counted("prefetch"), Counted("prefetch", "sample_cache")):
+        plain, ours, session = both(lambda: DataLoader(Random(), 8, shuffle=True), epochs, session)
+        assert ours == plain
+        assert session.taken == 0
+        assert dict(session.left_out)["prefetch"] == "its batches do not come from samples that sample_cache keeps"
+
+
+def test_one_loader_refused_leaves_the_others() -> None:
+    def make() -> Any:
+        return DataLoader(Random(), 8), DataLoader(Images(), 8, shuffle=True)
+
+    def two(loaders: Any) -> list[Any]:
+        return [epochs(loader) for loader in loaders]
+
+    plain, ours, session = both(make, two, Counted("prefetch", "sample_cache"))
+    assert ours == plain
+    assert not session.left_out and session.taken > 5
+
+
+@pytest.mark.parametrize("depth", [1, 3, 16])
+def test_any_depth_gives_the_same_batches(depth: int) -> None:
+    plain, ours, session = both(MAKERS["shuffled"], epochs, Counted("prefetch", "sample_cache", depth=depth))
+    assert ours == plain
+    assert session.taken > 5
+
+
+def test_the_card_says_when_it_cannot_help() -> None:
+    loader = LoaderFacts(8, 0, True, 100, 0.01)
+    assert Prefetch().applies(Facts(cores=4, shares={"data": 0.5}, loaders=(loader,))) is None
+    draws = LoaderFacts(8, 0, True, 100, 0.01, draws=True)
+    for facts, reason in (
+        (Facts(cores=4, shares={"data": 0.5}), "no map-style DataLoader"),
+        (Facts(cores=4, shares={"data": 0.5}, loaders=(draws,)), "draws random numbers"),
+        (Facts(cores=4, shares={"data": 0.01}, loaders=(loader,)), "only 1% of a step"),
+        (Facts(cores=1, shares={"data": 0.5}, loaders=(loader,)), "one core"),
+    ):
+        assert reason in (Prefetch().applies(facts) or "")
+
+
+def test_a_thread_that_fails_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Beside):
+        def start(self, tensor: Any) -> Callable[[], Any]:
+            raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(prefetcher.Prefetcher, "copier", lambda _: Full())
+    plain, ours, session = both(MAKERS["shuffled"], epochs, Counted("prefetch", "sample_cache"))
+    assert ours == plain
+    assert session.taken == 0
+
+
+def test_indices_drawn_for_workers_are_known_without_drawing() -> None:
+    drawn = Drawn(iter(range(10)), 3)
+    assert next(drawn) == 0 and drawn.coming(2) == [1, 2] and drawn.coming(9) == [1, 2, 3] and next(drawn) == 1
+
+
+def test_neither_the_first_nor_the_last_index_is_drawn_early() -> None:
+    asked: list[int] = []
+
+    def indices() -> Iterator[int]:
+        for number in range(4):
+            asked.append(number)
+            yield number
+
+    peeking = gathering.Peeking(indices(), 4)
+    assert not asked and next(peeking) == 0
+    assert peeking.coming(5) == [1, 2] and asked == [0, 1, 2]
+    assert list(peeking) == [1, 2, 3]

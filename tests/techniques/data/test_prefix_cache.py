@@ -32,10 +32,10 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.datacache import cached_dataset as kept_module
+from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefix_cache import draws, proving
+from overdrive.techniques.data.prefix_cache import draws, proving  # noqa: E402
 from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
 from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
@@ -510,7 +510,7 @@ def test_refuses_samples_above_the_budgets(monkeypatch: pytest.MonkeyPatch) -> N
     from overdrive.datacache import manager as manager
     from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
     monkeypatch.setattr(Store, "_allowed", lambda self: 10_000.0)
     with Run() as run:
         list(DataLoader(Packed(), 8))
@@ -837,7 +837,7 @@ def test_samples_of_different_sizes_above_the_budget_of_memory_lie_on_disk(
 ) -> None:
     from overdrive.datacache import manager as manager
 
-    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
     plain, kept, run = both(lambda: DataLoader(Growing(), 8, shuffle=True))
     (served,) = run.served
     assert not run.left_out and same(plain, kept)

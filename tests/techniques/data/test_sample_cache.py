@@ -333,7 +333,7 @@ def small_memory(monkeypatch: pytest.MonkeyPatch, disk: int | None = None) -> No
     from overdrive.datacache import manager as manager
     from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(manager, "_available_memory", lambda: 10_000)
+    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
     if disk is not None:
         monkeypatch.setattr(Store, "_allowed", lambda self: float(disk))
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, default_collate  # noqa: E402
 
-from overdrive.datacache import cached_dataset as kept_module
+from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
 from overdrive.datacache.single import SingleSource  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402

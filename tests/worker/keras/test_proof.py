@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,17 @@ def replay_of(text: str, role: str, steps: tuple[int, ...], folder: Path, *more:
     run(text, recorder, replay, *more)
     report: Mapping[str, Any] = replay.report()
     return report
+
+
+def test_a_reference_saves_fewer_states_where_all_would_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=0))
+    taught = replay_of(PLAIN, "reference", tuple(range(2, 12)), tmp_path)
+    assert taught["states"] == [2, 5, 8, 11] and taught["thinned"] and not taught["out_of_reach"]
+    assert len(list(tmp_path.glob("state-*.npz"))) == 4
+    assert replay_of(PLAIN, "targets", tuple(taught["states"]), tmp_path)["states"] == [2, 5, 8, 11]
 
 
 @pytest.mark.parametrize("program", [PLAIN, TAPE.replace("DECORATOR", "@tf.function")])

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
+from overdrive.core.plan.removed import REMOVED
 from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, Table, Value, closest, escape, printable
 
 FORMAT = 1  # of the file; a file with another number is refused
@@ -67,6 +68,7 @@ class Plan:
     techniques: tuple[PlannedTechnique, ...]
     verdict: str = ""  # of the whole plan against the untouched program, on fresh data
     speedup: Interval | None = None
+    unconfirmed: str = ""  # what the speedup rests on, where there was no time to confirm it
     noise_floor: float | None = None  # the smallest change that could be seen, as a share
     baseline: Mapping[str, float] = field(default_factory=dict)  # samples_per_s, seconds_per_step
     tuned: Mapping[str, float] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class Plan:
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  # ISO date
+    removed: tuple[str, ...] = ()  # techniques that its file names and that are no more (see `removed.REMOVED`)
 
     def dumps(self, summaries: Mapping[str, str] | None = None) -> str:
         """The plan as TOML with comments for people; `summaries` says in a line what a technique does."""
@@ -98,6 +101,7 @@ class Plan:
         evidence = _given(
             verdict=self.verdict,
             speedup=self.speedup,
+            unconfirmed=self.unconfirmed or None,
             noise_floor=self.noise_floor,
             baseline=self.baseline,
             tuned=self.tuned,
@@ -122,6 +126,8 @@ class Plan:
     @classmethod
     def loads(cls, text: str, catalogue: Mapping[str, TechniqueLike], name: str = "plan.toml") -> Plan:
         """Read and check a plan. Missing settings take the knobs' defaults; evidence may be missing.
+
+        Techniques that were let go of are left out of `techniques`, and named in `removed`.
 
         Raises:
             PlanError: anything in it is unknown, wrong or too much; it names the line in the file `name`.
@@ -218,6 +224,7 @@ _ROOT = ("overdrive", "program", "contract", "technique", "evidence", "rejected"
 _EVIDENCE = (
     "verdict",
     "speedup",
+    "unconfirmed",
     "noise_floor",
     "baseline",
     "tuned",
@@ -233,14 +240,17 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
     root.only(_ROOT, "a plan")
     program = root.text("program")
     techniques: dict[str, PlannedTechnique] = {}
-    for table in root.tables("technique"):
+    named = [(table, table.text("name")) for table in root.tables("technique")]
+    removed = [name for _, name in named if name in REMOVED and name not in catalogue]
+    tables = [table for table, name in named if name not in removed]
+    for table in tables:
         technique = _read_technique(table, catalogue)
         if technique.name in techniques:
             raise table.fault(f"the technique {technique.name!r} is named twice", "name")
         techniques[technique.name] = technique
     kept = [technique.contract for technique in techniques.values()]
     contract = root.one_of("contract", max(kept, key=lambda level: level.rank, default=Contract.EXACT))
-    for table, technique in zip(root.tables("technique"), techniques.values(), strict=True):
+    for table, technique in zip(tables, techniques.values(), strict=True):
         if not contract.allows(technique.contract):
             raise table.fault(
                 f"{technique.name!r} keeps only {technique.contract}, and the plan's contract is {contract}: "
@@ -255,6 +265,7 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
         techniques=tuple(techniques.values()),
         verdict=evidence.text("verdict", ""),
         speedup=evidence.interval("speedup"),
+        unconfirmed=evidence.text("unconfirmed", ""),
         noise_floor=evidence.number("noise_floor"),
         baseline=evidence.numbers("baseline", _RATES),
         tuned=evidence.numbers("tuned", _RATES),
@@ -264,6 +275,7 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
         machine=root.anything("machine"),
         versions=root.texts("versions"),
         created=evidence.day("created"),
+        removed=tuple(dict.fromkeys(removed)),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
 from typing import Any
 
 import tomlkit
@@ -14,7 +14,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.plan.lines import KeyPath, Lines
+from overdrive.core.plan.lines import KeyPath, line_of, line_of_repeated
 
 Value = bool | int | float | str
 
@@ -32,16 +32,10 @@ class PlanError(Exception):
         super().__init__(printable(f"{where}: {message}"[:1000]))
 
 
+@dataclass(frozen=True)
 class _Text:
-    """A plan's text with its name; looks for lines only once something is wrong."""
-
-    def __init__(self, text: str, name: str) -> None:
-        self.text = text
-        self.name = name
-
-    @cached_property
-    def lines(self) -> Lines:
-        return Lines(self.text)
+    text: str
+    name: str
 
 
 class Table:
@@ -60,12 +54,12 @@ class Table:
         try:
             root = cls(source, (), tomlkit.parse(source.text).unwrap())
         except (TOMLKitError, ValueError) as error:
-            raise PlanError(_broken(error), _line_of(error, source), name) from None
+            raise PlanError(_broken(error), _line_of(error, source.text), name) from None
         root._check_sizes(root._entries)
         return root
 
     def fault(self, message: str, *keys: str | int) -> PlanError:
-        return PlanError(message, self._text.lines.of((*self._path, *keys)), self._text.name)
+        return PlanError(message, line_of(self._text.text, (*self._path, *keys)), self._text.name)
 
     def only(self, known: Sequence[str], what: str) -> None:
         for key in self._entries:
@@ -205,12 +199,9 @@ def _broken(error: Exception) -> str:
     return f"this is no valid TOML ({reason[:200]})"
 
 
-def _line_of(error: Exception, source: _Text) -> int | None:
-    """tomlkit says where it stopped, which for a key given twice is its value's last line, or nothing."""
-    line: int | None = getattr(error, "line", None)
-    if line is None or "already exists" in str(error):
-        return min(source.lines.repeated.values(), default=line)
-    return line
+def _line_of(error: Exception, text: str) -> int | None:
+    """tomlkit says where it stopped, which for a key given twice is its table's end, or nothing."""
+    return line_of_repeated(text) or getattr(error, "line", None)
 
 
 def escape(character: str) -> str:

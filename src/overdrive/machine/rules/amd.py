@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.machine.pci import bandwidth
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed, plural
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.gpus import capped, named, power_cap
 
 _GIB = 2**30
 _CONTAINER = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html"
@@ -22,10 +22,8 @@ def amd_of(survey: Survey) -> list[dict[str, Any]]:
     return found
 
 
-def named(gpus: list[dict[str, Any]], all_of: int) -> str:
-    if len(gpus) == all_of and all_of > 1:
-        return f"All {all_of} AMD GPUs"
-    return f"AMD GPU{'' if len(gpus) == 1 else 's'} {listed([gpu['index'] for gpu in gpus])}"
+def _named(gpus: list[dict[str, Any]], all_of: int) -> str:
+    return named(gpus, all_of, "AMD GPU")
 
 
 def _rocm(survey: Survey) -> bool:
@@ -76,7 +74,7 @@ def no_kernels(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "amd_no_kernels",
             Severity.WRONG if len(odd) == len(amd_of(survey)) else Severity.NOTE,
-            f"PyTorch has no kernels for {named(odd, len(amd_of(survey)))} ({odd[0].get('architecture', 'unknown')}); "
+            f"PyTorch has no kernels for {_named(odd, len(amd_of(survey)))} ({odd[0].get('architecture', 'unknown')}); "
             f"it was built for {' '.join(sorted(built))}.",
             "Every operation on it fails.",
             Basis.COMPUTED,
@@ -111,7 +109,7 @@ def held(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "amd_clocks_held",
             Severity.WRONG,
-            f"{named(low, len(gpus))}: held at the lowest clocks.",
+            f"{_named(low, len(gpus))}: held at the lowest clocks.",
             f"It runs at {now} of {most} MHz." if now and most else "How much is not told.",
             Basis.MEASURED if now and most else Basis.UNKNOWN,
             "Let the driver choose.",
@@ -119,45 +117,9 @@ def held(survey: Survey) -> Iterator[Finding]:
             "sudo amd-smi set --perf-level AUTO",
             _KERNEL,
         )
-    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
-    capped = [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
-    if capped:
-        usual = capped[0]["default_power_limit_watts"]
-        yield Finding(
-            "amd_power_cap",
-            Severity.WRONG,
-            f"{named(capped, len(gpus))} may draw {capped[0]['power_limit_watts']} W; as made, {usual} W.",
-            "Under full load the clocks fall until the power fits; how far depends on the program.",
-            Basis.UNKNOWN,
-            "Set it back, unless it was lowered for the cooling or the supply.",
-            Sure.CERTAIN,
-            f"sudo amd-smi set --power-cap {usual}",
-            _KERNEL,
-        )
-
-
-def lanes(survey: Survey) -> Iterator[Finding]:
-    """Lanes are not given up to save power, so fewer than there could be is for good."""
-    for gpu in amd_of(survey):
-        link = gpu["pcie"]
-        now, most, slot = link.get("lanes"), link.get("most_lanes"), link.get("slot_lanes")
-        if not now or not most or now >= most:
-            continue
-        best = {**link, "best": min(link.get("slot_generation") or 9, link.get("most_generation") or 9)}
-        here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
-        yield Finding(
-            "amd_pcie_lanes",
-            Severity.WRONG,
-            f"AMD GPU {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
-            f"Copies from and to it go at {now / most:.0%} of the speed"
-            + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
-            Basis.COMPUTED,
-            f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
-            if slot and slot <= now
-            else "Seat the card anew, without a riser.",
-            Sure.CERTAIN,
-            f"sudo lspci -vv -s {gpu.get('slot_side_bus', gpu['bus'])} | grep -E 'LnkCap|LnkSta'",
-        )
+    if less := capped(gpus):
+        who = _named(less, len(gpus))
+        yield power_cap("amd_power_cap", less, who, "sudo amd-smi set --power-cap", _KERNEL)
 
 
 def partitions(survey: Survey) -> Iterator[Finding]:
@@ -169,7 +131,8 @@ def partitions(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "amd_partitions",
             Severity.NOTE,
-            f"{named(cut, len(gpus))}: cut into {plural(parts, 'part')} ({modes}), each a GPU of its own to a program.",
+            f"{_named(cut, len(gpus))}: cut into {plural(parts, 'part')} ({modes}), "
+            "each a GPU of its own to a program.",
             "A program has one part's share of the cores, unless it asks for several.",
             Basis.CITED,
             "For one large job ask for whole GPUs (mode SPX).",
@@ -228,4 +191,4 @@ def hidden(survey: Survey) -> Iterator[Finding]:
             )
 
 
-RULES = (unusable, no_kernels, unsound, held, lanes, hidden, taken, partitions, unjoined)
+RULES = (unusable, no_kernels, unsound, held, hidden, taken, partitions, unjoined)

@@ -17,11 +17,32 @@ def gpus_of(survey: Survey) -> list[dict[str, Any]]:
     return found
 
 
-def named(gpus: list[dict[str, Any]], all_of: int) -> str:
+def named(gpus: list[dict[str, Any]], all_of: int, kind: str = "GPU") -> str:
     """ "GPU 0", "GPUs 0 to 3" or "All 8 GPUs"."""
     if len(gpus) == all_of and all_of > 1:
-        return f"All {all_of} GPUs"
-    return f"GPU{'' if len(gpus) == 1 else 's'} {listed([gpu['index'] for gpu in gpus])}"
+        return f"All {all_of} {kind}s"
+    return f"{kind}{'' if len(gpus) == 1 else 's'} {listed([gpu['index'] for gpu in gpus])}"
+
+
+def capped(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that may draw less power than as made."""
+    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
+    return [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
+
+
+def power_cap(rule: str, low: list[dict[str, Any]], who: str, command: str, source: str) -> Finding:
+    usual = low[0]["default_power_limit_watts"]
+    return Finding(
+        rule,
+        Severity.WRONG,
+        f"{who} may draw {low[0]['power_limit_watts']} W; as made, {usual} W.",
+        "Under full load the clocks fall until the power fits; how far depends on the program.",
+        Basis.UNKNOWN,
+        "Set it back, unless it was lowered for the cooling or the supply.",
+        Sure.CERTAIN,
+        f"{command} {usual}",
+        source,
+    )
 
 
 def no_driver(survey: Survey) -> Iterator[Finding]:
@@ -32,7 +53,7 @@ def no_driver(survey: Survey) -> Iterator[Finding]:
     yield Finding(
         "no_driver",
         Severity.WRONG,
-        f"{plural(len(seen), 'NVIDIA GPU')} on the PCI bus, but nvidia-smi does not answer.",
+        f"{plural(len(seen), 'NVIDIA GPU')} on the PCI bus, but NVIDIA's driver does not answer.",
         "Training runs on the CPU.",
         Basis.COMPUTED,
         "The driver is loaded: give the container its GPUs."
@@ -118,22 +139,9 @@ def slowed(survey: Survey) -> Iterator[Finding]:
 
 def power(survey: Survey) -> Iterator[Finding]:
     gpus = gpus_of(survey)
-    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
-    capped = [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
-    if capped:
-        now, usual = capped[0]["power_limit_watts"], capped[0]["default_power_limit_watts"]
-        chosen = ",".join(str(gpu["index"]) for gpu in capped)
-        yield Finding(
-            "power_cap",
-            Severity.WRONG,
-            f"{named(capped, len(gpus))} may draw {now} W; as made, {usual} W.",
-            "Under full load the clocks fall until the power fits; how far depends on the program.",
-            Basis.UNKNOWN,
-            "Set it back, unless it was lowered for the cooling or the supply.",
-            Sure.CERTAIN,
-            f"sudo nvidia-smi -i {chosen} -pl {usual}",
-            _SMI,
-        )
+    if low := capped(gpus):
+        chosen = ",".join(str(gpu["index"]) for gpu in low)
+        yield power_cap("power_cap", low, named(low, len(gpus)), f"sudo nvidia-smi -i {chosen} -pl", _SMI)
 
 
 def clocks(survey: Survey) -> Iterator[Finding]:

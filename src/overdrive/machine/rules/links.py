@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from overdrive.machine.pci import LANE_GB_S, bandwidth
 from overdrive.machine.reading import numbers_in
+from overdrive.machine.rules.amd import amd_of
 from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
 from overdrive.machine.rules.gpus import gpus_of, named
 
@@ -16,30 +18,32 @@ _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troublesho
 def lanes(survey: Survey) -> Iterator[Finding]:
     """Lanes are not given up to save power, so fewer than there could be is for good."""
     for gpu in gpus_of(survey):
-        link = gpu["pcie"]
-        now, most = link.get("lanes"), link.get("most_lanes")
-        if not now or not most or now >= most:
-            continue
-        best = {**link, "best": min(link.get("system_generation") or 9, link.get("most_generation") or 9)}
-        here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
-        slot = link.get("slot_lanes")
-        if slot and slot <= now:
-            mend = f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
-        else:
-            mend = (
-                "Seat the card anew, without a riser; look in the BIOS whether the slot shares its lanes with a disk."
-            )
-        yield Finding(
-            "pcie_lanes",
-            Severity.WRONG,
-            f"GPU {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
-            f"Copies from and to it go at {now / most:.0%} of the speed"
-            + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
-            Basis.COMPUTED,
-            mend,
-            Sure.CERTAIN,
-            f"sudo lspci -vv -s {gpu.get('bus', '')} | grep -E 'LnkCap|LnkSta'",
-        )
+        yield from _few_lanes(gpu, "pcie_lanes", "GPU")
+    for gpu in amd_of(survey):
+        yield from _few_lanes(gpu, "amd_pcie_lanes", "AMD GPU")
+
+
+def _few_lanes(gpu: dict[str, Any], rule: str, kind: str) -> Iterator[Finding]:
+    link = gpu["pcie"]
+    now, most, slot = link.get("lanes"), link.get("most_lanes"), link.get("slot_lanes")
+    if not now or not most or now >= most:
+        return
+    machine = link.get("system_generation") or link.get("slot_generation") or 9
+    best = {**link, "best": min(machine, link.get("most_generation") or 9)}
+    here, could = bandwidth(best, "best", "lanes"), bandwidth(best, "best", "most_lanes")
+    yield Finding(
+        rule,
+        Severity.WRONG,
+        f"{kind} {gpu['index']} is joined by {now} of its {most} PCIe lanes.",
+        f"Copies from and to it go at {now / most:.0%} of the speed"
+        + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
+        Basis.COMPUTED,
+        f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
+        if slot and slot <= now
+        else "Seat the card anew, without a riser; look in the BIOS whether the slot shares its lanes with a disk.",
+        Sure.CERTAIN,
+        f"sudo lspci -vv -s {gpu.get('slot_side_bus', gpu.get('bus', ''))} | grep -E 'LnkCap|LnkSta'",
+    )
 
 
 def generation(survey: Survey) -> Iterator[Finding]:
@@ -133,13 +137,15 @@ def far_cores(survey: Survey) -> Iterator[Finding]:
 
 
 def far_cards(survey: Survey) -> Iterator[Finding]:
-    topology = survey.get("topology") or {}
-    far = [index for index, row in enumerate(topology.get("nics", [])) if row and not {"PIX", "PXB"} & set(row)]
-    if far and len(gpus_of(survey)) > 1 and survey["network"].get("ports"):
+    gpus = gpus_of(survey)
+    cards = [device for device in survey["pci"] if device.get("rdma")]
+    near = {card["root_port"] for card in cards if "root_port" in card}
+    far = [gpu for gpu in gpus if gpu.get("root_port") not in near]
+    if cards and far and len(gpus) > 1:
         yield Finding(
             "far_network_card",
             Severity.NOTE,
-            f"{plural(len(far), 'GPU')} of {len(topology['nics'])} have no network card on their own PCIe switch.",
+            f"{plural(len(far), 'GPU')} of {len(gpus)} have no network card on their own PCIe switch.",
             "What they send to other machines goes through the processor.",
             Basis.CITED,
             "Nothing on this machine; NCCL finds the nearest card by itself.",

@@ -20,7 +20,7 @@ def shared_files(survey: Survey) -> Iterator[Finding]:
                 f"The {place['use']} lies on a {place['kind']} ({place['type']}).",
                 "Opening each small file asks a server first: with many small samples that is what takes the time.",
                 Basis.UNKNOWN,
-                "Pack small files into a few large shards, or copy the data to a local disk first.",
+                "Pack the finished samples into a few large files, or copy the data to a local disk first.",
                 Sure.LIKELY,
                 "overdrive pack train.py",
                 "docs/data.md",

@@ -9,14 +9,12 @@ from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
     autocasts,
     backward,
-    convolutions,
     functions,
     loaders,
     models,
     moves,
+    operators,
     optimizers,
-    pools,
-    relus,
     scalars,
     seeds,
     zeroing,
@@ -31,7 +29,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, relus, convolutions)
-    for seam in (*rooms, pools, scalars, functions):
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts)
+    for seam in (*rooms, operators, scalars, functions):
         removers += seam.enter(hub, patches)
     return last_first(removers)

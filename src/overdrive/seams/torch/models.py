@@ -1,7 +1,7 @@
 """Seam *model called*: the outermost `nn.Module.__call__`.
 
 A first call of each kind (module, training or evaluation, shapes) is a rehearsal: should it fail with
-our techniques in place, they are left out, random state and buffers are put back, and the program's own
+our techniques in place, they are left out, random states and buffers are put back, and the program's own
 call is made. So a model that, say, calls `.view()` under channels_last runs on as its author wrote it.
 
 What is called inside a backward pass is no call of the program's: there, activations are made again.
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from overdrive.core.rng import States
 from overdrive.seams.hub import Seams, reason_of
 from overdrive.seams.patch import Patches
 
@@ -58,17 +59,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
 
 def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-    random_state = torch.get_rng_state()
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    cuda_state = torch.cuda.get_rng_state_all() if in_use else []
+    states = States.now()
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     try:
         return hub.model_called.run(module, call, *args, **kwargs)
     except Exception as error:
         failure = error
-    torch.set_rng_state(random_state)
-    if cuda_state:
-        torch.cuda.set_rng_state_all(cuda_state)
+    states.restore()
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
+from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import leading_size
 
@@ -84,8 +84,7 @@ class StepRecorder:
                     state = optimizer.state.get(parameter, {})
                     for key in sorted(state, key=str):
                         update(digest, state[key])
-        update(digest, torch.get_rng_state())
-        digest.update(repr(random.getstate()).encode())
+        digest.update(States.now().digest().encode())
         return digest.hexdigest()
 
 

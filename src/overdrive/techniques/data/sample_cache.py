@@ -27,7 +27,7 @@ class SampleCache(Technique):
     loader whose sampler asks for the same samples in each epoch (`DistributedSampler` with `shuffle=False`) gets
     a table of these alone; where the ranks shuffle the whole data set among them in each epoch
     (`DistributedSampler` otherwise), each machine needs all of it. With `folder`, samples come from where
-    `overdrive pack --samples decoded` wrote them.
+    `overdrive pack` wrote them.
 
     Where the program has a collate function of its own that does more than to stack (it pads texts, sorts, mixes or
     masks), and no workers, each sample is kept by itself, whatever its shape, and that function is called with
@@ -62,7 +62,7 @@ class SampleCache(Technique):
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),
-        Knob("folder", "", "where `overdrive pack --samples decoded` wrote the samples; no others are kept then"),
+        Knob("folder", "", "where `overdrive pack` wrote the samples; no others are kept then"),
     )
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class FastMaxPool(Technique):
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
     switchable = True
-    order = 34  # before pool_before_relu (35), which hands it its pools
+    order = 34
 
     def applies(self, facts: Facts) -> str | None:
         from overdrive.kernels.build import compiler
@@ -60,7 +60,7 @@ class FastMaxPool(Technique):
         from overdrive.kernels.build import Building, CannotBuild
 
         try:
-            building = Building("max_pool.c")
+            building = Building("max_pool/max_pool.c")
         except CannotBuild as error:
             raise CannotInstall(str(error)) from None
         made: list[MaxPool] = []
@@ -91,7 +91,7 @@ class FastMaxPool(Technique):
             if not checked:
                 raise CannotInstall("no max pool of 2 x 2 elements in steps of 2 was called")
 
-        seams.max_pool_called.subscribe(answer)
+        seams.operator_called("max_pool2d").subscribe(answer)
         seams.step_ends.subscribe(first_step)
         seams.on_undo(building.forget)
         return seams.handle()

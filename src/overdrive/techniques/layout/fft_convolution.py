@@ -69,6 +69,8 @@ class FftConvolution(Technique):
         chosen: dict[Any, bool] = {}  # by shapes and what else decides the time: whether the transform is taken
 
         def answer(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            if len(arguments) < 2:
+                return None
             weight = arguments[1]
             if weight.numel() < least or weight[0, 0].numel() < least:  # the first costs nothing
                 return None
@@ -87,7 +89,7 @@ class FftConvolution(Technique):
                     chosen[key] = _is_faster(call, arguments, named, padding, groups)
             return _convolve(signal, weight, bias, padding, groups) if chosen[key] else None
 
-        seams.convolution_called.subscribe(answer)
+        seams.operator_called("conv").subscribe(answer)
         return seams.handle()
 
 

@@ -25,6 +25,7 @@ from overdrive.seams.keras.control import backend, compute_carefully
 from overdrive.seams.keras.step_log import Application, Columns, StepLog, path_of, step_log_of, unwrapped
 from overdrive.seams.step_counter import Iterations
 from overdrive.worker.keras import ops
+from overdrive.worker.thinning import thinned
 
 _MOST_ELEMENTS = 1 << 20  # of a tensor that are kept, evenly spaced
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -164,11 +165,17 @@ class Reference(Replay):
     def starts(self, values: Arrays) -> None:
         _save(self._path("initial", 1), values)
 
+    _thinned = False
+
     def begins(self, step: int) -> None:
-        _save(self._path("state", step), {name: self._ops.array(each) for name, each in self._state.items()})
+        state = {name: self._ops.array(each) for name, each in self._state.items()}
+        if not self.done:
+            coming = thinned({step, *self._steps}, sum(each.nbytes for each in state.values()), self._folder) - {step}
+            self._thinned, self._steps = coming < self._steps, coming
+        _save(self._path("state", step), state)
 
     def report(self) -> dict[str, Any]:
-        return {**super().report(), "thinned": False, "needs": "targets"}
+        return {**super().report(), "thinned": self._thinned, "needs": "targets"}
 
 
 class _Loading(Replay):
@@ -202,9 +209,6 @@ class Targets(_Loading):
 
     def ends(self, step: int, results: Arrays) -> None:
         _save(self._path("targets", step), results)
-
-    def report(self) -> dict[str, Any]:
-        return {**super().report(), "thinned": False}
 
 
 class CarefulTargets(Targets):

@@ -9,7 +9,6 @@ its own step on the same batch with the same random numbers, and notes how far i
 
 from __future__ import annotations
 
-import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import Iterations
 from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.worker.thinning import thinned
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, narrow, widen
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject, Tensors
@@ -29,10 +29,7 @@ from overdrive.worker.torch.state import Subject, Tensors
 # A target of a large tensor is kept for this many evenly spaced elements: a wrong formula shows in all.
 _MOST_ELEMENTS = 1 << 20
 _SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
-_FEWEST_STATES = 4
 _MOST_EVALUATED = 4  # tensors that evaluation comes to, within a chosen step
-_MOST_BYTES = 4e9  # for all states and targets of one reference run ...
-_SHARE_OF_DISK = 0.25  # ... and never more than this share of what is free
 _END = object()
 _NONE = torch.empty(0, dtype=torch.float64)
 
@@ -273,12 +270,8 @@ class Reference(Replay):
         """Choose fewer states where all of them would fill the disk."""
         if self.done or self._thinned:
             return
-        room = min(_MOST_BYTES, _SHARE_OF_DISK * shutil.disk_usage(self._folder).free)
-        fit = max(_FEWEST_STATES, int(room // max(1, 5 * self._subject.bytes())))  # target: 4 times in fp64
-        if fit < len(self._steps):
-            self._thinned = True
-            ordered = sorted(self._steps)
-            self._steps = {ordered[round(place * (len(ordered) - 1) / (fit - 1))] for place in range(fit)} | {step}
+        chosen = thinned(self._steps, self._subject.bytes(), self._folder) | {step}
+        self._thinned, self._steps = chosen < self._steps, chosen
 
 
 class Candidate(Replay):

@@ -7,13 +7,13 @@ no optimizer knows is saved too. Two runs of one program find the same names.
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
+from overdrive.core.rng import States
 from overdrive.seams.torch.optimizers import parameters_of
 
 Tensors = dict[str, torch.Tensor]
@@ -71,7 +71,7 @@ class Subject:
             {
                 "tensors": {name: tensor.detach() for name, tensor in self.tensors.items()},
                 "optimizers": [_state_of(optimizer) for optimizer in self.optimizers],
-                "chance": chance(),
+                "chance": States.now().plain(),
             },
             path,
         )
@@ -86,34 +86,7 @@ class Subject:
                 mine[name].data.copy_(value)  # `data`: graphs that are still to be used do not notice
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
             _load_state(optimizer, state)
-        set_chance(saved["chance"])
-
-
-def chance() -> dict[str, Any]:
-    """All random states, as plain data and tensors."""
-    import numpy
-
-    kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], numpy.random.get_state(legacy=True))
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    version, internal, gauss = random.getstate()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if in_use else [],
-        "numpy": [str(kind), torch.from_numpy(keys.astype("int64")), int(position), int(has_gauss), float(cached)],
-        "python": [version, list(internal), gauss],
-    }
-
-
-def set_chance(saved: dict[str, Any]) -> None:
-    import numpy
-
-    torch.set_rng_state(saved["torch"])
-    if saved["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(saved["cuda"])
-    kind, keys, position, has_gauss, cached = saved["numpy"]
-    numpy.random.set_state((kind, keys.numpy().astype("uint32"), position, has_gauss, cached))
-    version, internal, gauss = saved["python"]
-    random.setstate((version, tuple(internal), gauss))
+        States.of_plain(saved["chance"]).restore()
 
 
 def _named_roots() -> list[tuple[str, torch.nn.Module]]:

@@ -1,11 +1,10 @@
 """The next batches of samples that are gathered, by a thread while the program works on this one.
 
-What is gathered from a complete table of kept samples, or from tensors that nobody writes to, is a function of the
-indices alone: no random number is drawn, and no code of the program's runs. So a thread may do it, which a data set's
-own fetch is not left to.
+What is gathered from a complete table of kept samples is a function of the indices alone: no random number is drawn,
+and no code of the program's runs. So a thread may do it, which a data set's own fetch is not left to.
 
-A batch made early is handed out only where the program's own next index is the one it was made from, and the table or
-the tensors are what they were. The indices are known before the program draws them where nobody can tell the
+A batch made early is handed out only where the program's own next index is the one it was made from, and the table
+still stands for the data set. The indices are known before the program draws them where nobody can tell the
 difference: torch's own samplers draw from generators of their own, or all at once with the first index; the first
 index and the last are drawn at their own time.
 """
@@ -19,18 +18,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import CachedDataset
-from overdrive.datacache.loader import Drawn, draws_as_torch, kept_by
+from overdrive.datacache.loader import Drawn, draws_as_torch
 from overdrive.datacache.offers import Copier, Give, Offers, tensors_in
-from overdrive.samples.rows.serving import slices_of_iterator
-from overdrive.samples.rows.slices import Slices
+from overdrive.datacache.table import Rows
 
-_DEPTH = 2  # batches that are gathered early: each has as much time as a step takes
 # To hand a batch over takes 30 to 100 µs, and where there is no GPU nothing else is won.
 LEAST_SECONDS = 0.0003
 _PATIENCE = 5.0
@@ -65,55 +62,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_REST.before_fork, after_in_parent=_REST.in_parent, after_in_child=_REST.in_child)
 
 
-class Gathered(Protocol):
-    """What batches are gathered from."""
-
-    def gather(self, rows: Any, buffers: Buffers) -> Any: ...
-
-    def rows(self, indices: Any) -> Any:
-        """What to call `gather` with; None where the batch cannot be gathered."""
-
-    def state(self) -> Any:
-        """Equal where the batch would be the same; None where that could not be told."""
-
-
-class _OfKept:
-    """A table of kept samples. Whether it stands for the data set is looked at for each batch before."""
-
-    def __init__(self, kept: CachedDataset) -> None:
-        self._kept = kept
-
-    def gather(self, rows: Any, buffers: Buffers) -> Any:
-        return self._kept.table.gather(rows, buffers=buffers)
-
-    def rows(self, indices: Any) -> Any:
-        return self._kept.rows(indices)
-
-    def state(self) -> Any:
-        return True if self._kept.table.complete else None
-
-
-class _OfSlices:
-    """Arrays and tensors of the data set's own."""
-
-    def __init__(self, slices: Slices) -> None:
-        self._slices = slices
-
-    def gather(self, rows: Any, buffers: Buffers) -> Any:
-        return self._slices.gather(rows, buffers)
-
-    def rows(self, indices: Any) -> Any:
-        return self._slices.rows(indices)
-
-    def state(self) -> Any:
-        return self._slices.versions()
-
-
 @dataclass
 class _Job:
-    rows: Any
-    what: Gathered
-    state: Any
+    rows: Rows
+    kept: CachedDataset
     buffers: Buffers
     copier: Copier | None
     batch: Any = None
@@ -148,7 +100,7 @@ class Thread:
         while (job := self._jobs.get()) is not None:
             with _REST.working:
                 try:
-                    job.batch = job.what.gather(job.rows, job.buffers)
+                    job.batch = job.kept.table.gather(job.rows, buffers=job.buffers)
                     if copier := job.copier:
                         job.copies = [(each, copier.device, copier.start(each)) for each in tensors_in(job.batch)]
                 except Exception:  # the program's own gathering will meet it
@@ -158,9 +110,10 @@ class Thread:
 
 
 class Gathering:
-    """Of one iterator, whose batches are gathered.
+    """Of one iterator, whose batches are gathered. Whether the table stands for the data set is looked at before.
 
     Args:
+        depth: batches that are gathered early: each has as much time as a step takes.
         coming: what the program's next indices will be, so many at most.
         copier: gives what copies batches to the GPU, None where there is nothing to copy.
         taken: told of each batch that came true.
@@ -169,15 +122,17 @@ class Gathering:
     def __init__(
         self,
         thread: Thread,
-        what: Gathered,
+        kept: CachedDataset,
         coming: Callable[[int], list[Any]],
         pins: bool,
+        depth: int,
         copier: Callable[[], Copier | None],
         offers: Offers,
         taken: Callable[[], None],
     ) -> None:
         self._thread = thread
-        self._what = what
+        self._kept = kept
+        self._depth = depth
         self._coming = coming
         self._buffers = {False: Buffers(), True: Buffers(pinned=True)}
         self._pins = pins
@@ -187,25 +142,25 @@ class Gathering:
         self._jobs: deque[_Job] = deque()
         self._seconds = 0.0  # for the latest batch gathered here
 
-    def batch(self, rows: Any) -> Any:
-        """The batch of these samples, all of which are there and as they should be; None where `gather` gives none."""
+    def batch(self, rows: Rows) -> Any:
+        """The batch of these samples, all of which are there and as they should be."""
         alike = self._thread.mine and _in_no_mode()
         batch = self._early(rows) if alike else None
         if batch is None:
             self._jobs.clear()
             began = time.perf_counter()
-            batch = self._what.gather(rows, self._buffers[self._pins])
+            batch = self._kept.table.gather(rows, buffers=self._buffers[self._pins])
             self._seconds = time.perf_counter() - began
         if alike:
             self._order_more()
         return batch
 
-    def _early(self, rows: Any) -> Any:
+    def _early(self, rows: Rows) -> Any:
         if not self._jobs:
             return None
         job = self._jobs.popleft()
-        done = _equal(job.rows, rows) and job.done.wait(_PATIENCE) and not job.failed
-        if not done or job.batch is None or job.state != self._what.state():
+        done = np.array_equal(job.rows, rows) and job.done.wait(_PATIENCE) and not job.failed
+        if not done or not self._kept.table.complete:
             return None
         for tensor, device, give in job.copies:
             self._offers.add(tensor, device, give)
@@ -216,21 +171,16 @@ class Gathering:
         copier = self._copier()
         if copier is None and self._seconds < LEAST_SECONDS:
             return
-        state = self._what.state()
-        if state is None:
+        if not self._kept.table.complete:
             return
-        for indices in self._coming(_DEPTH)[len(self._jobs) :]:
-            rows = self._what.rows(indices)
+        for indices in self._coming(self._depth)[len(self._jobs) :]:
+            rows = self._kept.rows(indices)
             if rows is None:
                 return
             pinned = self._pins or (copier is not None and copier.needs_pinned)
-            job = _Job(rows, self._what, state, self._buffers[pinned], copier)
+            job = _Job(rows, self._kept, self._buffers[pinned], copier)
             self._jobs.append(job)
             self._thread.order(job)
-
-
-def _equal(rows: Any, others: Any) -> bool:
-    return bool(np.array_equal(rows, others) if isinstance(rows, np.ndarray) else rows == others)
 
 
 class Peeking:
@@ -262,30 +212,19 @@ class Peeking:
         return list(self._drawn)[:count]
 
 
-def gathered_by(iterator: Any) -> Gathered | None:
-    """What its batches are gathered from, whole; None where they are not."""
-    kept = kept_by(iterator)
-    if kept is not None:
-        return _OfKept(kept)
-    slices = slices_of_iterator(iterator)
-    return None if slices is None else _OfSlices(slices)
-
-
-def gather_ahead(loader: Any, iterator: Any, what: Gathered, **how: Any) -> str:
-    """Let the batches of an iterator be gathered early; or why not.
+def gather_ahead(loader: Any, iterator: Any, kept: CachedDataset, **how: Any) -> str:
+    """Let the batches of an iterator, which come from what is kept, be gathered early; or why not.
 
     Args:
         how: as for `Gathering`.
     """
-    if isinstance(what, _OfSlices) and what.state() is None:
-        return "the program could write to the arrays of its data set unseen"
     drawn = iterator._sampler_iter
     if not isinstance(drawn, Drawn):
         if not _draws_unseen(loader):
             return "its sampler is not one of torch's, whose indices can be known before"
         drawn = iterator._sampler_iter = Peeking(drawn, len(iterator))
     pins = bool(getattr(iterator, "_pin_memory", False))
-    iterator._dataset_fetcher.ahead = Gathering(what=what, coming=drawn.coming, pins=pins, **how)
+    iterator._dataset_fetcher.ahead = Gathering(kept=kept, coming=drawn.coming, pins=pins, **how)
     return ""
 
 

@@ -117,13 +117,12 @@ def place() -> tuple[Any, int]:
     """The GPU that Keras computes on, as its backend names it, and the bytes of its memory."""
     import keras
 
-    from overdrive.machine.nvidia import nvidia
+    from overdrive.machine import gpu
     from overdrive.seams.keras.control import gpus
 
     if not gpus():
         raise CannotInstall("there is no GPU at work")
-    found = nvidia()
-    sizes = [gpu["memory_bytes"] for gpu in (found or {}).get("gpus", ()) if gpu.get("memory_bytes")]
+    sizes = [each["memory_bytes"] for each in gpu.gpus() if "memory_bytes" in each]
     if not sizes:
         raise CannotInstall("the size of the GPU's memory is not known")
     backend = keras.backend.backend()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import random
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from overdrive.core.rng import States
 from overdrive.techniques.memory.activation_checkpointing.measure import Keys, Measured
 
 _SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)  # of all that is kept: the largest block that is not taken apart
@@ -189,14 +188,10 @@ class _State:
         self._put(self._before_again)
 
     def _now(self) -> Any:
-        numpy = sys.modules.get("numpy")
-        buffers = [buffer.detach().clone() for buffer in self._written]
-        return random.getstate(), numpy.random.get_state() if numpy else None, buffers
+        return States.now(with_cuda=False), [buffer.detach().clone() for buffer in self._written]
 
     def _put(self, state: Any) -> None:
-        python, numpy, buffers = state
-        random.setstate(python)
-        if numpy is not None:
-            sys.modules["numpy"].random.set_state(numpy)
+        states, buffers = state
+        states.restore()
         for buffer, value in zip(self._written, buffers, strict=True):
             buffer.data.copy_(value)  # through `data`: it does not count as a write, since nothing is written anew

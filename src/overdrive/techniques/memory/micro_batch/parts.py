@@ -1,8 +1,7 @@
 """A model's call in parts of its batch, one after the other. It needs to know nothing of the loss.
 
-The forward pass makes each part and puts the results together. The backward pass sends each part's share of the
-gradient through it: through the graph that was kept, or through one of the part made again, so that only one part at
-a time has anything in memory.
+The forward pass makes each part and puts the results together. The backward pass makes each part again, now with its
+graph, and sends its share of the gradient through it: only one part at a time has anything in memory.
 """
 
 from __future__ import annotations
@@ -42,16 +41,10 @@ def part_of(leaves: Sequence[Any], split: Sequence[bool], start: int, stop: int)
 
 
 def call_in_parts(
-    way: Way,
-    call: Call,
-    leaves: Sequence[Any],
-    spec: TreeSpec,
-    parts: int,
-    trained: Sequence[torch.Tensor],
-    keep: bool = False,
+    way: Way, call: Call, leaves: Sequence[Any], spec: TreeSpec, parts: int, trained: Sequence[torch.Tensor]
 ) -> Any:
-    """As `call` on the whole batch. `keep`: the graph of each part, until the backward pass."""
-    job = _Job(way, call, list(leaves), spec, parts, keep)
+    """As `call` on the whole batch."""
+    job = _Job(way, call, list(leaves), spec, parts)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     results = _InParts.apply(job, *tensors, *trained)  # type: ignore[no-untyped-call]
     return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], way.spec)
@@ -60,7 +53,7 @@ def call_in_parts(
 class _Job:
     """One such call: all that its backward pass needs but the tensors."""
 
-    def __init__(self, way: Way, call: Call, leaves: list[Any], spec: TreeSpec, parts: int, keep: bool) -> None:
+    def __init__(self, way: Way, call: Call, leaves: list[Any], spec: TreeSpec, parts: int) -> None:
         self._way = way
         self._call = call
         self._spec = spec
@@ -70,9 +63,6 @@ class _Job:
         self._bounds = bounds(split[0], parts)
         self._circumstances = Circumstances()
         self._chance: list[States] = []
-        # By part: what it was made from and what came out, with its graph. Empty where parts are to be made again.
-        self._kept: list[tuple[list[torch.Tensor], list[Any]]] = []
-        self._keep = keep
         self.others: dict[int, Any] = {}  # leaves of the result that are no tensors
 
     def places(self) -> list[tuple[int, int | None]]:
@@ -84,18 +74,14 @@ class _Job:
             tensors += dim is not None
         return found
 
-    def forward(self, tensors: Sequence[torch.Tensor], needed: Sequence[bool]) -> list[torch.Tensor]:
-        """`needed`: which of them need a gradient."""
+    def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         whole: list[torch.Tensor] = []
         filled = [0] * len(self._way.dims)
         total = self._bounds[-1][1]
         for start, stop in self._bounds:
             self._chance.append(States.now())
-            with torch.set_grad_enabled(self._keep), self._circumstances.again():
-                given = self._cut_off(tensors, needed) if self._keep else list(tensors)
-                leaves, spec = self._make(given, start, stop)
-            if self._keep:
-                self._kept.append((given, leaves))
+            with torch.no_grad(), self._circumstances.again():
+                leaves, spec = self._make(tensors, start, stop)
             if spec != self._way.spec:
                 raise TypeError("the model's result for a part of the batch has another structure")
             for place, number in self.places():
@@ -126,17 +112,12 @@ class _Job:
     ) -> list[torch.Tensor | None]:
         """The gradients of those tensors, arguments first and then parameters, where they are needed."""
         again = torch.is_grad_enabled()  # the program will differentiate the gradients themselves
-        kept, self._kept = self._kept, []  # a second time they are made again: their memory is not held for that
         wanted = [place for place, need in enumerate(needed) if need]
         found: list[torch.Tensor | None] = [None] * len(tensors)
         for number, (start, stop) in enumerate(self._bounds):
-            if kept and not again:
-                given, leaves = kept[number]
-                kept[number] = [], []
-            else:
-                with torch.enable_grad(), chance_as(self._chance[number]), self._circumstances.again():
-                    given = list(tensors) if again else self._cut_off(tensors, needed)
-                    leaves, _ = self._make(given, start, stop)
+            with torch.enable_grad(), chance_as(self._chance[number]), self._circumstances.again():
+                given = list(tensors) if again else self._cut_off(tensors, needed)
+                leaves, _ = self._make(given, start, stop)
             ends, sent = self._ends(leaves, gradients, start, stop)
             del leaves
             if not ends or not wanted:
@@ -194,7 +175,7 @@ class _InParts(torch.autograd.Function):
         ctx.job = job
         ctx.save_for_backward(*tensors)  # torch refuses where one of them was written to before the backward pass
         ctx.set_materialize_grads(False)
-        results = job.forward(tensors, ctx.needs_input_grad[1:])
+        results = job.forward(tensors)
         ctx.mark_non_differentiable(
             *(result for result, yes in zip(results, job.differentiable(), strict=True) if not yes)
         )

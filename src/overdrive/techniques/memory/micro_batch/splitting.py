@@ -22,10 +22,8 @@ class Splitting:
         reason: why none has, for people.
     """
 
-    def __init__(self, parts: int, keep: bool, leave_out: Callable[[str], None]) -> None:
-        """`keep`: what the backward pass needs is kept; else a part's forward pass is made again for it."""
+    def __init__(self, parts: int, leave_out: Callable[[str], None]) -> None:
         self._parts = parts
-        self._keep = keep
         self._leave_out = leave_out
         # By model and kind of call: how to split it, or why it cannot be.
         self._ways: weakref.WeakKeyDictionary[Any, dict[Any, Way | None]] = weakref.WeakKeyDictionary()
@@ -59,7 +57,7 @@ class Splitting:
             return call(*args, **kwargs)
         chance = States.now()
         try:
-            result = call_in_parts(way, call, leaves, spec, self._parts, trained, self._keep)
+            result = call_in_parts(way, call, leaves, spec, self._parts, trained)
         except Exception as error:
             # Said here: the hub would take the last part's result for that of the whole call.
             self._leave_out(f"the model's call on a part of a batch failed ({error})")

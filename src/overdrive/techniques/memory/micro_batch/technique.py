@@ -42,7 +42,6 @@ class MicroBatch(Technique):
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     aims = ("memory",)
-    conflicts = ("cache_blocking",)
     switchable = True
     order = 46  # outside of activation_checkpointing (45), which then works on the parts
     knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
@@ -61,6 +60,6 @@ class MicroBatch(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.techniques.memory.micro_batch.splitting import Splitting
 
-        splitting = Splitting(int(settings["parts"]), False, lambda reason: seams.leave_out(self.name, reason))
+        splitting = Splitting(int(settings["parts"]), lambda reason: seams.leave_out(self.name, reason))
         splitting.enter(seams, CannotInstall)
         return seams.handle()

@@ -1,0 +1,88 @@
+"""Level `rounding`: steps from the same saved states, each held against the same step in fp64."""
+
+from __future__ import annotations
+
+from overdrive.core.contract import Contract
+from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.evidence import rounding
+from overdrive.evidence.equivalence import Check, compared, first_broken
+from overdrive.proof.budget import MOST_STEPS
+from overdrive.proof.replays import STATES, ReferenceRun
+from overdrive.proof.runs import ProofRuns, broke_off
+
+
+class RoundingProof:
+    """Proves by state replay. The reference run is made once, from the first program that is given."""
+
+    def __init__(self, runs: ProofRuns) -> None:
+        self._runs = runs
+        self._reference: ReferenceRun | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the reference run is there."""
+        return self._reference is not None and self._reference.begun
+
+    def compare(self, plain: TrialSpec, new: TrialSpec) -> Check:
+        """`new` against `plain`, in steps from states that a reference run saved along its run.
+
+        Args:
+            plain: the untouched program, or the same bit for bit; the first that was given makes the reference run.
+        """
+        runs = self._runs
+        runs.stage("proof: replayed steps against fp64")
+        reference = self._made(plain)
+        pair = self._replayed(reference, new)
+        if isinstance(pair, Check):
+            return pair
+        one, other = pair
+        within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
+        if within and len(within.intersection(one.replay["states"], other.replay["states"])) < STATES:
+            runs.untimed.forget("candidate")  # of another reference run
+            reference = ReferenceRun(runs.untimed, reference.plain, min(runs.steps, MOST_STEPS), within)
+            pair = self._replayed(reference, new)
+            runs.untimed.forget("candidate")
+            if isinstance(pair, Check):
+                return pair
+            one, other = pair
+        perturbed = runs.perturbed(reference.plain)
+        if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
+            return broke_off(one, perturbed)  # without it, what the model made itself looks like other data
+        told = compared(one, other, Contract.ROUNDING, None if isinstance(perturbed, ExitReason) else perturbed)
+        wrong = first_broken(told)
+        if wrong:
+            return Check(None, wrong.told, invariants=told)
+        # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
+        skipped = {step for trace in (one, other) for step in trace.replay.get("out_of_reach", ())}
+        mine, its = ([row for row in rounding.rows_of(each.replay) if row.step not in skipped] for each in (one, other))
+        result = rounding.judge(mine, its, careful=bool(reference.careful))
+        evidence = {"rounding": {**result.evidence, "flag": reference.careful or None}}
+        return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
+
+    def error_against_fp64(self, plain: TrialSpec, new: TrialSpec) -> float | None:
+        """Of a gradient, as a share of its size, in replayed steps; None where there is no step in fp64."""
+        reference = self._made(plain)
+        if reference.begin() or reference.careful:
+            return None
+        trace = reference.candidate(new)
+        return None if isinstance(trace, ExitReason) else rounding.relative_error(rounding.rows_of(trace.replay))
+
+    def _made(self, plain: TrialSpec) -> ReferenceRun:
+        if self._reference is None:
+            self._reference = ReferenceRun(self._runs.untimed, plain, min(self._runs.steps, MOST_STEPS))
+        return self._reference
+
+    def _replayed(self, reference: ReferenceRun, new: TrialSpec) -> tuple[Trace, Trace] | Check:
+        """The original and `new`, both from the reference run's states."""
+        refusal = reference.begin()
+        if refusal:
+            return Check(None, refusal)
+        one, other = reference.candidate(reference.plain), reference.candidate(new)
+        if isinstance(one, ExitReason) or isinstance(other, ExitReason):
+            return broke_off(one, other)
+        return one, other
+
+
+def _call_starts(trace: Trace) -> frozenset[int]:
+    """The steps that a state can be loaded before: all, or those that a call begins with."""
+    return frozenset(step + 1 for step in trace.rests or range(1, trace.steps + 1))

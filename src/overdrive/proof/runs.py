@@ -1,0 +1,81 @@
+"""The trials that proofs are made of: digest logs of a program, its candidates and a perturbed run, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.evidence.equivalence import Check, compared, first_broken
+from overdrive.machine.cpu import granted_cores
+from overdrive.proof.budget import ProofBudget, horizon, runs_at_once
+from overdrive.trials.untimed import UntimedRunner
+
+ALL = 1_000_000_000  # steps: to the program's end
+
+_One = TypeVar("_One")
+_Result = TypeVar("_Result")
+
+
+class ProofRuns:
+    """What the proofs of all levels share.
+
+    Attributes:
+        steps: how many of a program's steps a digest log covers.
+        at_once: how many trials share the cores.
+    """
+
+    def __init__(
+        self, untimed: UntimedRunner, facts: Facts, stage: Callable[[str], None], whole: bool, budget: ProofBudget
+    ) -> None:
+        """`whole`: runs go to the program's end."""
+        self.untimed = untimed
+        self.facts = facts
+        self.stage = stage
+        self.budget = budget
+        self.steps = ALL if whole else horizon(facts, budget.digests)
+        self.at_once = runs_at_once(facts, budget)
+        self._perturbed_spec: TrialSpec | None = None
+
+    def digests(self, spec: TrialSpec, kind: str, again: bool = False, threads: int = 0) -> Trace | ExitReason:
+        # Under other threads a program may feed its model other bits, which must not look like what the model made.
+        name = f"{kind} {spec.name()} {threads}{' again' if again else ''}"
+        digests = replace(spec, digests=kind, threads=threads)
+        return self.untimed.known(name, lambda: self.untimed.run(digests, self.steps))
+
+    def perturbed(self, spec: TrialSpec) -> Trace | ExitReason:
+        """Shows what the model is given that it has not made itself; of the first program that was asked for."""
+        self._perturbed_spec = self._perturbed_spec or spec
+        return self.digests(self._perturbed_spec, "perturbed")
+
+    def same_inputs(self, old: TrialSpec, new: TrialSpec) -> tuple[Any, ...] | Check:
+        """What was compared, where both see the same data, steps and learning rates; else the check that failed."""
+        self.stage("proof: same samples, steps and learning rates")
+        self._perturbed_spec = self._perturbed_spec or old
+        wanted = ((old, "inputs"), (new, "inputs"), (self._perturbed_spec, "perturbed"))
+        one, other, perturbed = self.side_by_side(lambda each, threads: self.digests(*each, threads=threads), wanted)
+        if isinstance(one, ExitReason) or isinstance(other, ExitReason):
+            return broke_off(one, other)
+        if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
+            return broke_off(one, perturbed)
+        told = compared(one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed)
+        wrong = first_broken(told)
+        return Check(None, wrong.told, invariants=told) if wrong else told
+
+    def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
+        """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
+        at_once = self.at_once
+        threads = granted_cores() // at_once if at_once > 1 else 0
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(run, each, [threads] * len(each)))
+
+
+def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
+    """Nothing is established, since a trial of the proof did not come to its end."""
+    exit_reason = other if isinstance(other, ExitReason) else one
+    late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
+    return Check(None, f"its proof broke off ({exit_reason})", late=late)

@@ -1,0 +1,214 @@
+"""Level `statistical`: runs of both under the same seeds, judged by a margin that was written down before."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from overdrive.core.contract import Contract
+from overdrive.core.metric import Metric
+from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
+from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.proof.budget import FEWEST_STEPS
+from overdrive.proof.runs import ALL, ProofRuns
+from overdrive.trials.checkpoint import TuneCheckpoint
+
+_RUN_STEPS = 300
+_LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
+_FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
+_SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten nothing is proved
+
+
+class StatisticalProof:
+    """Proves by an equivalence test over seeds. What the original came to is run once and kept in the ledger."""
+
+    def __init__(self, runs: ProofRuns, checkpoint: TuneCheckpoint, metric: Metric, whole: bool) -> None:
+        self.run_seconds = 0.0  # of the longest run under a seed so far
+        self.step_seconds = runs.facts.step_seconds  # of the original as run here: sooner, under what was proved exact
+        self._metric = metric
+        self._runs = runs
+        self._checkpoint = checkpoint
+        self._whole = whole or not metric.is_loss  # a metric is printed at the end, as a rule
+        self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
+        self._originals: dict[int, Run] = {}
+
+    def compare(
+        self,
+        old: TrialSpec,
+        new: TrialSpec,
+        deadline: float,
+        tolerance: float | None = None,
+        latest: float | None = None,
+    ) -> Check:
+        """`new` against `old` under many seeds each, as long as `deadline` (time.monotonic()) allows.
+
+        Args:
+            latest: until when it may go on where it will then have come to a look: most of a proof is worth nothing.
+        """
+        told = self._runs.same_inputs(old, new)
+        if isinstance(told, Check):
+            return told
+        fewest = _LOOKS[0]
+        original = self._original_arm(old, range(1, fewest + 1), deadline)
+        if len(original) < fewest:
+            return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
+        if sum(run.converged for run in original) < 2:
+            return Check(None, self._metric.missing())
+        registration = self._register(old, new, original, tolerance)
+        candidate: list[Run] = []
+        outcome: Outcome | None = None
+        pace = self.run_seconds
+        for look in registration.looks:
+            its, mine = (
+                -(-(look - len(arm)) // self._runs.at_once) for arm in (original, candidate)
+            )  # runs, some at once
+            until = time.monotonic() + its * self.run_seconds + mine * pace
+            ends = latest if latest is not None and until < latest else deadline
+            if outcome is not None and until > ends:
+                break  # part of a look says nothing: the time is for the proof of what is left
+            original = self._original_arm(old, registration.seeds[:look], ends)
+            began = time.monotonic()
+            candidate = self._arm(new, registration.seeds[:look], ends) if len(original) == look else candidate
+            if len(candidate) < look:
+                break
+            pace = (time.monotonic() - began) / mine
+            outcome = judge(registration, original, candidate)
+            if outcome.equivalent is not None:
+                break
+        if outcome is None:
+            return Check(None, f"the budget allowed {len(candidate)} of {fewest} seeds: not established")
+        arms = {"original": original, "candidate": candidate}
+        evidence = {
+            **outcome.to_dict(),
+            **registration.to_dict(),
+            **{name: [each.value if math.isfinite(each.value) else None for each in arm] for name, arm in arms.items()},
+            "seeds": {name: [each.seed for each in arm] for name, arm in arms.items()},
+        }
+        return Check(
+            Contract.STATISTICAL if outcome.equivalent else None,
+            outcome.sentence,
+            proxy=not registration.whole,
+            invariants=told,
+            evidence={"statistical": evidence},
+        )
+
+    def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
+        """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'.
+
+        Args:
+            closer: one that lies outside the spread of a few seeds, which may be half as wide as it should be, is
+                looked at among as many as the proof of the whole plan is going to need.
+        """
+        told = self._runs.same_inputs(old, new)
+        if isinstance(told, Check):
+            return told
+        if undecided := too_short_to_look(one, other):
+            return undecided
+        for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
+            runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
+            check = screened(one, other, [run.losses for run in runs if run.converged])
+            if check.level is not None or not check.proxy or len(runs) < count:  # what else is wrong, seeds don't mend
+                break
+        return check
+
+    def seconds_needed(self, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
+        """An estimate for the proof of a whole plan.
+
+        Args:
+            plain: what it will be compared with, some of whose runs under seeds may be there.
+            gain: of the plan over that, which shortens its runs. Half of it is counted on: runs share the cores, each
+                with fewer threads than the program had when the gain was measured.
+        """
+        budget, untimed, at_once = self._runs.budget, self._runs.untimed, self._runs.at_once
+        each = self.run_seconds or 3.0 * untimed.digests_seconds
+        if not self.run_seconds and not self._whole:
+            steps = min(self._run_steps, budget.length or self._run_steps)
+            each = budget.start + steps * self.step_seconds * at_once
+        started = min(budget.start, each)
+        seeds = range(1, _LOOKS[0] + 1)
+        there = sum(
+            plain is not None and self._checkpoint.run(self._run_name(plain, seed)) is not None for seed in seeds
+        )
+        rounds = -(-(len(seeds) - there) // at_once)  # of runs at once, until the original has its first look
+        candidate = -(-len(seeds) // at_once) * (started + (each - started) / max(1.0, (1 + gain) / 2))
+        same_inputs = 2 * untimed.digests_seconds  # three trials, two at a time
+        return same_inputs + _SPARE * (rounds * each + candidate)
+
+    def seed_curves(self) -> list[list[float]]:
+        """Losses of the original under other seeds, as far as they were run."""
+        return [list(run.losses) for run in self._originals.values() if run.losses]
+
+    def _steps_of_a_run(self) -> int:
+        """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
+        most = max(self._runs.steps, _RUN_STEPS)
+        step = self._runs.facts.step_seconds * self._runs.at_once
+        if not step or self._runs.budget.seconds == math.inf:
+            return most
+        name = f"steps of a run | {self._metric.name}"
+        known = self._checkpoint.registration(name)
+        if known is None:
+            rounds = 2 * -(-_LOOKS[0] // self._runs.at_once)  # of runs at once, until both arms have their first look
+            each = self._runs.budget.seconds / rounds - self._runs.budget.start
+            known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
+            self._checkpoint.register(name, known)
+        return int(known["steps"])
+
+    def _register(self, old: TrialSpec, new: TrialSpec, original: list[Run], tolerance: float | None) -> Registration:
+        """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
+        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance}"
+        known = self._checkpoint.registration(name)
+        if known:
+            return Registration.from_dict(known)
+        margin, rule, told_by = margin_from(original, tolerance)
+        whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
+        registration = Registration(
+            metric=self._metric.name,
+            horizon=0 if whole else self._run_steps,
+            whole=whole,
+            seeds=tuple(range(1, _LOOKS[-1] + 1)),
+            looks=_LOOKS,
+            margin=margin,
+            margin_rule=rule,
+            margin_runs=told_by,
+        )
+        self._checkpoint.register(name, registration.to_dict())
+        return registration
+
+    def _original_arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
+        runs = self._arm(spec, seeds, deadline)
+        self._originals.update((run.seed, run) for run in runs)
+        return runs
+
+    def _arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
+        """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
+        new = [seed for seed in seeds if self._checkpoint.run(self._run_name(spec, seed)) is None]
+        if new:
+            self._runs.stage(f"proof: {spec.name()} under {len(new)} seeds")
+
+        def one(seed: int, threads: int) -> Run | None:
+            known = self._checkpoint.run(self._run_name(spec, seed))
+            if known is not None:
+                return Run(**{**known, "losses": tuple(known["losses"])})
+            if time.monotonic() + self.run_seconds > deadline:
+                return None
+            return self._seeded(replace(spec, seed=seed, threads=threads, returned=self._metric.function), seed)
+
+        return [run for run in self._runs.side_by_side(one, seeds) if run is not None]
+
+    def _seeded(self, spec: TrialSpec, seed: int) -> Run | None:
+        began = time.monotonic()
+        output: list[str] = []
+        trace = self._runs.untimed.run(spec, self._run_steps, output)
+        self.run_seconds = max(self.run_seconds, time.monotonic() - began)
+        if isinstance(trace, ExitReason):
+            return None if trace.kind == "late" else Run(seed, float("nan"), ())
+        losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
+        run = Run(seed, self._metric.value(losses, output[0] if output else "", trace.returned), losses)
+        self._checkpoint.remember_run(self._run_name(spec, seed), asdict(run))
+        return run
+
+    def _run_name(self, spec: TrialSpec, seed: int) -> str:
+        return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps}"

@@ -1,1 +1,0 @@
-"""Known transforms, done on whole batches with the numbers that the program would draw image by image."""

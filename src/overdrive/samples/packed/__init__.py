@@ -1,1 +1,0 @@
-"""Small files in a few tar shards with an index, read by their paths."""

@@ -1,1 +1,0 @@
-"""Samples that are rows of arrays, gathered a batch at a time."""

@@ -1,0 +1,50 @@
+"""Seam *operator called*: PyTorch functions, by name, and what goes through them (`F.conv2d`, `nn.MaxPool2d`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.jit import _builtins
+from torch.nn import functional as F
+
+from overdrive.seams.hub import Answer, Seams
+from overdrive.seams.patch import Patches
+from overdrive.seams.torch.tracing import traced
+
+OPERATORS = {"conv": ("conv1d", "conv2d"), "max_pool2d": ("max_pool2d",)}  # by name, functions of `torch`
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    known: list[int] = []
+    for operator, point in hub.operators.items():
+        if operator not in OPERATORS:
+            for owner in point.techniques():
+                hub.leave_out(owner, f"no operator is called {operator!r}")
+        for name in OPERATORS.get(operator, ()) if point.wanted else ():
+            plain = getattr(torch, name)
+            seen = _seen(point, plain)
+            for holder in (torch, F):
+                if vars(holder).get(name) is plain:
+                    patches.replace(holder, name, seen)
+            _builtins._register_builtin(seen, f"aten::{name}")  # TorchScript knows operators by their identity
+            known.append(id(seen))
+
+    def forget() -> None:
+        for each in known:
+            _builtins._get_builtin_table().pop(each, None)  # type: ignore[no-untyped-call]
+
+    return [forget]
+
+
+def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        if not args or type(args[0]) is not torch.Tensor or traced():
+            return plain(*args, **kwargs)
+        answer = point.ask(plain, args, kwargs)
+        return plain(*args, **kwargs) if answer is None else answer
+
+    return operator

@@ -1,0 +1,133 @@
+"""The control: the program against itself, which gives the noise floor, the facts, and whether it repeats itself."""
+
+from __future__ import annotations
+
+from overdrive.core.contract import Contract
+from overdrive.core.metric import Metric
+from overdrive.core.objective import size
+from overdrive.core.records import ExitReason
+from overdrive.evidence.equivalence import first_non_finite, same_bits
+from overdrive.proof.budget import ProofBudget
+from overdrive.proof.prover import Prover
+from overdrive.trials.duel import Duel
+from overdrive.trials.process import MANY_FILES
+from overdrive.trials.untimed import UntimedRunner
+from overdrive.tuner.duel_runner import CONTROL, DuelRunner
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.oom_recovery import OomRecovery
+
+_PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
+_DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
+
+
+class Control:
+    """Runs the control; where nothing can be looked for, `found` says why and there is no prover."""
+
+    def __init__(self, found: Findings, duels: DuelRunner, deadline: float, metric: Metric | None) -> None:
+        self._found = found
+        self._duels = duels
+        self._deadline = deadline
+        self._metric = metric
+
+    def run(self) -> Prover | None:
+        found = self._found
+        plain = found.reference()
+        self._duels.progress.stage("control: the program against itself")
+        duel = found.control = self._duels.run_duel(plain, plain, CONTROL, self._deadline)
+        failure = duel.old_exit_reason or duel.exit_reason
+        if failure and failure.kind == "oom":
+            return self._after_running_out(failure)
+        if failure and len(duel.pairs) < 2:
+            found.refusal, found.refusal_is_failure = _refusal(failure)
+            return None
+        if duel.apart:
+            found.notes.append(
+                "Two of the program at once do not fit into the memory: whole processes were run in turn instead, "
+                "which takes longer and leaves wider intervals."
+            )
+        if duel.old_facts is not None:
+            found.facts = duel.old_facts
+        prover = self._prover(duel)
+        if not self._repeats(duel, prover):
+            return None
+        self._tell(duel)
+        return prover
+
+    def _prover(self, duel: Duel) -> Prover:
+        seconds = self._deadline - self._found.started
+        prover = Prover(
+            UntimedRunner(self._duels.pool),
+            self._duels.checkpoint,
+            self._found.facts,
+            self._duels.progress.stage,
+            self._metric,
+            proof_budget=ProofBudget(
+                _PROOF_SHARE * seconds,
+                _DIGESTS_SHARE * seconds,
+                duel.old_side.setup_seconds,
+                duel.total_steps,
+                duel.apart,
+                duel.old_side.peak_memory,
+            ),
+        )
+        prover.end_by(self._deadline)
+        return prover
+
+    def _repeats(self, duel: Duel, prover: Prover) -> bool:
+        """Whether a plan can be looked for, given what the program's two traces have in common."""
+        found = self._found
+        if duel.old_trace is None or duel.new_trace is None:
+            return True
+        bad = first_non_finite(duel.old_trace)
+        if bad:
+            found.refusal = f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
+            found.refusal_is_failure = True
+            return False
+        found.deterministic = same_bits(duel.old_trace, duel.new_trace)
+        if found.deterministic:
+            return True
+        repeats = prover.repeats(found.reference())
+        sentence = f"The level exact cannot be seen to hold for this program: {repeats.sentence}."
+        if found.contract is Contract.EXACT and repeats.level is None:
+            found.refusal, found.refusal_is_failure = f"{sentence} Try --contract rounding.", True
+            return False
+        found.deterministic = repeats.level is Contract.EXACT
+        if not found.deterministic:
+            found.notes.append(sentence)
+        return True
+
+    def _tell(self, duel: Duel) -> None:
+        found, progress = self._found, self._duels.progress
+        if self._duels.pool.prepared_files >= MANY_FILES:
+            found.notes.append(
+                "The program writes a thousand files or more before its first step, and every trial does so again, "
+                "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
+            )
+            progress.outcome(found.notes[-1])
+        noise = found.noise()
+        progress.outcome(
+            f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"
+            + (f", noise floor {noise:.1%}" if noise is not None else "")
+            + (f", {size(found.peak())} at the peak" if found.peak() else "")
+        )
+
+    def _after_running_out(self, failure: ExitReason) -> Prover | None:
+        """The control ran out of memory, one process at a time too."""
+        found = self._found
+        if found.needed():
+            found.notes.append("With that it runs, and out of memory later on: nothing faster was looked for.")
+            return None
+        recovery = OomRecovery(found, self._duels, self._deadline)
+        if recovery.run():
+            return self.run()
+        found.refusal_is_failure = True
+        found.refusal = f"The program runs out of memory by itself ({failure.detail}), and {recovery.in_vain()}."
+        return None
+
+
+def _refusal(failure: ExitReason) -> tuple[str, bool]:
+    if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
+        return "The program made no training step that Overdrive could see.", False
+    if failure.kind == "ended":
+        return f"The program is too short to be measured: {failure.detail}.", False
+    return f"The program fails by itself ({failure}).", True

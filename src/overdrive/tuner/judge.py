@@ -1,0 +1,108 @@
+"""Judges a candidate by a duel against the best plan so far, and by the proof that its contract takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from overdrive.core.contract import Contract
+from overdrive.core.objective import size
+from overdrive.core.records import TrialSpec
+from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
+from overdrive.proof.prover import Prover
+from overdrive.techniques.technique import Technique
+from overdrive.trials.duel import Duel
+from overdrive.tuner.duel_runner import CANDIDATE, WEIGHED, DuelRunner
+from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.reasons import no_faster, no_smaller
+from overdrive.tuner.schedule import Schedule
+from overdrive.tuner.strategies import Candidate
+
+
+class Judge:
+    """Only what is FASTER (or smaller, where that is asked for) and still the same program may join the plan."""
+
+    def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
+        self._found = found
+        self._duels = duels
+        self._prover = prover
+        self._schedule = schedule
+
+    def judge(self, candidate: Candidate) -> Adopted | Rejected:
+        found, technique, settings = self._found, candidate.technique, candidate.settings
+        old = TrialSpec(found.program, found.best())
+        new = TrialSpec(found.program, (*found.best(), (technique.name, settings)))
+        best = " + ".join(["plain", *(name for name, _ in found.best())])
+        self._duels.progress.stage(f"{candidate.label} against {best}")
+        wanted = found.wanted()
+        duel = self._duel(candidate, old, new, wanted)
+        if wanted == "time":
+            reason = no_faster(duel, technique.name) or self._too_large(duel)
+        else:
+            reason = no_smaller(duel, technique.name, found.memory_spread())
+        if reason is not None:
+            return Rejected(technique.name, settings, reason, duel)
+        judged = self._check(technique, duel, old, new)
+        if judged.level is None:
+            reason = f"was not seen to keep its contract: {judged.sentence}"
+            return Rejected(technique.name, settings, reason, duel, judged)
+        if judged is not OPEN and not found.contract.allows(judged.level):
+            reason = f"only {judged.level} on this program: {judged.sentence}"
+            return Rejected(technique.name, settings, reason, duel, judged)
+        joined = self._seen_at_best(technique) if found.loosest() is Contract.STATISTICAL else None
+        return Adopted(technique.name, settings, duel, judged, wanted == "memory", joined=joined)
+
+    def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
+        technique = candidate.technique
+        rules = CANDIDATE if wanted == "time" else WEIGHED
+        pairs = technique.processes(self._found.facts)
+        if wanted == "time" and pairs > 1:
+            rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
+        ends = self._schedule.selection_ends(technique.contract, candidate.promise)
+        return self._duels.run_duel(old, new, rules, ends)
+
+    def _too_large(self, duel: Duel) -> str | None:
+        if self._found.objective.allows(duel.new_side.peak_memory):
+            return None
+        return f"{size(duel.new_side.peak_memory)} at its peak, which is more than was allowed"
+
+    def _seen_at_best(self, technique: Technique) -> Contract:
+        """The strictest level that it can be shown to keep: where the program does not equal itself, not exact."""
+        exact = technique.contract is Contract.EXACT
+        return Contract.ROUNDING if exact and not self._found.deterministic else technique.contract
+
+    def _check(self, technique: Technique, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
+        """At which level the candidate is still the same program: the strictest of those it may keep."""
+        one, other = duel.old_trace, duel.new_trace
+        if one is None or other is None:
+            return Check(None, "its trial ended before it could be compared")
+        opened = technique.contract is Contract.OPEN
+        wrong = None if opened else differing_invariant(one, other)
+        bad = first_non_finite(other)
+        if wrong or bad:
+            return Check(None, wrong or f"its loss is not finite in step {bad}")
+        if opened:
+            return OPEN
+        self._prover.end_by(self._schedule.confirmation_begins())
+        if self._found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
+            return self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
+        check = Check(None, "")
+        if technique.contract is Contract.EXACT or same_bits(one, other):
+            check = self._prover.exact(old, new)
+            if check.level is not None:
+                return check
+        levels = {technique.contract, technique.fallback_contract, self._seen_at_best(technique)}
+        if Contract.ROUNDING in levels:
+            check = self._prover.rounding(self._found.stepwise_plain(), new)
+            if check.level is not None:
+                return check
+        if Contract.STATISTICAL not in levels:
+            return check
+        if self._found.contract.allows(Contract.STATISTICAL):
+            saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
+            if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
+                return Check(None, "the budget has no time for the proof that it would need")
+            return self._prover.screened(self._found.quick_plain(), new, one, other)
+        if time.monotonic() > self._schedule.confirmation_begins():
+            return check  # it came to no end
+        return Check(Contract.STATISTICAL, check.sentence)

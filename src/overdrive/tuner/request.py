@@ -1,0 +1,26 @@
+"""What a tune was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from overdrive.core.contract import Contract
+from overdrive.core.metric import Metric
+from overdrive.core.objective import TIME, Objective
+from overdrive.core.program import Program
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """One program, what may change in it, and what is to be saved within which time."""
+
+    program: Program
+    contract: Contract = Contract.ROUNDING
+    budget: float = 600.0  # seconds
+    metric: Metric | None = None  # that a statistical proof compares; None: the training loss
+    objective: Objective = TIME
+    only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
+
+    def purpose(self) -> str:
+        """By which tunes of one program are told apart in the ledger."""
+        return f"{self.contract}, {self.objective}"

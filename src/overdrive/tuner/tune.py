@@ -1,0 +1,63 @@
+"""The loop of a tune: control, then candidates asked of a strategy and told to it, then the plan as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from overdrive.core.records import TrialSpec
+from overdrive.proof.prover import Prover
+from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.process import TrialPool
+from overdrive.tuner.control import Control
+from overdrive.tuner.duel_runner import DuelRunner, Progress
+from overdrive.tuner.finalise import Finaliser
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.formats import formats_tried
+from overdrive.tuner.judge import Judge
+from overdrive.tuner.neighbours import neighbours
+from overdrive.tuner.request import TuneRequest
+from overdrive.tuner.schedule import Schedule
+from overdrive.tuner.strategies import Strategy
+from overdrive.tuner.strategies.greedy import Greedy
+
+
+def tune(
+    request: TuneRequest,
+    pool: TrialPool,
+    checkpoint: TuneCheckpoint,
+    progress: Progress,
+    strategy: Callable[[Findings, Schedule, Progress], Strategy] = Greedy,
+) -> Findings:
+    """Find the fastest plan that keeps the contract, within the budget."""
+    found = Findings(request.program, request.contract, request.objective, request.only)
+    deadline = found.started + request.budget
+    duels = DuelRunner(pool, checkpoint, progress)
+    found.notes += neighbours()
+    prover = Control(found, duels, deadline, request.metric).run()
+    if prover:
+        schedule = Schedule(found, deadline, prover)
+        judge, asked = Judge(found, duels, prover, schedule), strategy(found, schedule, progress)
+        while (candidate := asked.ask()) is not None:
+            asked.tell(candidate, judge.judge(candidate))
+            if found.adopted and found.quick_plain().techniques == found.best():
+                prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
+        Finaliser(found, duels, prover, schedule).settle()
+        found.seeds = prover.seed_curves()
+        _measure_errors(found, prover, schedule, progress)
+    found.seconds = time.monotonic() - found.started
+    found.isolation = pool.isolation
+    return found
+
+
+def _measure_errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> None:
+    """How far each number format that was tried lies from fp64, as far as what is left of the budget allows."""
+    specs = [TrialSpec(found.program, (chosen,)) for chosen in formats_tried(found)]
+    plain = found.reference()
+    for spec in [plain, *specs] if specs else []:
+        if not schedule.time_for_errors():
+            return
+        progress.stage(f"errors against fp64: {spec.name()}")
+        error = prover.error_against_fp64(plain, spec)
+        if error is not None:
+            found.errors[spec.name()] = error

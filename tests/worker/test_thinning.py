@@ -1,0 +1,61 @@
+"""A state replay's states leave room on the disk, in either framework."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.worker.thinning import thinned
+
+STEPS = {1, 2, 3, 4, 10, 20, 40, 80, 97, 98, 99, 100}
+
+
+def with_free(bytes_free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=bytes_free))
+
+
+def test_all_steps_are_kept_where_they_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(4 * 5 * 12 * 1000, monkeypatch)
+    assert thinned(STEPS, 1000, tmp_path) == STEPS
+
+
+def test_as_many_evenly_spaced_steps_are_kept_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(4 * 5 * 6 * 1000, monkeypatch)
+    kept = thinned(STEPS, 1000, tmp_path)
+    assert len(kept) == 6 and kept < STEPS and {1, 100} <= kept
+
+
+def test_the_limit_is_fixed_where_the_disk_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(10**15, monkeypatch)
+    assert len(thinned(STEPS, 10**8, tmp_path)) == 8  # 4 GB
+
+
+def test_a_full_disk_leaves_four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(0, monkeypatch)
+    assert len(thinned(STEPS, 10**9, tmp_path)) == 4
+    assert thinned({1, 2, 3}, 10**9, tmp_path) == {1, 2, 3}
+
+
+def test_a_keras_reference_saves_fewer_states_where_all_would_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np = pytest.importorskip("numpy")
+    from overdrive.worker.keras.replay import Reference
+
+    class Ops:
+        def array(self, variable: Any) -> Any:
+            return variable
+
+    with_free(4 * 5 * 6 * 4000, monkeypatch)
+    reference = Reference(sorted(STEPS), tmp_path)
+    reference._ops, reference._state = Ops(), {"kernel": np.zeros(1000, np.float32)}
+    for step in range(1, 101):
+        if step in reference._steps:
+            reference._steps.discard(step)
+            reference.begins(step)
+            reference.done.append(step)
+    assert len(list(tmp_path.glob("state-*.npz"))) == 6 and reference.report()["thinned"]
