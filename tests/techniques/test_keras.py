@@ -170,7 +170,7 @@ def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.
     ("name", "facts", "reason"),
     [
         ("steps_per_execution", {"fits": False}, "does not call fit()"),
-        ("steps_per_execution", {"steps_per_call": 16}, "sets steps_per_execution itself"),
+        ("steps_per_execution", {"own": {"steps_per_execution": {"steps": 16}}}, "sets steps_per_execution itself"),
         ("steps_per_execution", {"backend": "torch"}, "allows one step in a call"),
         ("jit_compile", {"backend": "jax"}, "compiled by itself"),
         ("jit_compile", {"backend": "torch", "own_compile": True}, "compiled by torch.compile"),

@@ -21,7 +21,7 @@ FACTS = Facts(
     threads=4,
     shares={"data": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1},
     loaders=(LoaderFacts(32, 0, True, 1000, 0.01),),
-    optimizers=("SGD",),
+    own={"fused_optimizer": {"optimizers": ["SGD"]}},
     parameter_dtypes=("torch.float32",),
     convolutions=2,
 )

@@ -216,12 +216,14 @@ class Finaliser:
                 found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
         elif duel.exit_reason or duel.old_exit_reason:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
-        self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")
+        told = found.standing.told if found.standing else "nothing established"
+        self._duels.progress.outcome(duel.told() if duel.interval and found.confirmed else told)
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""
         found = self._found
-        for_memory = found.objective.aim == "memory"
+        plain = found.control.old_side.peak_memory if found.control else 0
+        for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
         counts = Counter(pair.process for pair in confirmation.pairs)
         full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
         fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None

@@ -13,10 +13,12 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from overdrive.core import messages, progress
+from overdrive.core.facts import Facts
 from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed, Recorded
 from overdrive.core.program import ProgramError
 from overdrive.core.records import Block, ExitReason, StepRecord, Trace
@@ -29,6 +31,7 @@ from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
 from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_replay
+from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
@@ -59,6 +62,7 @@ class Worker:
         self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
         self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.MODULES}
         self._observers: dict[str, Observer] = {}
+        self._own_facts = OwnFacts()
         self.session: Session | None = None
         self._digests: dict[str, Any] = {}
         self._replays: dict[str, Any] = {}
@@ -70,6 +74,10 @@ class Worker:
     def probe(self) -> Any:
         """Of the framework that makes the steps."""
         return self._probes[self.recorder.framework or next(iter(self._probes))]
+
+    def facts(self, costs: bool = False) -> Facts:
+        found: Facts = self.probe.facts(self.recorder, costs)
+        return replace(found, own=self._own_facts.told(found.framework))
 
     @property
     def _profiler(self) -> Any:
@@ -88,6 +96,7 @@ class Worker:
         if not spec.digests and not spec.part and spec.profiling in ("", "details"):
             for probe in self._probes.values():
                 probe(seams)
+            self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
         for name in spec.observers:
@@ -134,6 +143,8 @@ class Worker:
         self._rests.append(steps)
         self._steps_seen = steps
         self.probe.stepped(steps)
+        if steps == _HASHED_STEPS:
+            self._own_facts.watch(False)
         digests = self._digests.get(self.recorder.framework)
         if digests:
             digests.stepped()
@@ -149,6 +160,7 @@ class Worker:
             return
         self._of_framework().synchronize()
         now = time.perf_counter()
+        self._own_facts.watch(steps < _HASHED_STEPS)
         self.probe.end_profile()  # here: until the next command this process stands still
         if self._profiler:
             self._profiler.end(steps - self._block_steps)
@@ -178,6 +190,7 @@ class Worker:
         match command:
             case messages.Run(steps, lead, profile, record):
                 if profile:
+                    self._own_facts.watch(True)
                     self.probe.start_profile()
                 self._lead = self._block_steps + lead if lead else 0
                 self._due = self._block_steps + lead + steps
@@ -186,7 +199,7 @@ class Worker:
                 self._block_began = time.perf_counter()
                 return False
             case messages.TellFacts(costs):
-                self.report(self.probe.facts(self.recorder, costs))
+                self.report(self.facts(costs))
             case messages.TellRecorded():
                 self.report(Recorded(self._profiler.report()))
             case messages.TellObserved():
@@ -243,7 +256,7 @@ class Worker:
         reason = ExitReason(kind_of(error), f"{type(error).__name__}: {first}")
         if reason.kind == "oom":  # which techniques may help is for the tuner to judge
             with contextlib.suppress(Exception):
-                return Failed(reason, self.probe.facts(self.recorder))
+                return Failed(reason, self.facts())
         return Failed(reason)
 
 

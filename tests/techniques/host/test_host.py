@@ -185,4 +185,4 @@ def test_interop_threads_are_set_once_in_a_process() -> None:
 
 def test_interop_is_for_scripted_models_alone(monkeypatch: Any) -> None:
     technique = catalogue()["interop"]
-    assert technique.applies(CPU) and technique.applies(Facts(scripted=True)) is None
+    assert technique.applies(Facts(own={"interop": {"scripted": False}})) and technique.applies(CPU) is None

@@ -1,11 +1,23 @@
-"""Whether something else than a computation is going on, in which nothing may be put into another's place."""
+"""Whether a call or a module is transformed, traced or compiled by somebody, so that nothing may take its place."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch._C import _functorch, _is_tracing, _len_torch_dispatch_stack
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+
+
+def transformed() -> bool:
+    """Whether this runs within a function transform (vmap, grad, jvp)."""
+    return _functorch.peek_interpreter_stack() is not None
+
+
+def compiled(module: Any) -> bool:
+    """Whether this module itself is compiled, in place or as a wrapper."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def traced() -> bool:
@@ -17,7 +29,7 @@ def traced() -> bool:
         is_compiling()
         or get_eval_frame_callback() is not None
         or _is_tracing()
-        or _functorch.peek_interpreter_stack() is not None
+        or transformed()
         or _len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )

@@ -36,7 +36,6 @@ class LibraryAutotune(Technique):
     """
 
     name = "library_autotune"
-    family = "compile"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

@@ -6,7 +6,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -70,7 +70,6 @@ class UnifiedMemory(Technique):
     """
 
     name = "unified_memory"
-    family = "memory"
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     aims = ("memory",)
@@ -85,8 +84,11 @@ class UnifiedMemory(Technique):
         return None if _compiler() else "there is no C compiler for it on this machine"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        free = int(_SHARE * facts.memory_available) >> 30
+        free = int(_SHARE * self.own(facts).get("memory_available", 0)) >> 30
         return [{"gib": gib} for gib in (8, 32) if gib <= free]
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        return lambda: {"memory_available": available_memory()}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         if not _compiler():

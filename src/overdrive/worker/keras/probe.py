@@ -11,7 +11,6 @@ from typing import Any
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.cpu import cpu, granted_cores
-from overdrive.machine.memory import available_memory
 from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend, gpus, threads
@@ -81,18 +80,14 @@ class Probe:
             shares={"step": 1.0} if self._profile_steps else {},
             samples_per_step=recorder.samples / max(1, recorder.clock.steps),
             loaders=tuple(map(_loader_facts, self._data[:1])),
-            optimizers=tuple(dict.fromkeys(type(each).__name__ for each in optimizers)),
             parameters=sum(math.prod(each.shape) for each in variables),
             parameter_dtypes=tuple(sorted({getattr(each.dtype, "name", str(each.dtype)) for each in variables})),
             convolutions=sum("Conv" in type(layer).__name__ for layer in layers),
             modules=bool(models),
             fits=bool(self._fits),
-            steps_per_call=max((int(model.steps_per_execution) for model in models), default=1),
             own_compile=any(model.jit_compile is True for model in models),
             own_autocast=any("mixed" in layer.dtype_policy.name for layer in layers),
-            memory_available=available_memory(),
             bf16_fast=device == "cpu" and bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu().get("features", ()))),
-            torch_gpus=gpus(),
             shared_memory=free_shared_memory(),
         )
 
