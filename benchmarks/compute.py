@@ -183,9 +183,7 @@ def main() -> None:
                 if "screened" not in part or options.screen_again:
                     print("  screening the settings by hand", flush=True)
                     part["screened"] = screen(pool, model, words)
-                each["measured"] = measure(
-                    pool, model, words, contract, each["tune"], part["screened"], options.rounds
-                )
+                each["measured"] = measure(pool, model, words, contract, each["tune"], part["screened"], options.rounds)
             options.output.parent.mkdir(exist_ok=True)
             options.output.write_text(json.dumps(results, indent=1) + "\n")
     show(results)

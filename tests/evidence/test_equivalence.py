@@ -100,9 +100,8 @@ def written(steps: int = 40, change: tuple[int, str, Any] | None = None, **field
     if change:
         for entry in digests[change[0] - 1 :]:
             entry[change[1]] = change[2]
-    whole = replace(
-        trace(steps=steps), digests=tuple(digests), trained="2 tensors, 10 scalars", state="end" if not change else "other"
-    )
+    state = "other" if change else "end"
+    whole = replace(trace(steps=steps), digests=tuple(digests), trained="2 tensors, 10 scalars", state=state)
     return replace(whole, **fields)
 
 

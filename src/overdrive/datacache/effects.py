@@ -46,7 +46,7 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        # Compiled code of modules that a fetch imports is Python's own affair: a partial table in a new folder, then renamed.
+        # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
         if arguments and "__pycache__" in str(arguments[0]):
             return
         if event == "open":

@@ -28,8 +28,8 @@ from overdrive.datacache.table import Table
 
 FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"
-# How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and loses
-# them when it closes the file anywhere: it must not even ask.
+# How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and
+# loses them when it closes the file anywhere: it must not even ask.
 _taking_part: Counter[Path] = Counter()
 
 

@@ -96,7 +96,7 @@ def usable(original: Sequence[Row]) -> str | None:
 
 
 def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = False) -> Rounding:
-    """Compare two candidates of one reference run. `careful`: the reference is in fp32, so that only sizes are compared."""
+    """Compare two candidates of one reference run. `careful`: the reference is in fp32, so only sizes are compared."""
     base = {(row.step, *row.key): row for row in original}
     mine = {(row.step, *row.key): row for row in candidate}
     missing = sorted({key[1:] for key in base.keys() ^ mine.keys()})

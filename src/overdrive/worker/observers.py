@@ -1,4 +1,4 @@
-"""What each framework's package in `trials` offers a trial: who watches, who keeps its digest log, who takes its state replays.
+"""What each framework's package in `worker` offers a trial: its observer, its digest log and its state replay.
 
 Nothing here imports a framework, and neither do the packages' own `__init__` files.
 """

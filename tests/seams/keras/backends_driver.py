@@ -168,7 +168,8 @@ def digests() -> dict[str, Any]:
         check = judged_exact(plain, digests_of(FIT.replace(old, new)))
         told[name] = "the same" if check.level else check.sentence
     perturbed = digests_of(FIT, "perturbed")
-    told["perturbed"] = perturbed.losses != plain.losses and perturbed.digests[0]["inputs"] == plain.digests[0]["inputs"]
+    same_inputs = perturbed.digests[0]["inputs"] == plain.digests[0]["inputs"]
+    told["perturbed"] = perturbed.losses != plain.losses and same_inputs
     return told
 
 

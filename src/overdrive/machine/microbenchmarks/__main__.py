@@ -1,4 +1,4 @@
-"""python -m overdrive.machine.microbenchmarks ANSWER.json [quick]: measures this machine's limits, and writes them there."""
+"""`python -m overdrive.machine.microbenchmarks ANSWER.json [quick]`: measure this machine's limits into that file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial's digest log of a Keras program: what went into every training step, and a checksum of all that came out of it.
+"""A trial's digest log of a Keras program: what went into every training step, and a checksum of all that came out.
 
 It is more columns of the step log of training steps (see `seams.keras.step_log`), so that it holds every step of a call
 that makes many.

@@ -1,10 +1,11 @@
 """Replayed steps of a Keras program: one step from a saved state, in fp64 and as it is.
 
-Why, is told in `worker.torch.replay`.
+`worker.torch.replay` says why.
 
-Three kinds of run see the same batches in the same order. The reference run, the program as it is, saves its state before
-each chosen step. The target is the same program in Keras's floatx float64; it and each candidate load that state, take
-their own step, and note gradients and changes: the target keeps them, a candidate tells how far it is from them.
+Three kinds of run see the same batches in the same order. The reference run, the program as it is, saves its state
+before each chosen step. The target is the same program in Keras's floatx float64. It and each candidate load that
+state, make their own step, and record gradients and changes: the target keeps them, a candidate reports its distance
+from them.
 
 A state can be loaded only where the program stands still. What one step came to is noted by operations within the
 graph, so that it can be told of the first step of a call that makes many.
