@@ -97,13 +97,13 @@ def _on(needs: Needs, gpu: Gpu, launch: float) -> dict[str, Any]:
         "needed": needs.tensors * (1 + UNFILLED) + CONTEXT,
         "fits": needs.tensors <= room,
         "largest_batch": needs.largest_batch(room),
-        "as_it_is": _told(on_gpu(needs, gpu, launch=launch)),
-        "half": _told(on_gpu(needs, gpu, half=True, launch=launch)),
+        "as_it_is": _as_dict(on_gpu(needs, gpu, launch=launch)),
+        "half": _as_dict(on_gpu(needs, gpu, half=True, launch=launch)),
         "source": gpu.source,
     }
 
 
-def _told(prediction: Prediction) -> dict[str, Any]:
+def _as_dict(prediction: Prediction) -> dict[str, Any]:
     return {"least": prediction.least, "usual": prediction.usual, "bound_by": prediction.bound_by}
 
 

@@ -60,8 +60,8 @@ class Waiting:
             self._told_at, self._shown = None, False
         elif now - self._told_at >= every:
             self._told_at, self._shown = now, terminal
-            told = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{told}\033[K" if terminal else told, end="" if terminal else "\n", file=sys.stderr, flush=True)
+            text = f"overdrive: {done:,} of {total:,} samples read"
+            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path, program: Program) -> Plan:

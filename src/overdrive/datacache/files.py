@@ -108,12 +108,12 @@ class Files:
         for listing in self._folders.values():
             known.update(path for path, _, _ in listing)
         rest = paths - known
-        told = set()
+        named = set()
         for path in rest:
             with contextlib.suppress(OSError):
-                told.add(_status(os.stat(path)))
+                named.add(_status(os.stat(path)))
         # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
-        return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in told})
+        return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in named})
 
 
 class NoFiles(Files):

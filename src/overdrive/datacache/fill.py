@@ -49,11 +49,11 @@ def fill(table: Table, source: Source) -> Filled:
 
     queue = _queue_of(blocks)
     try:
-        told = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
+        answers = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
     finally:
         os.close(queue)
         table.count_present()
-    return Filled({path for each in told for path in each["opened"]}, sum(each["failures"] for each in told))
+    return Filled({path for each in answers for path in each["opened"]}, sum(each["failures"] for each in answers))
 
 
 class Filling:

@@ -39,9 +39,9 @@ class SingleSource(Source):
         Raises:
             Unfit: its samples cannot be written down, or are not made anew for each fetch.
         """
-        told = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, source.count))
+        answer = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, source.count))
         how = (source.dataset, source.collate, source.workers, source.prepare_worker, source.batch_size)
-        return cls(*how, share=source.share, form=Ragged(*told))
+        return cls(*how, share=source.share, form=Ragged(*answer))
 
     @property
     def roots(self) -> tuple[Any, ...]:

@@ -71,9 +71,9 @@ def configurations(names: Names, most: int = 16, seed: int = 0) -> list[Configur
     whole = frozenset(names)
     ends = [frozenset(), whole, *(whole - {name} for name in names), *(frozenset({name}) for name in names)]
     found = dict.fromkeys(ends)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        order = chance.sample(names, len(names))
+        order = rng.sample(names, len(names))
         starts = [frozenset(order[:size]) for size in range(1, len(names))]
         longer = found | dict.fromkeys(starts) | dict.fromkeys(whole - start for start in starts)
         if len(longer) > most:
@@ -206,14 +206,14 @@ def _sum(parts: Iterable[tuple[Weights, float]]) -> Weights:
 def _require(seconds: Mapping[Configuration, Sequence[float]], needed: Iterable[Configuration]) -> None:
     missing = [configuration for configuration in needed if configuration not in seconds]
     if missing:
-        raise ValueError(f"no times were given of {_told(missing[0])}")
+        raise ValueError(f"no times were given of {_described(missing[0])}")
     rounds = {len(times) for times in seconds.values()}
     if len(rounds) != 1 or 0 in rounds:
         raise ValueError(f"all configurations need the same rounds, one at the least; these have {sorted(rounds)}")
     for configuration, times in seconds.items():
         if not all(0 < time < math.inf for time in times):
-            raise ValueError(f"a step takes more than 0 seconds; {_told(configuration)} was given {list(times)}")
+            raise ValueError(f"a step takes more than 0 seconds; {_described(configuration)} was given {list(times)}")
 
 
-def _told(configuration: Configuration) -> str:
+def _described(configuration: Configuration) -> str:
     return " + ".join(sorted(configuration)) or "the untouched program"

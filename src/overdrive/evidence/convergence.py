@@ -54,8 +54,8 @@ class Pace:
         """Why the candidate is refused, as a clause, or None."""
         if self.p >= _RARE or abs(self.change) <= _CHANGE:
             return None
-        told = f"it came to the loss {self.target:.4g} in {self.candidate:.0f} steps instead of {self.original:.0f}"
-        return f"{told} (p = {self.p:.2g})"
+        summary = f"it came to the loss {self.target:.4g} in {self.candidate:.0f} steps instead of {self.original:.0f}"
+        return f"{summary} (p = {self.p:.2g})"
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Band:
         """Why the candidate is refused, as a clause, or None: the whole interval lies beyond the envelope."""
         if self.p >= _RARE or (self.low <= self.envelope and self.high >= -self.envelope):
             return None
-        told = f"around step {self.step} its loss is {self.difference:+.2g} away"
-        return f"{told}, and seeds excuse ±{self.envelope:.2g} (p = {self.p:.2g})"
+        summary = f"around step {self.step} its loss is {self.difference:+.2g} away"
+        return f"{summary}, and seeds excuse ±{self.envelope:.2g} (p = {self.p:.2g})"
 
 
 def fisher(original: tuple[int, int], candidate: tuple[int, int]) -> float:

@@ -265,13 +265,13 @@ def _sentence(
     verdict = {True: "equivalent", False: "not equivalent", None: "not established"}[equivalent]
     because = f": {'; '.join(reasons)}" if reasons else ""
     steps = f" over {registration.horizon} steps" if registration.horizon else ""
-    told, smallest = "cannot be compared", "no margin would pass"
+    difference, smallest = "cannot be compared", "no margin would pass"
     if math.isfinite(_farthest(interval)):
-        told = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
+        difference = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
         smallest = f"the smallest that would pass ±{_smallest(registration, interval):.3g}"
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (
-        f"{verdict}{because}; {registration.metric}{steps} {told}, margin ±{registration.margin:.3g}, {smallest},"
+        f"{verdict}{because}; {registration.metric}{steps} {difference}, margin ±{registration.margin:.3g}, {smallest},"
         f" {runs[0]} and {runs[1]} runs{proxy}"
     )
 

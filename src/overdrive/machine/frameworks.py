@@ -43,15 +43,15 @@ def torch_build(folder: Path | None) -> dict[str, Any] | None:
     """From torch/version.py: `cuda` and `hip` are what it was built for, None where it was not."""
     if folder is None:
         return None
-    told = _constants(text(folder / "version.py"))
-    if "__version__" not in told:
+    constants = _constants(text(folder / "version.py"))
+    if "__version__" not in constants:
         return None
     return {
-        "version": told["__version__"],
-        "cuda": told.get("cuda"),
-        "hip": told.get("hip") or told.get("rocm"),
-        "xpu": told.get("xpu"),
-        "debug": bool(told.get("debug")),
+        "version": constants["__version__"],
+        "cuda": constants.get("cuda"),
+        "hip": constants.get("hip") or constants.get("rocm"),
+        "xpu": constants.get("xpu"),
+        "debug": bool(constants.get("debug")),
     }
 
 
@@ -60,12 +60,12 @@ def tensorflow_build(folder: Path | None) -> dict[str, Any] | None:
     if folder is None:
         return None
     source = text(folder / "python/platform/build_info.py")
-    told = dict(
+    build = dict(
         re.findall(r"""\(?["'](is_cuda_build|is_rocm_build|cuda_version|cudnn_version)["']\s*[,:]\s*(.+?)\)""", source)
     )
-    if not told:
+    if not build:
         return None
-    clean = {name: value.strip(" ,'\"") for name, value in told.items()}
+    clean = {name: value.strip(" ,'\"") for name, value in build.items()}
     return {
         "cuda": (clean.get("cuda_version") or "yes") if clean.get("is_cuda_build") == "True" else None,
         "cudnn": clean.get("cudnn_version") or None,

@@ -55,9 +55,9 @@ def _look() -> dict[str, Any]:
         found["threads"] = int(chosen) if chosen.isdigit() and int(chosen) else allowed
     gpus: list[Any] = []
     with contextlib.suppress(Exception):
-        told = _printed(lambda: gpus.extend(tensorflow.config.list_physical_devices("GPU")))
+        printed = _printed(lambda: gpus.extend(tensorflow.config.list_physical_devices("GPU")))
         found["gpus_seen"] = len(gpus)
-        if not gpus and (reason := _NO_GPU.search(told)):
+        if not gpus and (reason := _NO_GPU.search(printed)):
             found["no_gpu_because"] = " ".join(reason.group(1).split())[:300]
     return found
 

@@ -19,8 +19,8 @@ UNLIMITED = "unlimited"
 
 def pages(root: Path = ROOT) -> dict[str, Any]:
     """All in bytes; `granted_bytes` is what the container leaves of the machine's memory."""
-    told = {name: first_number(value) or 0 for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
-    size = {name: told[name] * 1024 for name in told}
+    values = {name: first_number(value) or 0 for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
+    size = {name: values[name] * 1024 for name in values}
     limit = cgroup.memory(root)
     total = size.get("MemTotal") or (total_memory(root) if root == ROOT else None)
     available = size.get("MemAvailable")
@@ -37,8 +37,8 @@ def pages(root: Path = ROOT) -> dict[str, Any]:
         "swap_bytes": size.get("SwapTotal"),
         "swap_used_bytes": size["SwapTotal"] - size.get("SwapFree", 0) if "SwapTotal" in size else None,
         "transparent_hugepages": _chosen(text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        "reserved_hugepages": told.get("HugePages_Total"),
-        "free_hugepages": told.get("HugePages_Free"),
+        "reserved_hugepages": values.get("HugePages_Total"),
+        "free_hugepages": values.get("HugePages_Free"),
         "hugepage_bytes": size.get("Hugepagesize"),
     }
     return dict(known(found | _shared(root) | {name: _limit(name, root) for name in _LIMITS}))
@@ -57,9 +57,9 @@ def _shared(root: Path) -> dict[str, object]:
             found["shared_memory_bytes"] = size_option(mount["options"])
     if root == ROOT:
         with contextlib.suppress(OSError):
-            told = os.statvfs(PLACE)
-            found["shared_memory_bytes"] = told.f_blocks * told.f_frsize
-            found["shared_memory_free_bytes"] = told.f_bavail * told.f_frsize
+            stat = os.statvfs(PLACE)
+            found["shared_memory_bytes"] = stat.f_blocks * stat.f_frsize
+            found["shared_memory_free_bytes"] = stat.f_bavail * stat.f_frsize
     return found
 
 

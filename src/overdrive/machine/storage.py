@@ -88,9 +88,9 @@ def _described(mount: Mapping[str, str], root: Path) -> dict[str, object]:
     found: dict[str, object] = {"mount": mount["place"], "type": mount["type"], "kind": _kind(kind, mount, root)}
     if root == ROOT:
         with contextlib.suppress(OSError):
-            told = os.statvfs(mount["place"])
-            found["bytes"] = told.f_blocks * told.f_frsize
-            found["free_bytes"] = told.f_bavail * told.f_frsize
+            stat = os.statvfs(mount["place"])
+            found["bytes"] = stat.f_blocks * stat.f_frsize
+            found["free_bytes"] = stat.f_bavail * stat.f_frsize
     return known(found)
 
 

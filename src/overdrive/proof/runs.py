@@ -62,9 +62,11 @@ class ProofRuns:
             return broke_off(one, other)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)
-        told = compared(one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed)
-        wrong = first_broken(told)
-        return Check(None, wrong.told, invariants=told) if wrong else told
+        invariants = compared(
+            one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed
+        )
+        wrong = first_broken(invariants)
+        return Check(None, wrong.told, invariants=invariants) if wrong else invariants
 
     def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""

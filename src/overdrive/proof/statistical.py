@@ -48,9 +48,9 @@ class StatisticalProof:
         Args:
             latest: until when it may go on where it will then have come to a look: most of a proof is worth nothing.
         """
-        told = self._runs.same_inputs(old, new)
-        if isinstance(told, Check):
-            return told
+        inputs = self._runs.same_inputs(old, new)
+        if isinstance(inputs, Check):
+            return inputs
         fewest = _LOOKS[0]
         original = self._original_arm(old, range(1, fewest + 1), deadline)
         if len(original) < fewest:
@@ -91,7 +91,7 @@ class StatisticalProof:
             Contract.STATISTICAL if outcome.equivalent else None,
             outcome.sentence,
             proxy=not registration.whole,
-            invariants=told,
+            invariants=inputs,
             evidence={"statistical": evidence},
         )
 
@@ -102,15 +102,15 @@ class StatisticalProof:
             closer: one that lies outside the spread of a few seeds, which may be half as wide as it should be, is
                 looked at among as many as the proof of the whole plan is going to need.
         """
-        told = self._runs.same_inputs(old, new)
-        if isinstance(told, Check):
-            return told
+        inputs = self._runs.same_inputs(old, new)
+        if isinstance(inputs, Check):
+            return inputs
         if undecided := too_short_to_look(one, other):
             return undecided
         for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
-            if check.level is not None or not check.proxy or len(runs) < count:  # what else is wrong, seeds don't mend
+            if check.level is not None or not check.proxy or len(runs) < count:  # more seeds cannot fix anything else
                 break
         return check
 

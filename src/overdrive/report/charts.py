@@ -84,8 +84,8 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
         x = 0.0
         for part, seconds in parts:
             across = scale.at(seconds)
-            told = f"{name}: {part} {_milliseconds(seconds)}"
-            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=told))
+            label = f"{name}: {part} {_milliseconds(seconds)}"
+            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=label))
             label = f"{part} {_milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
                 drawn.append(svg.text(x + 8, y + 41, label, "on-part"))

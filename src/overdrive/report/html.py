@@ -92,7 +92,7 @@ def _proof(found: Proof) -> dict[str, Any]:
     """The proof for the template: a verdict with its mark for all of it, and for everything compared."""
     return {
         "sentence": found.sentence[:1].upper() + found.sentence[1:],
-        "invariants": [(*_MARKS[same], what, told) for what, told, same in found.invariants],
+        "invariants": [(*_MARKS[same], what, detail) for what, detail, same in found.invariants],
         "levels": [
             {
                 "name": str(each.level),

@@ -107,8 +107,8 @@ def _exact(data: Mapping[str, Any]) -> Level:
     if difference := word(found.get("first_difference")):
         return Level(Contract.EXACT, False, f"First difference: {difference}.".replace("..", "."))
     what = word(", ".join(parts)) or "what was compared"
-    told = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
-    return Level(Contract.EXACT, True if steps else None, told)
+    text = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
+    return Level(Contract.EXACT, True if steps else None, text)
 
 
 def _rounding(data: Mapping[str, Any], shown: bool) -> Level:
@@ -146,13 +146,13 @@ def _statistical(data: Mapping[str, Any]) -> Level:
         number(found.get("difference")),
         span(found.get("interval")),
     )
-    told = [metric[:1].upper() + metric[1:]]
-    told.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
+    parts = [metric[:1].upper() + metric[1:]]
+    parts.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
     whole = found.get("whole") is True
-    told.append(
+    parts.append(
         "of the whole program" if whole else f"over {steps:,.0f} steps" if steps else "over a part of the program"
     )
-    said = " ".join(told)
+    said = " ".join(parts)
     if difference is not None and within is not None:
         low, high = (decimal(end, True) for end in within)
         said += f": difference {decimal(difference, True)} [{low}, {high}]"

@@ -134,10 +134,10 @@ def _notes(data: Mapping[str, Any], band: bool) -> list[str]:
     before, after, loss = (number(target.get(key)) for key in ("original", "candidate", "target"))
     if before is not None and after is not None and loss is not None:
         p = number(target.get("p"))
-        chance = f" (p = {p:.2g})" if p is not None else ""
+        p_text = f" (p = {p:.2g})" if p is not None else ""
         notes.append(
             f"A loss of {decimal(loss)} is reached after {before:,.0f} steps as written, "
-            f"{after:,.0f} under the plan{chance}."
+            f"{after:,.0f} under the plan{p_text}."
         )
     curves = mapping(data.get("band"))
     step, apart, excused = (number(curves.get(key)) for key in ("step", "difference", "envelope"))

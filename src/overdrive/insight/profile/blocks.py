@@ -65,8 +65,8 @@ def _between_processes(groups: Sequence[Sequence[Block]]) -> float:
     pairs: dict[int, list[float]] = {}
     for group in groups:
         pairs.setdefault(group[0].processes, []).append(_log_ratio(group))
-    told = [statistics.mean(each) for each in pairs.values()]
-    return statistics.stdev(told) / math.sqrt(len(told)) if len(told) >= _ENOUGH_PROCESSES else 0.0
+    means = [statistics.mean(each) for each in pairs.values()]
+    return statistics.stdev(means) / math.sqrt(len(means)) if len(means) >= _ENOUGH_PROCESSES else 0.0
 
 
 def untimed(phases: Mapping[str, float], looks: Mapping[str, float], step: float) -> dict[str, float]:

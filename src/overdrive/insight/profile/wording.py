@@ -66,8 +66,8 @@ def part_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def _inside(data: object) -> str:
     found = {word(name, 40): positive(seconds) for name, seconds in mapping(data).items()}
-    told = [f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds]
-    return ", ".join(told)
+    parts = [f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds]
+    return ", ".join(parts)
 
 
 def _sum(result: Mapping[str, Any], whole: float) -> str:
@@ -186,13 +186,13 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         f"(± {number(overhead.get('error')) or 0:.1%}), which is taken off them as far as looks at the "
         f"clock explain it: their sum is then {number(result.get('parts_off')) or 0:+.1%} off the step."
     ]
-    told = [
+    lines = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
         if what in recorded and what not in mapping(result.get("left_out"))
     ]
-    if told:
-        found.append(f"Recorded in steps of their own, which were slower: {', '.join(told)}.")
+    if lines:
+        found.append(f"Recorded in steps of their own, which were slower: {', '.join(lines)}.")
     if positive(result.get("workers")) and mapping(result.get("data")):
         found.append("Data workers make items ahead: the wait is shared out as the making of an item is.")
     found += [f"A loader was not taken apart: {word(each, 300)}." for each in sequence(result.get("loaders_not_split"))]

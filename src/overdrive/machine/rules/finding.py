@@ -1,4 +1,4 @@
-"""A finding: what is wrong, what it costs, what mends it, and how sure that is. Data, and nothing else."""
+"""A finding: what is wrong, what it costs, what fixes it, and how sure that is. Data, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Finding:
     what: str
     cost: str
     basis: Basis
-    mend: str
+    fix: str
     sure: Sure
     command: str = ""
     source: str = ""
@@ -55,7 +55,7 @@ class Finding:
             "what": self.what,
             "cost": self.cost,
             "basis": self.basis.value,
-            "mend": self.mend,
+            "fix": self.fix,
             "command": self.command,
             "sure": self.sure.value,
             "source": self.source,

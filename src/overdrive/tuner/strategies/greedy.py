@@ -128,8 +128,8 @@ class Greedy:
 
     def _adopt(self, adopted: Adopted) -> None:
         self._found.adopt(adopted)
-        told = peaks(adopted.duel) if adopted.for_memory else adopted.duel.told()
-        self._progress.outcome(f"adopted: {told}; {adopted.check.sentence}")
+        gain = peaks(adopted.duel) if adopted.for_memory else adopted.duel.told()
+        self._progress.outcome(f"adopted: {gain}; {adopted.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
         """Of the contenders, which stand in the order of their candidates, the first that is as fast as the fastest."""
