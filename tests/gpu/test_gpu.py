@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from overdrive.techniques.catalogue import catalogue
-from overdrive.worker.session import Session
+from overdrive.worker.session import Chosen, Session
 from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
@@ -128,7 +128,7 @@ def test_batches_that_are_on_the_gpu_before_train_to_the_same_bit(
 ) -> None:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
     seen = []
-    with_us: list[Any] = [("sample_cache", {}), (name, {})]
+    with_us: list[Chosen] = [("sample_cache", {}), (name, {})]
     for chosen in ([], [], with_us):
         namespace: dict[str, object] = {"__name__": "script"}
         with Session(chosen) as session:

@@ -33,6 +33,7 @@ def page(result: Mapping[str, Any]) -> str:
         faster=words.adopted(result),
         usable=words.usable(result),
         notice=words.notice(result),
+        unconfirmed=words.unconfirmed(result),
         date=word(result.get("date"), 60),
         asked=word(result.get("contract"), 40),
         numbers=words.before_after(result),

@@ -34,6 +34,11 @@ def adopted(result: Mapping[str, Any]) -> bool:
     return verdict(result) in ("FASTER", "SMALLER", "FITS")
 
 
+def unconfirmed(result: Mapping[str, Any]) -> str:
+    """What the speed-up rests on where there was no time to confirm it; "" where it was confirmed."""
+    return word(result.get("unconfirmed"), 200)
+
+
 def _peaks(result: Mapping[str, Any]) -> tuple[float, float] | None:
     """Bytes at the peak before and after, where both are known."""
     before, after = (positive(mapping(result.get(side)).get("peak_memory")) for side in ("baseline", "tuned"))
@@ -84,7 +89,8 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     """The verdict as one sentence, in two parts: the claim, and what limits it."""
     measured = interval(result.get("speedup"))
     low, estimate, high = measured.words() if measured else ("", "", "")
-    within = f"(between {low} and {high}, 95 % interval)"
+    limits = "; ".join(filter(None, ("95 % interval", unconfirmed(result))))
+    within = f"(between {low} and {high}, {limits})"
     found, shown = verdict(result), proof(result)
     if shown and not shown.holds and measured and measured.low > 1:  # faster, and that is not enough
         claim = "Faster, but not the same" if shown.holds is False else "Faster, but not shown to be the same"
@@ -210,7 +216,7 @@ def _measured(items: Sequence[Mapping[str, Any]], key: str) -> list[tuple[str, I
 def left_over(result: Mapping[str, Any]) -> tuple[float, str] | None:
     """What the confirmed total has beyond the product of the parts, as a ratio and a sentence."""
     total, parts = interval(result.get("speedup")), contributions(result)
-    if total is None or not parts:
+    if total is None or not parts or unconfirmed(result):
         return None
     product = math.exp(sum(math.log(part.estimate) for _, part in parts))
     ratio = total.estimate / product
