@@ -242,7 +242,7 @@ def test_the_nearer_the_end_of_a_duel_the_surer_its_outcome() -> None:
 @pytest.mark.parametrize("truth", [1.05, 1.1])
 def test_few_duels_that_would_find_a_gain_are_given_up(truth: float) -> None:
     rng = np.random.default_rng(4)
-    fought = [duel(rng, truth, blocks=40, block_sd=0.08, autocorrelation=0.2) for _ in range(60)]
-    winners = [pairs for pairs in fought if verdict(speedup(pairs)) is Verdict.FASTER]
+    duels = [duel(rng, truth, blocks=40, block_sd=0.08, autocorrelation=0.2) for _ in range(60)]
+    winners = [pairs for pairs in duels if verdict(speedup(pairs)) is Verdict.FASTER]
     assert len(winners) > 20
     assert sum(futile(pairs[:10], most=40) for pairs in winners) <= 0.05 * len(winners)

@@ -85,9 +85,9 @@ def test_in_every_round_each_makes_the_same_steps(pool: TrialPool, spec: Make, m
     # A sleep is never shorter than asked for: the rows belong to their orders, and are of one step.
     assert all(pace >= 0.02 for pace in seconds[1]) and all(pace >= 0.005 for row in seconds for pace in row)
     rounds = [blocks[-15:][start : start + 3] for start in range(0, 15, 3)]
-    assert all({fought for fought, _ in each} == set(specs) for each in rounds)
+    assert all({spec for spec, _ in each} == set(specs) for each in rounds)
     assert all(len({step for _, step in each}) == 1 for each in rounds)  # at the same place of the program
-    assert len({tuple(specs.index(fought) for fought, _ in each) for each in rounds}) > 1  # in changing order
+    assert len({tuple(specs.index(spec) for spec, _ in each) for each in rounds}) > 1  # in changing order
     assert rounds[-1][0][1] > rounds[0][0][1]
 
 

@@ -1,4 +1,4 @@
-"""`overdrive doctor --for SCRIPT`: the memory that a program needs, and how fast a step would be on other hardware."""
+"""`overdrive doctor --for SCRIPT`: the memory that a program needs, and its step time on other hardware."""
 
 from __future__ import annotations
 

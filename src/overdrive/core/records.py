@@ -1,4 +1,4 @@
-"""What a trial is told before it starts, and how it can end. Plain data."""
+"""Plain data of a trial: its specification, how it can end, and what it measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overdrive.worker.session import Chosen
 
 @dataclass(frozen=True)
 class ReplayRole:
-    """A part in a state replay (see `worker.torch.replay`)."""
+    """The role of a trial in a state replay (see `worker.torch.replay`)."""
 
     # "reference", "careful reference" (in the program's own precision) or "candidate"; where the steps in fp64 are
     # made by another run (Keras), "targets" or "careful targets"
@@ -86,7 +86,7 @@ class Trace:
     batches: tuple[str, ...] = ()  # checksums of the first steps' batches
     state: str = ""  # hash of parameters, optimizer and random state at the last step
     digests: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `worker.torch.digests`)
-    replay: Mapping[str, Any] = field(default_factory=dict)  # what a part in a comparison came to
+    replay: Mapping[str, Any] = field(default_factory=dict)  # the result of its role in a state replay
     # Step counts at which it could stand still, where several steps are made in one call; empty: after every step.
     rests: tuple[int, ...] = ()
     trained: str = ""  # how many tensors and scalars are trained

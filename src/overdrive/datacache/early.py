@@ -1,4 +1,4 @@
-"""Checks the tables that this program used last time while it is still starting, on a core that is idle then."""
+"""Checks the tables that this program used last time, while it is still starting, on a core that is idle then."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Effects:
-    """What this process tried to do to the world, and was kept from. For a forked process that ends soon: an audit
+    """Side effects that this process tried and was kept from. For a forked process that ends soon: an audit
     hook cannot be taken away."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ class Unfit(Exception):
 
 
 class ForkFailed(Unfit):
-    """A forked process came to grief, which says nothing of the samples."""
+    """A forked process failed, which says nothing of the samples."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where samples come from: what of a data loader decides on the content of its batches."""
+"""The source of samples: the parts of a data loader that decide on the content of its batches."""
 
 from __future__ import annotations
 

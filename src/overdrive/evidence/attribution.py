@@ -1,4 +1,4 @@
-"""Which technique of a plan gained what: from the paces of its parts, measured in turn, to factors that multiply.
+"""Attributes a plan's gain to its techniques: from step times of its subsets, measured in turn, to speed-up factors.
 
 A technique's gain depends on which others are there: alone (add-one-in), as the last of the plan
 (leave-one-out), or on average over the orders in which the plan can be put together, which is its Shapley

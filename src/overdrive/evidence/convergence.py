@@ -1,8 +1,8 @@
-"""How two arms of runs got where they are: which ended, how soon they learned, and by which road.
+"""Compares the training of two arms of runs: which ended, how soon they learned, and along which loss curve.
 
 Three ways in which a candidate can be wrong although its final metric is right: it diverges more often;
-it learns much slower or, by a leak or changed semantics, much faster; it takes another road. Every test
-here compares labels that could have been dealt otherwise: Fisher's exact test, and permutations of runs.
+it learns much slower or, by a leak or changed semantics, much faster; its loss curve is another one. Every test
+here is one of exchangeable labels: Fisher's exact test, and permutations of runs.
 
 Sources: the reference convergence points of MLPerf Training (steps to target); R. A. Fisher (1935).
 """

@@ -1,4 +1,4 @@
-"""Whether two trials did the same, from what they left behind.
+"""Decides whether two trials did the same, from their traces and step digest logs.
 
 `screened` judges the traces of a duel: a first look, over the duel's own steps. `compared` and `judged_exact` judge
 the digest logs of two trials that were made for the proof: what went into every step, which no level may change,

@@ -1,4 +1,4 @@
-"""Level `rounding`: is a candidate no further from fp64 than the original, step by step from the same states?
+"""Level `rounding`: a candidate is no further from fp64 than the original, step by step from the same states.
 
 Per tensor (gradient, update, state of the optimizer, buffer, result of an evaluation; and all initial values) and
 state, the error e is the root mean square of the difference from the fp64 reference. The thresholds are those of

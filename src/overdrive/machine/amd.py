@@ -1,4 +1,4 @@
-"""AMD's GPUs, as the kernel's driver amdgpu tells in /sys: no command of ROCm is needed, and no rights.
+"""AMD's GPUs, as the kernel's driver amdgpu reports them in /sys: no command of ROCm is needed, and no rights.
 
 Files of the device: Documentation/gpu/amdgpu (thermal, driver-misc, ras) of the kernel. Its compute side, KFD, tells in
 /sys/class/kfd which instructions it has and how the GPUs are joined. Serial numbers and unique ids are not read.

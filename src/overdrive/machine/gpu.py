@@ -30,5 +30,5 @@ def memory_in_use() -> int:
 
 
 def _reported() -> dict[str, Any]:
-    """NVML's answer; {} at once where the driver has no device, as on machines without a GPU."""
+    """NVML's report; {} at once where the driver has no device, as on machines without a GPU."""
     return nvml() if any(map(os.path.exists, _DEVICES)) else {}

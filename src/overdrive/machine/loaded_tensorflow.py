@@ -1,4 +1,4 @@
-"""What TensorFlow says of itself once it is loaded, in a child process of its own.
+"""What TensorFlow reports once it is loaded, in a child process of its own.
 
 Of its own, since it takes seconds, and programs that load PyTorch do not load it beside that: its libraries would
 show as loaded twice. `main` runs in the child, and prints one JSON object.

@@ -17,7 +17,7 @@ def allowed_cores() -> frozenset[int]:
 
 
 def nodes(root: Path = ROOT, allowed: frozenset[int] | None = None) -> list[frozenset[int]]:
-    """The allowed cores of each memory node that has any, by the node's number; one node where nothing is told."""
+    """The allowed cores of each memory node that has any, by the node's number; one node where none is reported."""
     allowed = allowed_cores() if allowed is None else allowed
     folder = root / "sys/devices/system/node"
     found: list[frozenset[int]] = []

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as the driver's own library NVML tells, by NVIDIA's package nvidia-ml-py.
+"""NVIDIA's GPUs as the driver's own library NVML reports them, by NVIDIA's package nvidia-ml-py.
 
 It is asked in a child process: a broken driver may never answer, and a call into it cannot be ended. What a driver or
 a version of the package does not know is left out, like everything else that cannot be found out. So are serial numbers

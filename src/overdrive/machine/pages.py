@@ -64,7 +64,7 @@ def _shared(root: Path) -> dict[str, object]:
 
 
 def _limit(name: str, root: Path) -> int | str | None:
-    """The soft limit of this process; "unlimited", a number, or None where it is not told."""
+    """The soft limit of this process; "unlimited", a number, or None where the system does not report it."""
     title, constant = _LIMITS[name]
     for line in text(root / "proc/self/limits").splitlines():
         if line.startswith(title):

@@ -1,4 +1,4 @@
-"""Proves, in trials that nobody times, at which level a plan is still the same program.
+"""Proves, in untimed trials, at which level a plan is still the same program.
 
 What is compared is decided by `evidence`; the trials are made by `trials`; here is what is run, in which order, and
 what is kept.

@@ -1,4 +1,4 @@
-"""Level `rounding`: steps from the same saved states, each held against the same step in fp64."""
+"""Level `rounding`: steps from the same saved states, each compared with the same step in fp64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overdrive.proof.runs import ProofRuns, broke_off
 
 
 class RoundingProof:
-    """Proves by state replay. The reference run is made once, from the first program that is given."""
+    """Proves by state replay. The reference run is made once, of the first program that is given."""
 
     def __init__(self, runs: ProofRuns) -> None:
         self._runs = runs

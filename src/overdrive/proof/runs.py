@@ -1,4 +1,4 @@
-"""The trials that proofs are made of: digest logs of a program, its candidates and a perturbed run, each made once."""
+"""The trials of proofs: step digest logs of a program, its candidates and a perturbed run, each made once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ProofRuns:
 
 
 def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
-    """Nothing is established, since a trial of the proof did not come to its end."""
+    """A check that establishes nothing, since a trial of the proof did not come to its end."""
     exit_reason = other if isinstance(other, ExitReason) else one
     late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
     return Check(None, f"its proof broke off ({exit_reason})", late=late)

@@ -1,4 +1,4 @@
-"""What `overdrive tune` shows while it works: one living line on a terminal, plain lines elsewhere."""
+"""Progress of `overdrive tune`: one line that changes on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

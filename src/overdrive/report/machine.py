@@ -1,4 +1,4 @@
-"""Says what a machine is in short lines: (name, what is said of it), for people."""
+"""Describes a machine in short lines for people: (name, description)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GIB = 2**30
 
 
 def lines(machine: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What there is; what there is not is told only of GPUs."""
+    """A line for each part that there is; of GPUs also that there is none."""
     parts = (
         ("CPU", _cpu(machine["cpu"])),
         ("Memory", _memory(machine["memory"])),

@@ -1,4 +1,4 @@
-"""Says what a tune found in words: plain strings that every report uses."""
+"""Words for the result of a tune: plain strings that every report uses."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class UntimedRunner:
                 self.digests_seconds = max(self.digests_seconds, took)
 
     def _no_time_for(self, spec: TrialSpec, done: int, seconds: float) -> bool:
-        """Whether the chosen steps of a part cannot be made in time, of which each takes as long as those so far.
+        """Whether there is no time for the chosen steps of a state replay, if each takes as long as those so far.
 
         Steps in fp64 on a CPU were seen to take 16 times as long as others (convolutions). It is told from the first
         steps, as long as all of them are chosen ones, at the earliest from the second and third.

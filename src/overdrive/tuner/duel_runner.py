@@ -1,4 +1,4 @@
-"""Where duels are fought: by which rules, remembered in the ledger, shown as they go."""
+"""Runs a tune's duels: sets their rules, keeps them in the ledger, shows them as they go."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True
 
 
 class Progress:
-    """What the search tells while it works; the terminal shows it. This one is silent."""
+    """Receives what the search reports while it works; the terminal shows it. This one is silent."""
 
     def stage(self, text: str) -> None: ...
 
@@ -37,7 +37,7 @@ class DuelRunner:
         self.apart = False  # the program fits into the memory once, and not twice
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
-        """`new` against `old`, until `deadline` (time.monotonic()); one fought before is taken from the ledger."""
+        """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
         key = f"{rules.processes}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
@@ -49,7 +49,7 @@ class DuelRunner:
             self.progress.outcome("two at once do not fit into the memory: whole processes in turn")
             duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, apart=True)
             self.apart |= old == new and not _out_of_memory(duel)
-        if time.monotonic() < deadline:  # a duel that ran out of time is fought again
+        if time.monotonic() < deadline:  # a duel that ran out of time is run again
             self.checkpoint.remember_duel(key, duel)
         return duel
 

@@ -1,4 +1,4 @@
-"""What a tune established, as data."""
+"""The findings of a tune, as data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Findings:
     standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # of techniques that gained nothing in the whole plan
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)

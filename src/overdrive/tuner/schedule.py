@@ -1,4 +1,4 @@
-"""How a tune's budget is shared out: what comes last must have its time. Estimates, from what was seen so far."""
+"""Shares out a tune's budget, so that its last stages have their time. All are estimates from what was seen so far."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Schedule:
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
-        """Whether what gained nothing in the whole plan may be fought for once more."""
+        """Whether there is time for another duel of a technique that gained nothing in the whole plan."""
         return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
 
     def time_for_errors(self) -> bool:

@@ -1,4 +1,4 @@
-"""How a loader fetches, done again in a forked process that leaves the program as it was."""
+"""Fetches as a loader does, in a forked process that leaves the program as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for the callables that a data set holds, to take the time of what it calls its transform.
+"""Wraps the callables that a data set holds, to time what it calls its transform.
 
 For a forked process only: the data set is changed.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_ENGINE = "autograd engine"  # as trials.profiling.torch.spans has it, whose room imports torch
+_ENGINE = "autograd engine"  # as worker.profiling.torch.spans has it, which imports torch
 _FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LIBRARIES = (
     ("mkldnn", "oneDNN"),

@@ -90,7 +90,7 @@ def errors(survey: Survey) -> Iterator[Finding]:
         listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         many = total >= _MANY_ERRORS
         at = f"-C {port['card']} -P {port['port']}"
-        # How fast they come is not told, so many are only called wrong where the link was lost for them, too.
+        # How fast they come is not reported, so many are only called wrong where the link was lost for them, too.
         lost = bool(counts.get("link_downed") or counts.get("link_error_recovery"))
         yield Finding(
             "port_errors",

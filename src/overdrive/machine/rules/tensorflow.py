@@ -1,4 +1,4 @@
-"""Findings about TensorFlow: its build, and what it told when it was loaded."""
+"""Findings about TensorFlow: its build, and what it reported when it was loaded."""
 
 from __future__ import annotations
 

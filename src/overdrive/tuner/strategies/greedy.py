@@ -70,7 +70,7 @@ class Greedy:
         self._reject(outcome)
 
     def _begun(self, candidate: Candidate) -> Candidate:
-        """One that had a second chance has none left, and what was said of it is not said twice."""
+        """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
         if self._second_chances.pop(candidate.label, None):
             rejected = self._found.rejected
             self._found.rejected = [each for each in rejected if label(each.name, each.settings) != candidate.label]
