@@ -1,4 +1,4 @@
-"""Finds out, in a forked process, whether a data set's samples are always the same and can be stacked."""
+"""Dry run in a forked process: whether a data set's samples are always the same and can be stacked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a data set is made of, as one hash: equal only where the samples must be equal.
+"""The fingerprint of a data set: one hash of all it is made of, equal only where the samples must be equal.
 
 Attributes are followed down to plain values, arrays by their content, code by what it is and refers
 to, paths by size and modification time. An object whose state cannot be seen makes it no hash at all.

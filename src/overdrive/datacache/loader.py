@@ -1,4 +1,4 @@
-"""Puts kept samples into torch's own iterators, which go on to consume all random numbers as before."""
+"""Serves cached samples through torch's own iterators, which consume all random numbers as before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Early(Protocol):
 
 
 class _Fetcher:
-    """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
+    """Replaces torch's fetcher in one iterator: gathers what is cached, fetches what is not."""
 
     def __init__(
         self,

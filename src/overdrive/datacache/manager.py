@@ -1,4 +1,4 @@
-"""Decides which loaders' samples are kept, and where their tables come from."""
+"""The cache manager: decides which loaders' samples are cached, and where their tables come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables whose rows are of different lengths: in memory, or one after another in a file, with an index."""
+"""Ragged tables, whose rows have different lengths: in memory, or one after another in a file, with an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples kept one by one, as bytes, for a collate function of the program's own to make batches of.
+"""Caches samples one by one, as bytes, for programs with a collate function of their own.
 
 Such a function may pad, sort, mix or draw: it is called as without us, at the same moments, with samples that are equal
 in every bit to those that the data set would make. So it is only these that must always come out the same.

@@ -1,4 +1,4 @@
-"""The samples themselves, stacked: one row of bytes a sample and leaf, with which of them are there."""
+"""Tables of stacked samples: one row of bytes for each sample and leaf, and a flag whether it is there."""
 
 from __future__ import annotations
 

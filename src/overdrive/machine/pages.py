@@ -1,4 +1,4 @@
-"""The main memory as doctor looks at it: pages, swap, shared memory, and the limits set on this process."""
+"""Surveys the main memory for doctor: pages, swap, shared memory, and the limits set on this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gave this process its share of a machine, and how much: Slurm, PBS, LSF, Kubernetes, a container."""
+"""The share of a machine that Slurm, PBS, LSF, Kubernetes or a container gave this process."""
 
 from __future__ import annotations
 

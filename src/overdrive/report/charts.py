@@ -1,4 +1,4 @@
-"""The charts of speed: what each technique gave, every duel, a step's time, the loss.
+"""Draws the charts of speed: what each technique gave, every duel, a step's time, the loss.
 
 Every chart takes its width in pixels, so that a page can hold one drawing for a desk and one for a phone,
 with text of the same size in both. Numbers must be finite and speed-ups above zero.

@@ -24,7 +24,7 @@ class Level:
 
     level: Contract
     holds: bool | None
-    told: str  # empty where nothing was compared
+    detail: str  # empty where nothing was compared
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Proof:
     claimed: Contract | None
     shown: bool
     levels: tuple[Level, ...]
-    invariants: tuple[tuple[str, str, bool], ...]  # (what, told, same)
+    invariants: tuple[tuple[str, str, bool], ...]  # (what, detail, same)
     sentence: str  # without a full stop
     proxy: bool
 
@@ -48,9 +48,9 @@ class Proof:
 
     def why(self) -> str:
         """What was found to differ, or was not established, for the end of a sentence."""
-        differing = [told or what for what, told, same in self.invariants if not same]
-        told = next((each.told for each in self.levels if each.level is self.claimed), "")
-        return "; ".join(differing) or self.sentence or told.rstrip(".") or "no reason is recorded"
+        differing = [detail or what for what, detail, same in self.invariants if not same]
+        detail = next((each.detail for each in self.levels if each.level is self.claimed), "")
+        return "; ".join(differing) or self.sentence or detail.rstrip(".") or "no reason is recorded"
 
 
 def proof(result: Mapping[str, Any]) -> Proof | None:

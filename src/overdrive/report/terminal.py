@@ -73,9 +73,9 @@ def _proof(result: Mapping[str, Any], paper: Paper) -> None:
         body.append(("always", "the same", ", ".join(same)))
     body += [("always", "NOT THE SAME", f"{what}: {detail}") for what, detail, held in found.invariants if not held]
     for each in found.levels:
-        if each.told:
+        if each.detail:
             said = "not established" if each.holds is None else "holds" if each.holds else "does not hold"
             asked = "" if each.level is found.claimed else ", not asked for" if each.holds is False else ""
-            body.append((str(each.level), said + asked, each.told))
+            body.append((str(each.level), said + asked, each.detail))
     if body:
         paper.rows(("sameness", "verdict", "what was compared"), body)

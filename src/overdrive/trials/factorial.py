@@ -41,7 +41,7 @@ def measure(
     on_round: Callable[[int], None] = lambda done: None,
     total_steps: int | None = None,
 ) -> list[list[float]]:
-    """Seconds a training step, for each order a list with one number a round; where one of them changes the training
+    """Seconds a training step, for each spec a list with one number a round; where one of them changes the training
     itself (its batches, say), seconds a sample.
 
     In each round all trials make the same number of steps, and the same steps of the program: what it does

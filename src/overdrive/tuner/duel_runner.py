@@ -12,7 +12,7 @@ from overdrive.trials.run_duel import run_duel
 
 CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
-WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
+MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 

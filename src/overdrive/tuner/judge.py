@@ -12,7 +12,7 @@ from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, fir
 from overdrive.proof.prover import Prover
 from overdrive.techniques.technique import Technique
 from overdrive.trials.duel import Duel
-from overdrive.tuner.duel_runner import CANDIDATE, WEIGHED, DuelRunner
+from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
@@ -54,7 +54,7 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         technique = candidate.technique
-        rules = CANDIDATE if wanted == "time" else WEIGHED
+        rules = CANDIDATE if wanted == "time" else MEMORY
         pairs = technique.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)

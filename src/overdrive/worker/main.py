@@ -159,7 +159,7 @@ class Worker:
         self._block_began = time.perf_counter()
 
     def _obey(self) -> bool:
-        """Carry out one order; False where the program is to go on."""
+        """Carry out one command; False where the program is to go on."""
         line = self._commands.readline()
         command = json.loads(line) if line else {"do": "stop"}
         if command["do"] == "run":

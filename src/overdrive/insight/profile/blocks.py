@@ -1,7 +1,7 @@
-"""Blocks of steps that two copies of a program made, one left alone and one timed, and what they say together.
+"""Compares blocks of the same steps in two copies of a program, one left alone and one timed.
 
 Two processes of one program differ by several percent for as long as they live, and in a block only one of them is
-timed. So blocks are held against those of the same pair of processes with the same one timed, and the two ways round
+timed. So blocks are compared with those of the same pair of processes with the same one timed, and the two ways round
 count alike: what is usual for one process is on the timed side in one, on the plain side in the other, and falls out.
 """
 
@@ -61,7 +61,7 @@ def standard_error(blocks: Sequence[Block]) -> float:
 
 
 def _between_processes(groups: Sequence[Sequence[Block]]) -> float:
-    """The standard error as the pairs of processes tell it, each by its own ratio; 0 where there are too few."""
+    """The standard error between pairs of processes, from the ratio of each; 0 where there are too few."""
     pairs: dict[int, list[float]] = {}
     for group in groups:
         pairs.setdefault(group[0].processes, []).append(_log_ratio(group))
