@@ -108,7 +108,7 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
 
 
 def _by_threads(needs: Needs, limits: Limits) -> list[Mapping[str, Any]]:
-    """With 1, 2, 4, … and all granted cores; only of those limits are known."""
+    """Step times with 1, 2, 4, … and all granted cores; only of those limits are known."""
     most = limits.threads
     numbers = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most} - {needs.threads})
     return [{"threads": number, "seconds": on_threads(needs, limits, number)} for number in numbers]

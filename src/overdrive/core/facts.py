@@ -111,7 +111,7 @@ class Facts:
         return None
 
     def types_of_16_bits(self) -> list[str]:
-        """Those to be tried on this device."""
+        """The 16-bit types to be tried on this device."""
         if self.device != "cuda":
             return ["bfloat16"]
         return [*(["bfloat16"] if self.bf16_fast else []), "float16"]

@@ -38,7 +38,7 @@ class Buffers:
         self._in_vain = 0
 
     def take(self, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """As `torch.empty`."""
+        """An empty tensor, as by `torch.empty`."""
         import torch
 
         size = prod(sizes) * dtype.itemsize

@@ -34,7 +34,7 @@ class Effects:
         self._said = 0
 
     def stop(self) -> None:
-        """From now on, raise PermissionError in the place of each effect."""
+        """Raise PermissionError in the place of each effect from now on."""
         self._said = _said_so_far()
         sys.addaudithook(self._hook)
 

@@ -52,7 +52,7 @@ class Fingerprint:
 def fingerprint(
     *roots: Any, besides: str = "", content: bool = True, earlier: Fingerprint | None = None
 ) -> Fingerprint:
-    """Of these objects together; files under the folder `besides` do not count.
+    """Take the fingerprint of these objects together; files under the folder `besides` do not count.
 
     Without `content`, what arrays and tensors hold does not count either, nor is it watched. Files that an
     `earlier` one has looked at are taken for what they were then: half of the time, where there are many.

@@ -87,7 +87,7 @@ class Beside:
         return bool(self._children)
 
     def ended(self) -> list[_Child]:
-        """Those that have come to their end since the last look. Takes some microseconds."""
+        """The works that have ended since the last look. Takes some microseconds."""
         if os.getpid() != self._owner or not self._children or not self._poll.poll(0):
             return []
         done = [child for child in self._children if child.has_ended()]

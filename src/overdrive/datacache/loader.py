@@ -91,14 +91,14 @@ class _Fetcher:
         return rows
 
     def _absent(self, rows: Rows) -> Rows:
-        """Those that are not there yet."""
+        """The rows that are not there yet."""
         absent = self._kept.table.absent(rows)
         if self._live and not self._kept.table.complete:
             self._let_others_fill(len(rows), bool(len(absent)))
         return absent
 
     def _let_others_fill(self, samples: int, missed: bool) -> None:
-        """In the first epoch: idle cores fetch what this iterator will want."""
+        """Let idle cores fetch, in the first epoch, what this iterator will want."""
         if self._filling is not None and self._filling.going:
             self._filling.taken(samples, missed)
         elif missed:

@@ -41,7 +41,7 @@ class Share:
 
 
 class Shares:
-    """Of all loaders of a session, by their samplers."""
+    """The shares of all loaders of a session, by their samplers."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Any, Share | None] = weakref.WeakKeyDictionary()

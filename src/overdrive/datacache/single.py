@@ -45,7 +45,7 @@ class SingleSource(Source):
 
     @property
     def roots(self) -> tuple[Any, ...]:
-        """Without the collate function, which is called each time."""
+        """All that the samples depend on but the collate function, which is called each time."""
         return (*replace(self.plain, collate=None).roots, "one by one")
 
     def same(self, other: Source) -> bool:
@@ -100,7 +100,7 @@ def makes_batches_itself(source: Source) -> bool:
 
 
 def _samples(source: Source, rows: list[int]) -> list[Any]:
-    """As torch's fetcher hands them to the collate function."""
+    """Samples as torch's fetcher hands them to the collate function."""
     samples = replace(source, collate=_as_they_are).fetch(rows)
     if type(samples) is not list or len(samples) != len(rows):
         raise Unfit("its data set fetches other things than a list of samples")

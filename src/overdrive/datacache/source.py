@@ -66,7 +66,7 @@ class Source:
 
     @property
     def count(self) -> int:
-        """Of the rows that a table for it has."""
+        """The number of rows of a table for it."""
         return len(self.dataset) if self.share is None else len(self.share.numbers)
 
     def rows(self, table: Table, indices: Any) -> Rows | None:

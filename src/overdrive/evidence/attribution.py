@@ -182,7 +182,7 @@ def _method(orders: int, possible: int) -> str:
 
 
 def _ways(measured: set[Configuration], start: Configuration, direction: int) -> Counter[Configuration]:
-    """In how many orders each configuration is reached from `start` by adding (1) or removing (-1) one at a time."""
+    """Count the orders that reach each configuration from `start` by adding (1) or removing (-1) one at a time."""
     ways = Counter({start: 1})
     for one in sorted(measured, key=lambda each: direction * len(each)):
         for other in measured:

@@ -36,7 +36,7 @@ _CHANGE = 0.1  # of steps to target, as a share
 
 @dataclass(frozen=True)
 class Pace:
-    """After how many steps the arms reach the same smoothed loss; a run that never does counts with all steps."""
+    """The steps after which the arms reach the same smoothed loss; a run that never does counts with all steps."""
 
     target: float  # loss
     original: float  # mean steps
@@ -60,7 +60,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Band:
-    """Where the candidate's smoothed loss lies farthest from the original's, measured in spreads over seeds."""
+    """The place where the candidate's smoothed loss is farthest from the original's, in spreads over seeds."""
 
     step: int
     difference: float  # candidate's mean less the original's, in the loss's unit

@@ -86,7 +86,7 @@ def differing_invariant(original: Trace, candidate: Trace) -> str | None:
 
 
 def too_short_to_look(original: Trace, candidate: Trace) -> Check | None:
-    """Of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides alone."""
+    """The check of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides."""
     steps = min(original.steps, candidate.steps)
     if steps >= _FEWEST_STEPS:
         return None
@@ -222,7 +222,7 @@ def first_broken(invariants: Sequence[Invariant]) -> Invariant | None:
 
 
 def first_difference(original: Trace, candidate: Trace) -> str | None:
-    """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
+    """The place where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
     for number, (one, other) in enumerate(zip(original.digests, candidate.digests, strict=False), start=1):
         for part in ("batches", "calls", "inputs", "settings", *_OUTCOMES):
             if part == "losses":

@@ -277,7 +277,7 @@ def _sentence(
 
 
 def _plain(value: Any) -> Any:
-    """As JSON holds it: lists for tuples, None for what is not finite."""
+    """A value as JSON holds it: lists for tuples, None for what is not finite."""
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, (tuple, list)):

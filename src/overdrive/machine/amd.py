@@ -102,7 +102,7 @@ def _watts(path: Path) -> int | None:
 
 
 def _hottest(sensors: Path) -> int | None:
-    """Of edge, junction and memory, in degrees; the files tell thousandths."""
+    """The hottest of edge, junction and memory, in degrees; the files have thousandths."""
     values = [number(each) for each in sensors.glob("temp*_input")]
     return max((each // 1000 for each in values if each is not None), default=None)
 
@@ -118,7 +118,7 @@ def _uncorrected(folder: Path) -> int | None:
 
 
 def _nodes(root: Path) -> list[dict[str, Any]]:
-    """Those that compute as GPUs; a partition of one is a node of its own."""
+    """KFD's nodes that compute as GPUs; a partition of one is a node of its own."""
     found = []
     for place in sorted(folders(root / _NODES), key=lambda path: first_number(path.name) or 0):
         properties = _properties(place)

@@ -40,7 +40,7 @@ def frameworks(root: Path = ROOT) -> dict[str, Any]:
 
 
 def torch_build(folder: Path | None) -> dict[str, Any] | None:
-    """From torch/version.py: `cuda` and `hip` are what it was built for, None where it was not."""
+    """PyTorch's build, from torch/version.py: `cuda` and `hip` are what it was built for, else None."""
     if folder is None:
         return None
     constants = _constants(text(folder / "version.py"))
@@ -56,7 +56,7 @@ def torch_build(folder: Path | None) -> dict[str, Any] | None:
 
 
 def tensorflow_build(folder: Path | None) -> dict[str, Any] | None:
-    """From tensorflow/python/platform/build_info.py, which the build writes."""
+    """TensorFlow's build, from tensorflow/python/platform/build_info.py, which the build writes."""
     if folder is None:
         return None
     source = text(folder / "python/platform/build_info.py")
@@ -74,7 +74,7 @@ def tensorflow_build(folder: Path | None) -> dict[str, Any] | None:
 
 
 def _folder(package: str) -> Path | None:
-    """Where the package lies; finding it runs nothing of it."""
+    """The folder of the package; finding it runs nothing of it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError, AttributeError):
@@ -113,7 +113,7 @@ def _nvidia_packages() -> dict[str, str]:
 
 
 def _mismatched(packages: dict[str, str]) -> list[dict[str, str]]:
-    """Of NVIDIA's packages that torch asks for in one version, those installed in another."""
+    """NVIDIA's packages that torch asks for in one version, installed in another."""
     try:
         asked = importlib.metadata.requires("torch") or []
     except Exception:

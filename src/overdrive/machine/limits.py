@@ -73,7 +73,7 @@ class Limits:
 
     @property
     def device(self) -> str:
-        """Where training would run: "cuda" where there is a GPU, else "cpu"."""
+        """The device that training would run on: "cuda" where there is a GPU, else "cpu"."""
         return "cuda" if self.gpu else "cpu"
 
     @property
@@ -83,11 +83,11 @@ class Limits:
 
     @property
     def memory_bytes_per_second(self) -> float:
-        """Of `device`; 0.0 where it could not be measured."""
+        """Bytes a second of `device`; 0.0 where it could not be measured."""
         return self.roofline().memory_bytes_per_second
 
     def roofline(self, device: str = "", threads: int = 0) -> Roofline:
-        """Of `device` ("": that of training); `threads`: 0 for all granted cores, else that number of a CPU.
+        """The roofline of `device` ("": that of training); `threads`: of a CPU; 0 for all granted cores.
 
         Only one thread and all were measured; what lies between is taken to grow evenly.
         """

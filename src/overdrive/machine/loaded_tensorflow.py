@@ -29,7 +29,7 @@ _NO_GPU = re.compile(
 
 
 def tensorflow(environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
-    """Its version, build, threads and GPUs, or `failed` and why; None where the child gave no answer."""
+    """TensorFlow's version, build, threads and GPUs, or `failed` and why; None where the child gave no answer."""
     return answer_of(_START, environment)
 
 

@@ -65,7 +65,7 @@ def _port(card: str, place: Path) -> dict[str, Any] | None:
 
 
 def _ethernet(root: Path) -> list[dict[str, Any]]:
-    """Only real cards: those that have a device."""
+    """Ethernet cards, of real ones only: those that have a device."""
     found = []
     for place in folders(root / "sys/class/net"):
         if (place / "device").exists():

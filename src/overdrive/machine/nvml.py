@@ -156,7 +156,7 @@ def _gpu(ask: _Asked, index: int) -> dict[str, Any]:
 
 
 def _memory(ask: _Asked) -> Any:
-    """Its second version counts what the driver keeps for itself (hundreds of MiB) apart from what is used."""
+    """Memory by NVML's second version, which counts what the driver keeps (hundreds of MiB) apart from what is used."""
     version = getattr(ask.library, "nvmlMemory_v2", None)
     return ask("nvmlDeviceGetMemoryInfo", version) or ask("nvmlDeviceGetMemoryInfo")
 

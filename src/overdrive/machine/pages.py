@@ -45,7 +45,7 @@ def pages(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _chosen(words: str) -> str | None:
-    """Of "always [madvise] never", the word in brackets."""
+    """The word in brackets of "always [madvise] never"."""
     return words.partition("[")[2].partition("]")[0] or None
 
 

@@ -68,7 +68,7 @@ def _allowed(root: Path) -> frozenset[int]:
 
 
 def _listed(cores: frozenset[int]) -> str:
-    """As the kernel writes it: "0-3,8"."""
+    """Numbers as the kernel lists them: "0-3,8"."""
     runs: list[list[int]] = []
     for core in sorted(cores):
         if runs and core == runs[-1][1] + 1:

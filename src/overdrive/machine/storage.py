@@ -1,4 +1,4 @@
-"""Where the program's files lie: the kind of file system and of disk. How fast it is, machine.limits measures."""
+"""The file systems and disks of the program's files. How fast they are, machine.limits measures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def size_option(options: str) -> int | None:
 
 
 def _by_psutil(root: Path) -> list[dict[str, str]]:
-    """Where there is no /proc, as on macOS."""
+    """The mounts where there is no /proc, as on macOS."""
     if root != ROOT:
         return []
     try:

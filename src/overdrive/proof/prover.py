@@ -67,5 +67,5 @@ class Prover:
         return 3.0 * needed + max(given_up.values(), default=0.0)
 
     def trial_seconds(self) -> float:
-        """Of the longest trial under the program's own seed so far."""
+        """Seconds of the longest trial under the program's own seed so far."""
         return self._runs.untimed.seconds

@@ -62,7 +62,7 @@ class RoundingProof:
         )
 
     def error_against_fp64(self, plain: TrialSpec, new: TrialSpec) -> float | None:
-        """Of a gradient, as a share of its size, in replayed steps; None where there is no step in fp64."""
+        """The error of a gradient, as a share of its size, in replayed steps; None where there is no step in fp64."""
         reference = self._made(plain)
         if reference.begin() or reference.careful:
             return None

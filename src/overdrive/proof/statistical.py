@@ -142,7 +142,7 @@ class StatisticalProof:
         return [list(run.losses) for run in self._originals.values() if run.losses]
 
     def _steps_of_a_run(self) -> int:
-        """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
+        """As many steps as there is time for; runs at once share the cores. A resumed tune keeps its first answer."""
         most = max(self._runs.steps, _RUN_STEPS)
         step = self._runs.facts.step_seconds * self._runs.at_once
         if not step or self._runs.budget.seconds == math.inf:

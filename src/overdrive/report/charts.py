@@ -70,7 +70,7 @@ def item_time(bars: Bars, width: int = svg.WIDE) -> str:
 
 
 def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
-    """Where time goes: one stacked bar for each name, all to one scale."""
+    """One stacked bar of times for each name, all to one scale."""
     longest = max((sum(seconds for _, seconds in parts) for _, parts in bars), default=0.0)
     if longest <= 0:
         return ""

@@ -65,7 +65,7 @@ def waterfall(result: Mapping[str, Any]) -> Plot | None:
 
 
 def _shares(result: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By technique: what it gives alone, and what it gives as the last one added; empty if not measured."""
+    """Gains by technique: alone, and as the last one added; empty if not measured."""
     found = {}
     for item in words.shares(result):
         alone, last = interval(item.get("alone")), interval(item.get("last"))

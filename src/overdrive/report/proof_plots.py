@@ -150,6 +150,6 @@ def _notes(data: Mapping[str, Any], band: bool) -> list[str]:
 
 
 def _confidence(data: Mapping[str, Any]) -> str:
-    """Such as "90 % ": two one-sided tests at alpha, shared by all looks."""
+    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks."""
     alpha, looks = positive(data.get("alpha")), len(sequence(data.get("looks"))) or 1
     return f"{1 - 2 * alpha / looks:.0%} ".replace("%", " %") if alpha and alpha < 0.5 else ""

@@ -278,7 +278,7 @@ def item_times(loader: Mapping[str, Any]) -> tuple[list[tuple[str, float]], floa
 
 
 def items(result: Mapping[str, Any]) -> str:
-    """Where the time of an item goes in the loader that is waited for most, as a sentence; "" if not known."""
+    """A sentence on the time of an item in the loader that is waited for most; "" if not known."""
     times = [item_times(loader) for loader in mappings(result.get("loaders"))]
     parts, waited = max(times, key=lambda each: each[1] or 0.0, default=([], None))
     if not parts:

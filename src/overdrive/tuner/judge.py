@@ -20,7 +20,7 @@ from overdrive.tuner.strategies import Candidate
 
 
 class Judge:
-    """Only what is FASTER (or smaller, where that is asked for) and still the same program may join the plan."""
+    """Admits to the plan only what is FASTER (or smaller, where that is asked for) and still the same program."""
 
     def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
         self._found = found
@@ -72,7 +72,7 @@ class Judge:
         return Contract.ROUNDING if exact and not self._found.deterministic else technique.contract
 
     def _check(self, technique: Technique, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
-        """At which level the candidate is still the same program: the strictest of those it may keep."""
+        """Check at which level the candidate is still the same program: the strictest of those it may keep."""
         one, other = duel.old_trace, duel.new_trace
         if one is None or other is None:
             return Check(None, "its trial ended before it could be compared")

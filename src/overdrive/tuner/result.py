@@ -1,4 +1,4 @@
-"""From findings to what people keep: the plan, the JSON result, the report's data."""
+"""Turns findings into what people keep: the plan, the JSON result, the report's data."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] |
 
 
 def _loaders(facts: Facts | None) -> list[dict[str, Any]]:
-    """Where an item's time goes, for each loader that the program iterated over."""
+    """The parts of an item's time, for each loader that the program iterated over."""
     return [
         {
             "batch_size": each.batch_size,
@@ -241,7 +241,7 @@ def _rejected(each: Rejected) -> dict[str, Any]:
 
 
 def _total(found: Findings) -> Interval | None:
-    """Of the whole plan against the untouched program; None where that does not run."""
+    """The speedup of the whole plan against the untouched program; None where that does not run."""
     if found.needed() or found.confirmation is None:
         return None
     return found.standing.interval if found.standing else found.confirmation.interval

@@ -112,7 +112,7 @@ def _warm_up(fetching: Fetching, drawing: _Drawing, tick: Tick) -> list[list[Any
 
 
 def _bytes_read() -> int:
-    """By all system calls of this process so far, those of C libraries too; 0 where this is not told."""
+    """Bytes read by all system calls of this process so far, those of C libraries too; 0 where unknown."""
     try:
         with open("/proc/self/io") as counters:
             return int(counters.readline().split()[1])

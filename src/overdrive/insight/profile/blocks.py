@@ -34,12 +34,12 @@ class Block:
 
     @property
     def off(self) -> float:
-        """Of the timed copy from the plain one, as a ratio's logarithm."""
+        """The timed copy's time against the plain one's, as a ratio's logarithm."""
         return math.log(self.timed / self.plain)
 
 
 def ratio(blocks: Sequence[Block]) -> float:
-    """Of the timed side's time to the plain one's."""
+    """The timed side's time as a ratio to the plain one's."""
     groups, weights = _grouped(blocks)
     return math.exp(sum(weight * _log_ratio(group) for group, weight in zip(groups, weights, strict=True)))
 

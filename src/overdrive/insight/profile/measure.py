@@ -42,7 +42,7 @@ _WATCHED_SECONDS = 4.0  # for an evaluation to come by
 
 
 class CannotProfile(Exception):
-    """There is no profile; the message is one sentence for people."""
+    """No profile can be made; the message is one sentence for people."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
 
 
 def _warm_up(trial: Trial, length: int | None) -> float:
-    """Until its steps are at their usual pace; returns that, in seconds."""
+    """Warm up until its steps are at their usual pace; returns that, in seconds."""
     if length is not None:
         block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
         return block.seconds / block.steps
@@ -249,7 +249,7 @@ def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
 
 
 def _watch(trial: Trial, found: Measured) -> None:
-    """Let it go on for a while, with its rare doings (an evaluation, say) being watched for."""
+    """Run on for a while, and watch for rare events (an evaluation, say)."""
     began = time.monotonic()
     size = max(1, round(0.5 / max(found.step, 1e-6)))
     while time.monotonic() - began < _WATCHED_SECONDS:

@@ -95,7 +95,7 @@ def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[d
 
 
 def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[dict[str, Any]]:
-    """Without those of their children; forward and backward together."""
+    """Sums by module, without those of its children; forward and backward together."""
     inside = [cell for cell in found if cell["module"]]
     rows = _grouped(inside, lambda cell: (cell["module"],), ("module",), roof)
     for row in rows:

@@ -85,7 +85,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
 
 
 def _scaled(seconds: float | None, recorded: Mapping[str, Any], step: float) -> float | None:
-    """From a recorded step to a plain one."""
+    """Scale times from a recorded step to a plain one."""
     whole = recorded.get("seconds")
     return None if seconds is None or not whole else seconds / whole * step
 

@@ -49,7 +49,7 @@ def step_seconds(result: Mapping[str, Any]) -> float:
 
 
 def parts(result: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Those above nothing, in their order."""
+    """The parts above zero, in their order."""
     found = mapping(result.get("parts"))
     return [(name, seconds) for name in PART_NAMES if (seconds := positive(found.get(name)))]
 
@@ -144,7 +144,7 @@ def rate(found: float | None) -> str:
 
 
 def read_rows(result: Mapping[str, Any], most: int) -> list[tuple[str, ...]]:
-    """Where the program reads tensors back: place, call, times a step, cost a step."""
+    """Rows of the places where the program reads tensors back: place, call, times a step, cost a step."""
     return [
         (
             f"{word(each.get('file'), 400).rsplit('/', 1)[-1]}:{number(each.get('line')) or 0:.0f}",
@@ -222,7 +222,7 @@ def _roof_too_low(result: Mapping[str, Any]) -> list[str]:
 
 
 def memory_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """At the peak; or what lies there between steps, where no more is told."""
+    """Rows of memory at the peak, or between steps where no more is known."""
     memory = mapping(result.get("memory"))
     most = mapping(memory.get("most"))
     known = mapping(memory.get("peak")) or {

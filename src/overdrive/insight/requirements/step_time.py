@@ -38,7 +38,7 @@ class Prediction:
 
 
 def on_gpu(needs: Needs, gpu: Gpu, half: bool = False, launch: float = LAUNCH) -> Prediction:
-    """On a GPU that is not here, by its data sheet; `half`: under autocast in bf16, or fp16 where it has no bf16.
+    """The step time on a GPU that is not here, by its data sheet; `half`: autocast in bf16, or fp16 without bf16.
 
     The step takes as long as the longest of: the GPU's work; giving it out, operator by operator; and
     waiting for data as now, since the next batch is not fetched meanwhile.

@@ -12,7 +12,7 @@ Rule = Callable[[Survey], "Iterator[Finding]"]
 
 
 class Severity(Enum):
-    """In the order in which they are shown. Only `WRONG` makes doctor's exit code 1."""
+    """Severities, in the order in which they are shown. Only `WRONG` makes doctor's exit code 1."""
 
     WRONG = "wrong"  # broken, or set so that training is slower or fails, with nothing gained
     ADVICE = "advice"  # may be better otherwise; whether it matters depends on the program
@@ -20,7 +20,7 @@ class Severity(Enum):
 
 
 class Basis(Enum):
-    """Where the cost is known from."""
+    """How the cost is known."""
 
     MEASURED = "measured here"
     COMPUTED = "computed"

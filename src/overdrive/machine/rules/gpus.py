@@ -25,7 +25,7 @@ def named(gpus: list[dict[str, Any]], all_of: int, kind: str = "GPU") -> str:
 
 
 def capped(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that may draw less power than as made."""
+    """GPUs that may draw less power than as made."""
     limited = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
     return [gpu for gpu in limited if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
 

@@ -132,7 +132,7 @@ class Greedy:
         self._progress.outcome(f"adopted: {gain}; {adopted.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
-        """Of the contenders, which stand in the order of their candidates, the first that is as fast as the fastest."""
+        """Adopt the first of the contenders, in the order of their candidates, that is as fast as the fastest."""
         contenders, self._contenders = self._contenders, []
         fastest = max(each.duel.interval.estimate for each in contenders if each.duel.interval)
         taken = next(each for each in contenders if each.duel.interval and each.duel.interval.high >= fastest)
