@@ -24,7 +24,7 @@ from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.techniques.catalogue import also_in
 from overdrive.worker.launch import execute, hide_own_frames
-from overdrive.worker.observers import observers_of
+from overdrive.worker.observers import make_digests, make_probe, make_replay
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
@@ -49,7 +49,7 @@ class Worker:
         self._sent_steps = 0
         # Keeping losses costs some 20 us each, which a step of 3 ms that is taken apart would show.
         self.recorder = Recorder(losses=job["profiling"] not in ("plain", "times"))
-        self._probes = {name: observers_of(name).make_probe(_HASHED_STEPS) for name in frameworks.MODULES}
+        self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.MODULES}
         self.session: Session | None = None
         self._job = job
         self._digests: dict[str, Any] = {}
@@ -88,10 +88,10 @@ class Worker:
         if self._job["deterministic"]:
             frameworks.seams_of(name).refuse_chance()
         if self._job["digests"]:
-            self._digests[name] = observers_of(name).make_digests(self._job["digests"])
+            self._digests[name] = make_digests(name, self._job["digests"])
             self._digests[name](seams)
         if part:
-            self._replays[name] = observers_of(name).make_replay(part["role"], part["steps"], Path(part["folder"]))
+            self._replays[name] = make_replay(name, part["role"], part["steps"], Path(part["folder"]))
             self._replays[name](seams)
         if self._job["profiling"] in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 from overdrive.techniques.technique import Knob, Settings, Technique
 
@@ -178,8 +179,7 @@ class _Count:
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
+            yield from parameters_of(optimizer)
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:
