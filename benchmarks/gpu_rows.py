@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from alternate import OVERDRIVE, ROOT
-from turns import Arm, by_hand, plain, ratio, step_in_turn, told
+from turns import Arm, by_hand, plain, ratio, ratio_text, step_in_turn
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -324,7 +324,7 @@ def _cells(arm: Result) -> Sequence[str]:
     share = arm.get("share_of_limit")
     return (
         f"{arm['samples_per_s']:,.0f}",
-        told(arm["against_plain"]) if arm["against_plain"] else "1",
+        ratio_text(arm["against_plain"]) if arm["against_plain"] else "1",
         f"{share:.1%} ({arm['limit']})" if share is not None else "–",
         "–" if arm["gpu_idle"] is None else f"{arm['gpu_idle']:.0%}",
         "–" if arm["waits_for_data"] is None else f"{arm['waits_for_data']:.1%}",

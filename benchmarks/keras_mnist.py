@@ -82,11 +82,11 @@ def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
     contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
     checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), program, "every layer")
     with TrialPool(also=["planted_policy"]) as pool:
-        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Told())
+        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Printed())
     return short({**result_of(found, ""), "wall_seconds": found.seconds})
 
 
-class Told(Progress):
+class Printed(Progress):
     def stage(self, text: str) -> None:
         print(f"  {text}", flush=True)
 

@@ -209,7 +209,7 @@ def test_the_bytes_of_a_batch() -> None:
 
 
 def facts_of(loader: Any, costs: bool = True, device: str = "cpu") -> Facts:
-    """As a guest takes them, of a program that trains on this loader."""
+    """The facts that a worker takes of a program that trains on this loader."""
     probe, recorder = Probe(2), Recorder()
 
     def observe(seams: Seams) -> None:

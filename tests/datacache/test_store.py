@@ -342,9 +342,8 @@ def test_rows_of_different_lengths_come_back(store: Store) -> None:
         partial.table.put(number, row_of(number))
         assert partial.table.row(number).tolist() == row_of(number).tolist()  # before all are there
     partial.table.count_present()
-    assert (
-        partial.finish([], 1.0) and (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
-    )
+    assert partial.finish([], 1.0)
+    assert (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
     table = store.open("key")
     assert table is not None and table.complete and not table.writable
     for each in (table, partial.table):

@@ -49,7 +49,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def spec(script: Callable[[str], Path]) -> Make:
-    """An order of a program so long, with steps of so many seconds, that raises at step `fault`."""
+    """Makes a trial spec of a program of `steps` steps, `pause` seconds each, that raises at step `fault`."""
     path = str(script(TRAIN))
 
     def make(steps: int = ENDLESS, pause: float = 0.005, fault: int = -1) -> TrialSpec:

@@ -1,4 +1,4 @@
-"""A state replay's states leave room on the disk, in either framework."""
+"""The states of a state replay are thinned so that they leave room on the disk, in either framework."""
 
 from __future__ import annotations
 

@@ -60,18 +60,18 @@ def write_pack(program: Program, folder: Path) -> int:
         def fetched(done: int, total: int) -> None:
             status.update(f"{done:,} of {total:,} samples fetched")
 
-        told = _found(program, fetched)
-    for reason in told["refused"]:
+        seen = _found(program, fetched)
+    for reason in seen["refused"]:
         console.print(f"  a data set is left as it is: {reason}", markup=False)
     tables = []
-    for each in told["kept"]:
+    for each in seen["kept"]:
         if each["reason"] or not (samples_folder() / str(each["key"]) / "manifest.json").is_file():
             reason = each["reason"] or "its samples could not be written down"
             console.print(f"  {each['data_set']}: left as it is, for {reason}", markup=False)
         else:
             tables.append(each)
     if not tables:
-        none = "" if told["kept"] or told["refused"] else " It opens no DataLoader before its first training step."
+        none = "" if seen["kept"] or seen["refused"] else " It opens no DataLoader before its first training step."
         raise CannotPack(f"The program has no samples that could be packed.{none}")
     try:
         found = _copy(tables, folder)

@@ -1,4 +1,4 @@
-"""What a program shows of itself while it runs: the facts that techniques judge by."""
+"""Facts of a program, seen while it runs: what techniques judge by."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Facts:
     # runs in a graph and is not taken apart, it is all in "step".
     shares: Mapping[str, float] = field(default_factory=dict)
     samples_per_step: float = 0.0
-    noise_scale: float = 0.0  # of the gradient, in samples (see trials.torch.noise_scale); 0: not known
+    noise_scale: float = 0.0  # of the gradient, in samples (see worker.torch.noise_scale); 0: not known
     loaders: tuple[LoaderFacts, ...] = ()
     parameters: int = 0  # count of trained scalars
     parameter_dtypes: tuple[str, ...] = ()

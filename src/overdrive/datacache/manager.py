@@ -1,4 +1,4 @@
-"""Decides which loaders' samples are kept, and where their tables come from."""
+"""The cache manager: decides which loaders' samples are cached, and where their tables come from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_PACKED = (
 
 
 class Hub(Protocol):
-    """Of a session's seams, what is needed here."""
+    """The part of a session's seams that is needed here."""
 
     def owned_by(self, owner: str) -> AbstractContextManager[None]: ...
 
@@ -162,7 +162,7 @@ class CacheManager:
             self.kept_for(loader)
 
     def close(self) -> None:
-        """Let go of all samples; the reasons stay."""
+        """Release all samples; the reasons stay."""
         if os.getpid() != self._process:
             return  # a fork of the program that came back up here: what is on disk is not its own
         for kept in self._kept:

@@ -1,4 +1,4 @@
-"""Copies of batches on another device, there before the program asks for them with `.to(device)`."""
+"""Copies batches to another device before the program asks for them with `.to(device)`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class StoreUnavailable(Exception):
 
 
 def home() -> Path:
-    """Where samples are kept: $OVERDRIVE_CACHE, else overdrive/samples in the user's cache folder."""
+    """The folder of the samples: $OVERDRIVE_CACHE, else overdrive/samples in the user's cache folder."""
     if chosen := os.environ.get("OVERDRIVE_CACHE"):
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

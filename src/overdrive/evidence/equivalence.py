@@ -1,4 +1,4 @@
-"""Whether two trials did the same, from what they left behind.
+"""Decides whether two trials did the same, from their traces and step digest logs.
 
 `screened` judges the traces of a duel: a first look, over the duel's own steps. `compared` and `judged_exact` judge
 the digest logs of two trials that were made for the proof: what went into every step, which no level may change,
@@ -87,12 +87,12 @@ def differing_invariant(original: Trace, candidate: Trace) -> str | None:
 
 
 def too_short_to_look(original: Trace, candidate: Trace) -> Check | None:
-    """Of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides alone."""
+    """The check of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides."""
     steps = min(original.steps, candidate.steps)
     if steps >= _FEWEST_STEPS:
         return None
-    told = f"{steps} steps are too few for a first look at its result: the proof of the whole plan decides"
-    return Check(Contract.STATISTICAL, told, proxy=True)
+    sentence = f"{steps} steps are too few for a first look at its result: the proof of the whole plan decides"
+    return Check(Contract.STATISTICAL, sentence, proxy=True)
 
 
 def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]) -> Check:
@@ -106,11 +106,13 @@ def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]
     own, reached, *others = (late_loss(curve, steps) for curve in curves)
     late = [own, *others]
     bound = max(_SPREADS * statistics.stdev(late), _RELATIVE * abs(own))
-    told = f"late loss {reached:.4g} against {own:.4g} over {steps} steps"
+    sentence = f"late loss {reached:.4g} against {own:.4g} over {steps} steps"
     if not abs(reached - own) <= bound:
-        return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})", proxy=True)
+        return Check(None, f"{sentence}, outside the spread of {len(late)} seeds (±{bound:.2g})", proxy=True)
     return Check(
-        Contract.STATISTICAL, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a first look", proxy=True
+        Contract.STATISTICAL,
+        f"{sentence}, within the spread of {len(late)} seeds (±{bound:.2g}); a first look",
+        proxy=True,
     )
 
 
@@ -163,7 +165,7 @@ def compared(
         _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
         _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} steps, by checksum"),
         _same_values("calls of the model", ("calls",), entries, "as many, training or evaluating"),
-        _same_inputs("evaluation data", "evaluation", entries, level, _told_evaluation(evaluated)),
+        _same_inputs("evaluation data", "evaluation", entries, level, _evaluation_summary(evaluated)),
         _same_values("learning rates and weight decay", ("settings",), entries, f"in {steps} steps, group by group"),
         _same("trained parameters", original.trained, candidate.trained),
         _losses_sent(original, candidate),
@@ -171,7 +173,7 @@ def compared(
     return tuple(found)
 
 
-def _told_evaluation(evaluated: int) -> str:
+def _evaluation_summary(evaluated: int) -> str:
     return f"seen after {evaluated} steps, by checksum" if evaluated else "no evaluation within these steps"
 
 
@@ -187,15 +189,15 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
 _Entries = Sequence[tuple[StepRecord, ...]]  # of the original, the candidate and the perturbed original
 
 
-def _same_values(what: str, keys: Sequence[str], entries: _Entries, told: str) -> Invariant:
+def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str) -> Invariant:
     values = [attrgetter(key) for key in keys]
     for number, (one, other, perturbed) in enumerate(entries, start=1):
         if any(value(one) != value(other) and value(one) == value(perturbed) for value in values):
             return Invariant(what, f"other {what} in step {number}", False)
-    return Invariant(what, told, True)
+    return Invariant(what, detail, True)
 
 
-def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: str) -> Invariant:
+def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, detail: str) -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
     for number, (one, other, perturbed) in enumerate(entries, start=1):
         given, got, varied = (getattr(each, key) for each in (one, other, perturbed))
@@ -206,7 +208,7 @@ def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: 
         for slot, its, data in zip(given, got, varied, strict=True):
             if slot[0] != its[0] and slot[0] == data[0] and not (level is Contract.STATISTICAL and _alike(slot, its)):
                 return Invariant(what, f"other {what} in step {number}", False)
-    return Invariant(what, told, True)
+    return Invariant(what, detail, True)
 
 
 def _alike(slot: Sequence[float], other: Sequence[float]) -> bool:
@@ -222,7 +224,7 @@ def first_broken(invariants: Sequence[Invariant]) -> Invariant | None:
 
 
 def first_difference(original: Trace, candidate: Trace) -> str | None:
-    """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
+    """The place where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
     for number, (one, other) in enumerate(zip(original.digests, candidate.digests, strict=False), start=1):
         for part in ("batches", "calls", "inputs", "settings", *_OUTCOMES):
             if part == "losses":
@@ -240,8 +242,8 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
 def judged_exact(original: Trace, candidate: Trace) -> Check:
     """Level `exact`, from two digest logs with bits."""
     original, candidate = aligned(original, candidate)
-    told = compared(original, candidate, Contract.EXACT)
-    wrong = first_broken(told)
+    invariants = compared(original, candidate, Contract.EXACT)
+    wrong = first_broken(invariants)
     difference = wrong.told if wrong else first_difference(original, candidate)
     evidence = {
         "exact": {
@@ -251,9 +253,9 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
         }
     }
     if difference:
-        return Check(None, difference, invariants=told, evidence=evidence)
+        return Check(None, difference, invariants=invariants, evidence=evidence)
     sentence = f"{original.steps} steps identical bit for bit: losses, parameters, buffers, optimizer and random states"
-    return Check(Contract.EXACT, sentence, invariants=told, evidence=evidence)
+    return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
 
 
 def proof_data(check: Check) -> dict[str, Any]:

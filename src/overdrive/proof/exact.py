@@ -13,7 +13,7 @@ from overdrive.proof.runs import ProofRuns, broke_off
 
 
 class ExactProof:
-    """Proves by digest logs, every step hashed."""
+    """Proves by step digest logs: every step is hashed."""
 
     def __init__(self, runs: ProofRuns) -> None:
         self.begun = False  # the original's own log is there, or was asked for

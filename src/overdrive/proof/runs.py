@@ -1,4 +1,4 @@
-"""The trials that proofs are made of: digest logs of a program, its candidates and a perturbed run, each made once."""
+"""The trials of proofs: step digest logs of a program, its candidates and a perturbed run, each made once."""
 
 from __future__ import annotations
 
@@ -63,9 +63,11 @@ class ProofRuns:
             return broke_off(one, other)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)
-        told = compared(one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed)
-        wrong = first_broken(told)
-        return Check(None, wrong.told, invariants=told) if wrong else told
+        invariants = compared(
+            one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed
+        )
+        wrong = first_broken(invariants)
+        return Check(None, wrong.told, invariants=invariants) if wrong else invariants
 
     def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
@@ -76,7 +78,7 @@ class ProofRuns:
 
 
 def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
-    """Nothing is established, since a trial of the proof did not come to its end."""
+    """A check that establishes nothing, since a trial of the proof did not come to its end."""
     exit_reason = other if isinstance(other, ExitReason) else one
     late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
     return Check(None, f"its proof broke off ({exit_reason})", late=late)

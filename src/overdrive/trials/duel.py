@@ -111,7 +111,7 @@ class Duel:
     new_trace: Trace | None = None
     old_facts: Facts | None = None
     new_facts: Facts | None = None
-    exit_reason: ExitReason | None = None  # why `new` could not go on, where it could not
+    exit_reason: ExitReason | None = None  # why `new` could not start or go on, where it could not
     old_exit_reason: ExitReason | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory

@@ -26,7 +26,7 @@ from overdrive.trials.pool import TrialPool
 
 _FEWEST_TO_JUDGE = 5  # pairs
 _SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last
-# A gain below this is measured again in fresh processes: the place of code and data in memory alone
+# A gain below this is measured again by fresh processes: the place of code and data in memory alone
 # has been seen to make a process a few per cent faster or slower for all its life.
 CLEAR_GAIN = 1.10
 # Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to

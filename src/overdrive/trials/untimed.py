@@ -21,8 +21,8 @@ class UntimedRunner:
 
     Attributes:
         until: when (time.monotonic()) trials end as "late", whatever is missing.
-        given_up: by part ("reference run", "candidate", ...), seconds that the longest trial would have needed that was ended as
-            soon as there was seen to be no time for it; 0: there was none.
+        given_up: by part ("reference run", "candidate", ...), the seconds that the longest trial would have needed
+            among those ended early because there was no time for them; 0: there was none.
     """
 
     def __init__(self, pool: TrialPool) -> None:
@@ -74,7 +74,7 @@ class UntimedRunner:
                 self.digests_seconds = max(self.digests_seconds, took)
 
     def _no_time_for(self, spec: TrialSpec, done: int, seconds: float) -> bool:
-        """Whether the chosen steps of a part cannot be made in time, of which each takes as long as those so far.
+        """Whether there is no time for the chosen steps of a state replay, if each takes as long as those so far.
 
         Steps in fp64 on a CPU were seen to take 16 times as long as others (convolutions). It is told from the first
         steps, as long as all of them are chosen ones, at the earliest from the second and third.

@@ -1,4 +1,4 @@
-"""Runs duels: by which rules, remembered in the ledger, shown as they go."""
+"""Runs a tune's duels: sets their rules, keeps them in the ledger, shows them as they go."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from overdrive.trials.run_duel import run_duel
 
 CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
-WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
+MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 
 
 class Progress:
-    """What the search tells while it works; the terminal shows it. This one is silent."""
+    """Receives what the search reports while it works; the terminal shows it. This one is silent."""
 
     def stage(self, text: str) -> None: ...
 
@@ -37,7 +37,7 @@ class DuelRunner:
         self.sequential = False  # the program fits into the memory once, and not twice
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
-        """`new` against `old`, until `deadline` (time.monotonic()); one that was run before is taken from the ledger."""
+        """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
         key = f"{rules.processes}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:

@@ -1,4 +1,4 @@
-"""What follows the search: what each technique of the plan gained, its proof as a whole, its confirmation."""
+"""Finalises a plan: what each of its techniques gained, its proof as a whole, its confirmation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Finaliser:
         out = next(each for each in found.adopted if each.name == name)
         found.adopted = [each for each in found.adopted if each is not out]
         found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
-        found.attribution = None  # it told of another plan
+        found.attribution = None  # it was of another plan
         self._duels.progress.outcome(f"dropped {name}: {reason}")
 
     def _prove(self) -> None:

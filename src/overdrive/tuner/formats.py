@@ -22,13 +22,13 @@ _OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "flo
 
 def formats_tried(found: Findings) -> list[Chosen]:
     """The techniques that changed the number format in a duel of their own, with their settings."""
-    candidates = [(each.name, each.settings, each.duel) for each in found.adopted]
-    candidates += [
+    duels = [(each.name, each.settings, each.duel) for each in found.adopted]
+    duels += [
         (each.name, each.settings, each.duel)
         for each in (*found.rejected, *found.dropped)
         if each.duel and _measured(each.duel)
     ]
-    return [(name, settings) for name, settings, _ in candidates if _format(name, settings)]
+    return [(name, settings) for name, settings, _ in duels if _format(name, settings)]
 
 
 def precision_table(found: Findings, rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
@@ -59,20 +59,20 @@ def _own(found: Findings, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _tried(found: Findings, name: str) -> Iterator[dict[str, Any]]:
-    candidates: list[tuple[str, Settings, Duel, Any, str]] = []
-    candidates += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
-    candidates += [
+    duels: list[tuple[str, Settings, Duel, Any, str]] = []
+    duels += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
+    duels += [
         (each.name, each.settings, each.duel, each.check, each.reason)
         for each in (*found.rejected, *found.dropped)
         if each.duel and _measured(each.duel)
     ]
-    for technique, settings, duel, check, told in candidates:
+    for technique, settings, duel, check, sentence in duels:
         if _format(technique, settings) == name:
             yield {
                 "format": name,
                 "technique": technique,
                 "settings": dict(settings),
-                "told": told,
+                "told": sentence,
                 "speedup": vars(duel.interval).copy() if duel.interval else None,
                 "against": duel.old.name(),
                 "seconds_per_step": duel.new_side.seconds_per_step,

@@ -117,9 +117,9 @@ class OomRecovery:
             self._found.adopted.append(Adopted(name, settings, duel, check, for_memory=True, needed=True))
         named = " and ".join(name for name, _ in spec.techniques)
         peak = f", with {size(side.peak_memory)} at the peak" if side.peak_memory else ""
-        told = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
+        said = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
         self._found.notes.append(
-            f"{told} That it learns the same is what their contracts say; it could not be seen here, since there is "
+            f"{said} That it learns the same is what their contracts say; it could not be seen here, since there is "
             "nothing to compare with. All speed-ups are against the program with them."
         )
-        self._duels.progress.outcome(told)
+        self._duels.progress.outcome(said)

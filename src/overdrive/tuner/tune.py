@@ -1,4 +1,4 @@
-"""The loop of a tune: control, then candidates asked of a strategy and told to it, then the plan as a whole."""
+"""The loop of a tune: control, then the candidates of a strategy one by one, then the plan as a whole."""
 
 from __future__ import annotations
 
