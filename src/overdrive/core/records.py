@@ -12,7 +12,7 @@ from overdrive.worker.session import Chosen
 
 @dataclass(frozen=True)
 class ReplayRole:
-    """A part in a state replay (see `worker.torch.replay`)."""
+    """A part in a state replay (see `worker.replay`)."""
 
     # "reference", "careful reference" (in the program's own precision) or "candidate"; where the steps in fp64 are
     # made by another run (Keras), "targets" or "careful targets"
@@ -28,7 +28,7 @@ class TrialSpec:
     program: Program
     techniques: tuple[Chosen, ...] = ()
     seed: int = 0
-    digests: str = ""  # kind of digest log to keep (see `worker.torch.digests`), if any
+    digests: str = ""  # kind of digest log to keep (see `worker.digests`), if any
     part: ReplayRole | None = None
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
@@ -85,7 +85,7 @@ class Trace:
     samples: float = 0
     batches: tuple[str, ...] = ()  # checksums of the first steps' batches
     state: str = ""  # hash of parameters, optimizer and random state at the last step
-    digests: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `worker.torch.digests`)
+    digests: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `worker.digests`)
     replay: Mapping[str, Any] = field(default_factory=dict)  # what a part in a comparison came to
     # Step counts at which it could stand still, where several steps are made in one call; empty: after every step.
     rests: tuple[int, ...] = ()

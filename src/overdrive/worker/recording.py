@@ -68,7 +68,7 @@ class Recorder:
 
     @property
     def optimizers(self) -> list[Any]:
-        """CachedDataset alive (a script's are gone when its main() returns)."""
+        """Kept alive: a script's are gone when its main() returns."""
         return self.step_recorder.optimizers if self.step_recorder else []
 
     def losses(self) -> list[list[float]]:
