@@ -1,4 +1,4 @@
-"""Runs the trials of a state replay: one reference run, and any number of candidates (see `worker.torch.replay`)."""
+"""Runs the trials of a state replay: one reference run, and any number of candidates (see `worker.replay`)."""
 
 from __future__ import annotations
 
