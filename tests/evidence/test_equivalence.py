@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence.equivalence import (
     compared,
     differing_invariant,
@@ -100,8 +100,12 @@ def written(steps: int = 40, change: tuple[int, str, Any] | None = None, **field
     if change:
         for entry in digests[change[0] - 1 :]:
             entry[change[1]] = change[2]
-    state = "other" if change else "end"
-    whole = replace(trace(steps=steps), digests=tuple(digests), trained="2 tensors, 10 scalars", state=state)
+    whole = replace(
+        trace(steps=steps),
+        digests=tuple(map(StepRecord.of, digests)),
+        trained="2 tensors, 10 scalars",
+        state="end" if not change else "other",
+    )
     return replace(whole, **fields)
 
 

@@ -238,7 +238,7 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     from overdrive.core.contract import Contract
     from overdrive.core.facts import Facts
     from overdrive.core.program import Program
-    from overdrive.core.records import TrialSpec
+    from overdrive.core.trial_spec import TrialSpec
     from overdrive.evidence.speed import Pair
     from overdrive.trials.duel import Duel, Side
     from overdrive.tuner.devices import devices_of

@@ -21,7 +21,7 @@ from overdrive.insight.profile.page import page
 from overdrive.insight.profile.result import result_of
 from overdrive.insight.profile.terminal import table
 from overdrive.machine.limits import LimitsUnavailable, measured_limits
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 
 __all__ = ["CannotProfile", "profile"]
 

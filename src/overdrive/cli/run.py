@@ -18,10 +18,11 @@ from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
-from overdrive.techniques.catalogue import catalogue
+from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.worker.session import Chosen, Session, environment_for
+from overdrive.worker.session import Session
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
@@ -23,7 +24,7 @@ from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
-from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
 
@@ -54,7 +55,7 @@ _early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
 
 def begin_early(seams: Hub) -> None:
     """Check what this program used last time, beside its start. For the session that is about to need it."""
-    if (folder := home()).is_dir():
+    if (folder := samples_folder()).is_dir():
         _early[seams] = EarlyCheck(folder)
 
 
@@ -99,7 +100,9 @@ class CacheManager:
         self._tried = 0
         self._opened = False
         try:
-            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
+            self.store: Store | None = (
+                Store(Path(folder), packed=True) if folder else Store(samples_folder(), early=early)
+            )
         except StoreUnavailable as error:
             if folder:
                 raise

@@ -11,10 +11,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
@@ -158,7 +159,7 @@ def compared(
     original, candidate = aligned(original, candidate)
     entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
     steps = len(entries)
-    evaluated = sum(bool(entry["evaluation"]) for entry, _, _ in entries)
+    evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
     found = [
         _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
         _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
@@ -185,12 +186,13 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
     return Invariant("backward passes", "as many in every step" if same else "another number of backward passes", same)
 
 
-_Entries = Sequence[tuple[Mapping[str, Any], ...]]  # of the original, the candidate and the perturbed original
+_Entries = Sequence[tuple[StepRecord, ...]]  # of the original, the candidate and the perturbed original
 
 
 def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str) -> Invariant:
+    values = [attrgetter(key) for key in keys]
     for number, (one, other, perturbed) in enumerate(entries, start=1):
-        if any(one[key] != other[key] and one[key] == perturbed[key] for key in keys):
+        if any(value(one) != value(other) and value(one) == value(perturbed) for value in values):
             return Invariant(what, f"other {what} in step {number}", False)
     return Invariant(what, detail, True)
 
@@ -198,7 +200,7 @@ def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str)
 def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, detail: str) -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
     for number, (one, other, perturbed) in enumerate(entries, start=1):
-        given, got, varied = one[key], other[key], perturbed[key]
+        given, got, varied = (getattr(each, key) for each in (one, other, perturbed))
         if len(given) != len(varied):
             continue  # how often the model is called depends on what it says
         if len(given) != len(got):
@@ -228,7 +230,8 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
             if part == "losses":
                 same = original.losses[number - 1] == candidate.losses[number - 1]
             else:
-                same = one.get(part) == other.get(part)
+                field = part.replace(" ", "_")
+                same = getattr(one, field) == getattr(other, field)
             if not same:
                 return f"other {part} in step {number}"
     if original.steps != candidate.steps:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_difference, judged_exact
 from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ProofRuns, broke_off

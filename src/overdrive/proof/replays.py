@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overdrive.core.records import ExitReason, ReplayRole, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence import rounding
 from overdrive.trials.untimed import UntimedRunner
 

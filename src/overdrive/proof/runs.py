@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.machine.cpu import granted_cores
 from overdrive.proof.budget import ProofBudget, horizon, runs_at_once

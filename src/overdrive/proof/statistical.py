@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.proof.budget import FEWEST_STEPS

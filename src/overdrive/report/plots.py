@@ -191,10 +191,10 @@ def _loss(curve: Sequence[float | None], step: int) -> str:
 
 def duels(result: Mapping[str, Any]) -> Plot | None:
     """Every pair of every duel, and what came of it."""
-    drawn = [_duel(item) for item in mappings(result.get("duels"))]
-    if not drawn:
+    duels = [_duel(item) for item in mappings(result.get("duels"))]
+    if not duels:
         return None
-    rows, table = [row for row, _ in drawn if row], [line for _, line in drawn]
+    rows, table = [row for row, _ in duels if row], [line for _, line in duels]
     noise = positive(result.get("noise_floor"))
     noise = noise if noise and noise < 10 else None
     head = ("duel", "verdict", "speed-up", "pairs in processes", "steps", "original first")

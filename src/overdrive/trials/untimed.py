@@ -7,8 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from overdrive.core.records import ExitReason, Trace, TrialOver, TrialSpec
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.core.records import ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _CHUNK = 400  # steps between two reports of a trial at the most; at first it is one ...
 _CHUNK_SECONDS = 2.0  # ... and then about so long, since a trial that is late is ended between two of them
@@ -60,9 +62,7 @@ class UntimedRunner:
                 chunk = max(1, min(_CHUNK, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))))
             return trial.trace()
         except TrialOver as over:
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
-                return Trace.from_report(over.report)
-            return over.exit_reason
+            return over.trace or over.exit_reason
         finally:
             if output is not None:
                 output.append(trial.output_tail(1 << 20))

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
-from overdrive.trials.factorial import FieldTooLarge, measure
+from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected, Standing
@@ -43,7 +43,7 @@ class Finaliser:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
-            if self._duels.apart:
+            if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
             names = tuple(chosen)
@@ -58,7 +58,7 @@ class Finaliser:
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
-            except FieldTooLarge as error:
+            except FactorialTooLarge as error:
                 return self._leave_to_duels(str(error))
             if len(seconds[0]) < FIELD_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
@@ -224,7 +224,7 @@ class Finaliser:
         for_memory = found.objective.aim == "memory"
         counts = Counter(pair.process for pair in confirmation.pairs)
         full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
-        fresh = (speedup if confirmation.apart else speedup_of_these)(full) if full else None
+        fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
             told = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"

@@ -13,14 +13,14 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.worker.session import Chosen
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Findings:
     standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # of techniques that gained nothing in the whole plan
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # run for what had come out idle among all
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.objective import size
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.proof.prover import Prover
 from overdrive.techniques.technique import Technique

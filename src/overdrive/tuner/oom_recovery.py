@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.objective import size
-from overdrive.core.records import ExitReason, TrialOver, TrialSpec
+from overdrive.core.records import ExitReason, TrialOver
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, Side
-from overdrive.trials.process import Trial
+from overdrive.trials.trial import Trial
 from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
-from overdrive.worker.session import Chosen
 
 _STEPS = 20  # that it must run: optimizer states are there after the first, fragments after some
 _MOST_TOGETHER = 3
@@ -101,9 +102,8 @@ class OomRecovery:
                 return ExitReason("left out", next(iter(lost.values())))
             return side
         except TrialOver as over:
-            if over.report.get("facts"):
-                self._facts = Facts.from_dict(over.report["facts"])
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
+            self._facts = over.facts or self._facts
+            if over.trace:
                 return Side()  # a short program that came to its end
             return over.exit_reason
         finally:

@@ -1,4 +1,4 @@
-"""What watches a trial, whatever its framework: its probe, its digest log, its state replay.
+"""What watches a program in a trial: its probe, its digest log, its state replay, and observers by name.
 
 Nothing here imports a framework.
 """
@@ -60,3 +60,17 @@ def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path) -
 
 def _room(framework: str, name: str) -> Any:
     return importlib.import_module(f"overdrive.worker.{framework}.{name}")
+
+
+class Observer(Protocol):
+    """What a `TrialSpec` names by its module, which has a function `make_observer`."""
+
+    def __call__(self, seams: Seams) -> None:
+        """Subscribe to the seams. Called after the techniques were installed."""
+
+    def report(self) -> Any:
+        """Plain data; None as long as there is nothing to report."""
+
+
+def load_observer(module: str) -> Observer:
+    return cast(Observer, importlib.import_module(module).make_observer())

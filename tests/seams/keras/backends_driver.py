@@ -16,7 +16,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from overdrive.core.records import Trace
+from overdrive.core.json_data import to_json
+from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.seams.frameworks import MODULES
@@ -149,7 +150,11 @@ def digests_of(text: str, kind: str = "bits") -> Trace:
     run(text, observe)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
-        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
+        recorder.clock.steps,
+        losses,
+        tuple(recorder.rates),
+        state=recorder.state_hash(),
+        digests=tuple(map(StepRecord.of, digests.entries)),
     )
 
 
@@ -167,8 +172,7 @@ def digests() -> dict[str, Any]:
         check = judged_exact(plain, digests_of(FIT.replace(old, new)))
         told[name] = "the same" if check.level else check.sentence
     perturbed = digests_of(FIT, "perturbed")
-    same_inputs = perturbed.digests[0]["inputs"] == plain.digests[0]["inputs"]
-    told["perturbed"] = perturbed.losses != plain.losses and same_inputs
+    told["perturbed"] = perturbed.losses != plain.losses and perturbed.digests[0].inputs == plain.digests[0].inputs
     return told
 
 
@@ -211,7 +215,7 @@ def as_in_a_trial() -> dict[str, Any]:
     text = FIT.replace("Sequential([", "Sequential([keras.Input((6,)), ")
     run(text, recorder, *probes.values())
     facts = probes["keras"].facts(recorder, costs=True)
-    return {"steps": recorder.clock.steps, "facts": facts.to_dict()}
+    return {"steps": recorder.clock.steps, "facts": to_json(facts)}
 
 
 def left_behind() -> bool:

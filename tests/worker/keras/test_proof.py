@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdriv
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
 from overdrive.seams.hub import Seams
@@ -35,7 +35,11 @@ def digests_of(text: str, kind: str = "bits", techniques: Any = ()) -> Trace:
     run(text, observe, techniques=techniques)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
-        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
+        recorder.clock.steps,
+        losses,
+        tuple(recorder.rates),
+        state=recorder.state_hash(),
+        digests=tuple(map(StepRecord.of, digests.entries)),
     )
 
 
@@ -100,8 +104,8 @@ def test_what_changes_with_the_parameters_is_the_models_own() -> None:
         "    model(images, training=False)", "    made = float(tf.reduce_sum(tf.abs(model(images, training=False))))"
     )
     perturbed, one = digests_of(text, "perturbed"), digests_of(text, "inputs")
-    assert one.digests[0]["inputs"] == perturbed.digests[0]["inputs"]
-    assert one.digests[1]["inputs"] != perturbed.digests[1]["inputs"]
+    assert one.digests[0].inputs == perturbed.digests[0].inputs
+    assert one.digests[1].inputs != perturbed.digests[1].inputs
     assert first_broken(compared(one, perturbed, Contract.ROUNDING, perturbed)) is None
 
 

@@ -16,9 +16,11 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
@@ -169,7 +171,7 @@ def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
 
 
 def _length(pool: TrialPool, over: TrialOver) -> int:
-    steps = int(over.report.get("steps", 0))
+    steps = over.trace.steps if over.trace else 0
     if over.exit_reason.kind == "unwatched":
         raise CannotProfile(over.exit_reason.detail)
     if over.exit_reason.kind != "ended":

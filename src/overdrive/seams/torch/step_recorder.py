@@ -9,9 +9,9 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from overdrive.core.rng import States
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.worker.recording import leading_size
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8

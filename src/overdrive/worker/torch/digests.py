@@ -10,12 +10,12 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from overdrive.core.rng import States
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, Slot, hashed, plain
-from overdrive.worker.recording import leading_size
 from overdrive.worker.torch.probe import checksum
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject

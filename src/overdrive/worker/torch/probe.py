@@ -18,9 +18,10 @@ from overdrive.datacache.layout import Unfit
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.memory import available_memory
 from overdrive.machine.shared_memory import free_shared_memory
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.worker.recording import Recorder, leading_size
+from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
 
 _MOST_BYTES_HASHED = 1 << 20  # of each tensor: 1 MiB takes about 1 ms
