@@ -32,7 +32,7 @@ from overdrive.core.contract import Contract
 from overdrive.evidence.speed import verdict
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.inventory import machine, versions
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 
 TARGET = Path(__file__).parent / "results" / "compute.json"
 Result = dict[str, Any]

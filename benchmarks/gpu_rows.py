@@ -24,9 +24,11 @@ from turns import Arm, by_hand, plain, ratio, step_in_turn, told
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 from overdrive.worker.session import Chosen
 
 Result = dict[str, Any]

@@ -27,7 +27,7 @@ from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.machine.inventory import machine, versions
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import result_of

@@ -25,12 +25,14 @@ HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sys.path if each != str(HERE))]
 
 from overdrive.core.program import Program  # noqa: E402
-from overdrive.core.records import TrialOver, TrialSpec  # noqa: E402
+from overdrive.core.records import TrialOver  # noqa: E402
+from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
 from overdrive.insight.profile.result import result_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
-from overdrive.trials.process import Trial, TrialPool  # noqa: E402
+from overdrive.trials.pool import TrialPool  # noqa: E402
+from overdrive.trials.trial import Trial  # noqa: E402
 from tests.programs.manifest import PROGRAMS  # noqa: E402
 
 RESULTS = HERE / "results" / "profile.json"

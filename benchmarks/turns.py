@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver, TrialSpec
+from overdrive.core.records import Block, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, speedup
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 from overdrive.worker.session import Chosen
 
 MODELS = Path(__file__).parent / "models"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 # What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
 ITEM_PARTS = ("read", "decode", "transform", "collate", "copy")
@@ -121,17 +120,6 @@ class Facts:
         if len(self.loaders) != len(other.loaders):
             return self
         return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Facts:
-        fields = dict(data)
-        fields["loaders"] = tuple(LoaderFacts(**loader) for loader in fields.get("loaders", ()))
-        for name in ("optimizers", "parameter_dtypes"):
-            fields[name] = tuple(fields.get(name, ()))
-        return cls(**fields)
 
 
 def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:

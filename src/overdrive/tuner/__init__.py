@@ -1,1 +1,1 @@
-"""Finds the plan of a program: which duel to fight next, what proves a candidate the same, what was established."""
+"""Finds the plan of a program: which duel to run next, what proves a candidate the same, what was established."""

@@ -74,7 +74,7 @@ class Schedule:
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
-        """Whether what gained nothing in the whole plan may be fought for once more."""
+        """Whether what gained nothing in the whole plan may have a duel once more."""
         return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
 
     def time_for_errors(self) -> bool:
