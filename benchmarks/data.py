@@ -9,8 +9,8 @@ before, and that is not timed; ffcv compiles in its first epoch, so its second i
 installed are left out (ffcv builds with Debian's libopencv-dev, libturbojpeg0-dev and pkg-config). As many rounds
 are made as fit into the time, three at least. Writes benchmarks/results/data.json.
 
-The parts `cached` and `rows` are what is left when nothing is decoded any more: the last of several epochs from the
-cache, and over images that the program holds as tensors; both against a loop that does nothing but copy the rows.
+The part `cached` is what is left when nothing is decoded any more: the last of several epochs from the cache, against
+a loop that does nothing but copy the rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ PARTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "fetch": ("sample_cache", (), (), 2),
     "augmented": ("prefix_cache", ("--augment",), ("HF datasets, mapped, 2 workers",), 2),
     "cached": ("sample_cache", (), tuple(arm for arm in OTHERS if "ffcv, decoded" not in arm), 6),
-    "rows": ("batch_fetch", ("--rows",), tuple(OTHERS), 6),
 }
 
 
@@ -100,9 +99,7 @@ def part(name: str, data: tuple[str, ...], samples: int, rounds: int, until: flo
     arms = [Arm(PLAIN, command("data_plain.py", *common, "--workers", "0"), seen.measure(PLAIN))]
     left_out: dict[str, str] = {}
     if epochs > 2:
-        bare = command(
-            "data_plain.py", *common, *(() if "--rows" in common else ("--rows",)), "--bare", "--epochs", "6"
-        )
+        bare = command("data_plain.py", *common, "--rows", "--bare", "--epochs", "6")
         arms.append(Arm(BARE, bare, seen.measure(BARE)))
     for arm, (script, words, module, _) in OTHERS.items():
         if arm in without:

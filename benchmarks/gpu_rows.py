@@ -29,7 +29,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 Result = dict[str, Any]
 LEVELS = ("exact", "rounding", "statistical")

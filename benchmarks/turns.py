@@ -18,7 +18,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, speedup
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.worker.session import Chosen
+from overdrive.core.settings import Chosen
 
 MODELS = Path(__file__).parent / "models"
 Result = TypeVar("Result")

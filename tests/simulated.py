@@ -61,6 +61,10 @@ class Simulated:
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
     fp64: float = 1.0  # times as long as another step takes one that a reference run makes
+    hashed: float = 1.0  # and one that is written down in a digest log
+    call: Callable[[Names], int] = lambda names: 1  # steps that are made in one call
+    epoch: int = 0  # steps between two evaluations, each of which takes `evaluation` seconds; 0: there are none
+    evaluation: float = 0.0
     taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[TrialSpec] = field(default_factory=list)  # all trials so far
@@ -84,11 +88,10 @@ class Simulated:
 class _Trial:
     """What `trials.process.Trial` is to those who use it."""
 
-    call_steps = 1
-
     def __init__(self, program: Simulated, spec: TrialSpec, number: int) -> None:
         self.spec = spec
         self.step = 0
+        self.call_steps = 1
         self._names = frozenset(name for name, _ in spec.techniques)
         self._names |= {f"{name} {value}" for name, settings in spec.techniques for value in settings.values()}
         self.left_out = dict(program.left_out(self._names))
@@ -115,12 +118,19 @@ class _Trial:
         if lead + steps > left:
             self.step = self._program.steps
             raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._trace())
-        self.step += lead + steps
+        call = self._program.call(self._names)
+        steps = -(-steps // call) * call
+        self.call_steps = max(self.call_steps, call)
+        before, self.step = self.step + lead, self.step + lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
         if self.spec.part is not None and "reference" in self.spec.part.role:
             seconds *= self._program.fp64
         elif self.spec.part is not None:
             seconds *= self._program.taught(self._names)
+        elif self.spec.digests:
+            seconds *= self._program.hashed
+        if epoch := self._program.epoch:
+            seconds += self._program.evaluation * (self.step // epoch - before // epoch)
         self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
 
@@ -164,6 +174,7 @@ class _Trial:
             replay=self._replay() if self.spec.part else {},
             active=tuple(sorted(self._names)),
             left_out=self.left_out,
+            rests=tuple(range(1, self.step + 1, self.call_steps)) if self.call_steps > 1 else (),
         )
 
     def _replay(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands import profile as profile_command
+from overdrive.cli import profile as profile_command
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile
 from overdrive.insight.profile.page import page

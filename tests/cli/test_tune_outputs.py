@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands.report import evidence
-from overdrive.commands.tune import tune
+from overdrive.cli.report import evidence
+from overdrive.cli.tune import tune
 from overdrive.core.contract import Contract
 from overdrive.core.plan import Plan
 from overdrive.techniques.catalogue import catalogue

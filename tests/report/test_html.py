@@ -239,6 +239,7 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     from overdrive.core.facts import Facts
     from overdrive.core.program import Program
     from overdrive.core.trial_spec import TrialSpec
+    from overdrive.evidence.speed import Pair
     from overdrive.trials.duel import Duel, Side
     from overdrive.tuner.devices import devices_of
     from overdrive.tuner.findings import Findings, Rejected
@@ -249,6 +250,7 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     duel = Duel(TrialSpec(program), TrialSpec(program, (("device", {}),)))
     found.rejected.append(Rejected("device", {}, "slower", duel))
     assert devices_of(found) == []  # its trial ended before a block was measured
+    duel.pairs = [Pair(0, 10, 2.0, 1.0, True)]
     duel.old_side, duel.new_side = Side(2.0, 10, 640, 1.0), Side(1.0, 10, 0, 3.0)
     duel.old_facts = Facts(samples_per_step=64)
     rows = devices_of(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands.report import from_plan
+from overdrive.cli.report import from_plan
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.plan import Plan
 from overdrive.evidence.speed import Verdict

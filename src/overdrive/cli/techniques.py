@@ -9,7 +9,7 @@ from overdrive.cli.line import fail
 
 @click.command()
 @click.argument("name", required=False)
-def techniques(name: str | None) -> None:
+def command(name: str | None) -> None:
     """The catalogue, or one technique's card."""
     from overdrive.core.plan.removed import REMOVED
     from overdrive.techniques.catalogue import catalogue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import weakref
@@ -313,10 +312,9 @@ class CacheManager:
 
 def other_loaders(known: Container[Any]) -> list[Any]:
     """The loaders that this process has made, besides these."""
-    from torch.utils.data import DataLoader
+    from overdrive.seams.torch.loaders import live_loaders
 
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
-    return [loader for loader in found if loader not in known]
+    return [loader for loader in live_loaders() if loader not in known]
 
 
 def fills_at_once() -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from overdrive.seams.parameters import parameters_of
+
 # A program that moves its batches in another way (a copy of them first, say) gets no more made in vain.
 _MOST_IN_VAIN = 8
 
@@ -130,10 +132,8 @@ class Trained:
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
         """A subscriber of the seam *optimizer made*."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                self._parameter = weakref.ref(parameter)
-                return
+        for parameter in parameters_of(optimizer)[:1]:
+            self._parameter = weakref.ref(parameter)
 
     @property
     def device(self) -> Any:

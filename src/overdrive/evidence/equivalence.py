@@ -33,6 +33,7 @@ class Check:
     proxy: bool = False  # over a shorter stretch than the program makes
     invariants: tuple[Invariant, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)  # by level: what was compared, as plain data
+    late: bool = False  # there was no time for it: nothing is said of the plan
 
 
 OPEN = Check(Contract.OPEN, "it changes the training itself, as was asked for by name")

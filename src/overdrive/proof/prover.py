@@ -12,7 +12,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.proof.budget import MOST_STEPS, ProofBudget, horizon
+from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.runs import ProofRuns
@@ -50,16 +50,6 @@ class Prover:
     def end_by(self, moment: float) -> None:
         """A proof that is not done then (time.monotonic()) has established nothing."""
         self._runs.untimed.until = moment
-
-    def lengthen(self, seconds: float) -> None:
-        """Hash as many steps from now on as there should be, if the budget had them shortened and can spare so many."""
-        wanted = horizon(self._runs.facts)
-        if (
-            self._runs.steps < wanted
-            and 2 * (self._runs.budget.start + wanted * self._runs.facts.step_seconds) < seconds
-        ):
-            self._runs.steps = wanted
-            self._runs.untimed.forget("bits")
 
     def seconds_needed(self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
         """An estimate for the proof of a whole plan at this level; `plain`, `gain`: see `StatisticalProof`."""

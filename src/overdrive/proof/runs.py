@@ -77,4 +77,6 @@ class ProofRuns:
 
 def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
     """Nothing is established, since a trial of the proof did not come to its end."""
-    return Check(None, f"its proof broke off ({other if isinstance(other, ExitReason) else one})")
+    exit_reason = other if isinstance(other, ExitReason) else one
+    late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
+    return Check(None, f"its proof broke off ({exit_reason})", late=late)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.interval import Interval
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
@@ -53,6 +54,15 @@ class Adopted:
         return technique.fallback_contract if self.joined is technique.contract else None
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a proved plan for whose confirmation there was no time."""
+
+    told: str
+    interval: Interval | None
+    duel: Duel | None  # of the whole plan against the untouched program; None: the interval is of several duels
+
+
 @dataclass
 class Findings:
     """What a tune established, as data. `refusal` says in one sentence why there is nothing, if so."""
@@ -64,6 +74,7 @@ class Findings:
     control: Duel | None = None
     confirmation: Duel | None = None
     confirmed: bool = False  # it came to as many process pairs as a claim takes
+    standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
     again: list[tuple[str, Duel]] = field(default_factory=list)  # run for what had come out idle among all
@@ -87,20 +98,22 @@ class Findings:
         if self.needed():
             return Verdict.FITS
         confirmed = self.confirmation
-        if confirmed is None or self.proof is None or not self.confirmed:
+        if confirmed is None or self.proof is None or not (self.confirmed or self.standing):
             return Verdict.INCONCLUSIVE
         proved = self.proof.level is not None
-        before, after = confirmed.old_side.peak_memory, confirmed.new_side.peak_memory
+        measured = self.measured() or confirmed
+        before, after = measured.old_side.peak_memory, measured.new_side.peak_memory or self.peak()
         if self.objective.aim == "memory" or not self.objective.allows(before):
             smaller = saves(before, after, self.memory_spread()) and self.objective.allows(after)
             return Verdict.SMALLER if smaller and proved else Verdict.INCONCLUSIVE
-        if confirmed.verdict is Verdict.FASTER and not (proved and self.objective.allows(after)):
+        said = Verdict.FASTER if self.standing else confirmed.verdict
+        if said is Verdict.FASTER and not (proved and self.objective.allows(after)):
             return Verdict.INCONCLUSIVE
-        return confirmed.verdict
+        return said
 
     @property
     def chosen(self) -> list[Adopted]:
-        """The techniques of the plan: none, unless the whole was confirmed, but those it cannot run without."""
+        """The techniques of the plan: none, unless the whole was established, but those it cannot run without."""
         if self.verdict is Verdict.FITS and not self._faster_than_needed():
             return self.needed()
         return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
@@ -113,6 +126,10 @@ class Findings:
     def wanted(self) -> str:
         """What a candidate has to save now: "time" or "memory"."""
         return self.objective.aim if self.objective.allows(self.peak()) else "memory"
+
+    def measured(self) -> Duel | None:
+        """The duel of the whole plan against the untouched program that all of the plan's figures come from."""
+        return self.standing.duel if self.standing else self.confirmation
 
     def needed(self) -> list[Adopted]:
         """The techniques without which the program runs out of memory."""
@@ -141,14 +158,8 @@ class Findings:
         return abs(self.control.old_side.peak_memory - self.control.new_side.peak_memory) if self.control else 0
 
     def _faster_than_needed(self) -> bool:
-        confirmed = self.confirmation
-        return (
-            confirmed is not None
-            and self.confirmed
-            and confirmed.verdict is Verdict.FASTER
-            and self.proof is not None
-            and self.proof.level is not None
-        )
+        confirmed = self.confirmation is not None and self.confirmed and self.confirmation.verdict is Verdict.FASTER
+        return (confirmed or self.standing is not None) and self.proof is not None and self.proof.level is not None
 
     def best(self) -> tuple[Chosen, ...]:
         """What is adopted so far."""

@@ -28,7 +28,7 @@ from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
-from overdrive.worker.observers import Observer, load_observer, observers_of
+from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_replay
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
@@ -57,7 +57,7 @@ class Worker:
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
         self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
-        self._probes = {name: observers_of(name).make_probe(_HASHED_STEPS) for name in frameworks.MODULES}
+        self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.MODULES}
         self._observers: dict[str, Observer] = {}
         self.session: Session | None = None
         self._digests: dict[str, Any] = {}
@@ -103,12 +103,10 @@ class Worker:
         if spec.deterministic:
             frameworks.seams_of(name).refuse_chance()
         if spec.digests:
-            self._digests[name] = observers_of(name).make_digests(spec.digests)
+            self._digests[name] = make_digests(name, spec.digests)
             self._digests[name](seams)
         if spec.part:
-            self._replays[name] = observers_of(name).make_replay(
-                spec.part.role, spec.part.steps, Path(spec.part.folder)
-            )
+            self._replays[name] = make_replay(name, spec.part.role, spec.part.steps, Path(spec.part.folder))
             self._replays[name](seams)
         if spec.profiling in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 
 if TYPE_CHECKING:
@@ -148,8 +149,7 @@ class Needs:
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
+            yield from parameters_of(optimizer)
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:

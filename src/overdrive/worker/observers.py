@@ -1,18 +1,21 @@
-"""What observes a program in a trial: what each framework's package in `worker` offers, and observers by name.
+"""What watches a trial, whatever its framework: its probe, its digest log, its state replay.
 
-Nothing here imports a framework, and neither do the packages' own `__init__` files.
+Nothing here imports a framework.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from overdrive.core.facts import Facts
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import Recorder
+
+if TYPE_CHECKING:
+    from overdrive.worker.replay import Replay
 
 
 class Probe(Protocol):
@@ -38,23 +41,25 @@ class DigestLog(Protocol):
         """One training step or more are complete since the last call."""
 
 
-class Replay(Protocol):
-    """A role in a state replay (see `core.trial_spec.ReplayRole`)."""
-
-    def __call__(self, seams: Seams) -> None: ...
-    def report(self) -> Mapping[str, Any]: ...
+def make_probe(framework: str, hashed_steps: int) -> Probe:
+    return cast(Probe, _room(framework, "probe").Probe(hashed_steps))
 
 
-class FrameworkObservers(Protocol):
-    """The module `overdrive.worker.NAME`. Digest logs and state replays are made when the framework is there."""
-
-    def make_probe(self, hashed_steps: int) -> Probe: ...
-    def make_digests(self, kind: str) -> DigestLog: ...
-    def make_replay(self, role: str, steps: Sequence[int], folder: Path) -> Replay: ...
+# The following are made when the framework is there.
 
 
-def observers_of(name: str) -> FrameworkObservers:
-    return cast(FrameworkObservers, importlib.import_module(f"overdrive.worker.{name}"))
+def make_digests(framework: str, kind: str) -> DigestLog:
+    return cast(DigestLog, _room(framework, "digests").DigestLog(kind))
+
+
+def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path) -> Replay:
+    from overdrive.worker.replay import ROLES
+
+    return ROLES[role](_room(framework, "replay").steps_for(role), steps, folder)
+
+
+def _room(framework: str, name: str) -> Any:
+    return importlib.import_module(f"overdrive.worker.{framework}.{name}")
 
 
 class Observer(Protocol):

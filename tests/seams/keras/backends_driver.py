@@ -22,8 +22,7 @@ from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.seams.frameworks import MODULES
 from overdrive.seams.hub import Seams
-from overdrive.worker.keras import make_digests, make_replay
-from overdrive.worker.observers import observers_of
+from overdrive.worker.observers import make_digests, make_probe, make_replay
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 from tests.seams.keras import programs
@@ -141,7 +140,7 @@ def standing_still() -> dict[str, Any]:
 
 
 def digests_of(text: str, kind: str = "bits") -> Trace:
-    recorder, digests = Recorder(losses=True), make_digests(kind)
+    recorder, digests = Recorder(losses=True), make_digests("keras", kind)
 
     def observe(seams: Seams) -> None:
         recorder(seams)
@@ -182,7 +181,7 @@ def replays() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
 
         def part(role: str, *more: Any) -> Any:
-            replay = make_replay(role, steps, Path(folder))
+            replay = make_replay("keras", role, steps, Path(folder))
             run(FIT, Recorder(losses=True), replay, *more)
             return replay.report()
 
@@ -212,7 +211,7 @@ def _slightly_off(seams: Seams) -> None:
 
 def as_in_a_trial() -> dict[str, Any]:
     """A model that is built by shapes alone, and looked at by all frameworks' probes, as in every trial."""
-    recorder, probes = Recorder(losses=True), {name: observers_of(name).make_probe(8) for name in MODULES}
+    recorder, probes = Recorder(losses=True), {name: make_probe(name, 8) for name in MODULES}
     text = FIT.replace("Sequential([", "Sequential([keras.Input((6,)), ")
     run(text, recorder, *probes.values())
     facts = probes["keras"].facts(recorder, costs=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
-from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.parameters import parameters_of
 
 Tensors = dict[str, torch.Tensor]
 

@@ -182,13 +182,12 @@ class Halving:
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""
-        import gc
 
-        from torch.utils.data import DataLoader
+        from overdrive.seams.torch.loaders import live_loaders
 
-        for thing in gc.get_objects():
-            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
-                self.prepare(thing)
+        for loader in live_loaders():
+            if loader not in self._verdicts:
+                self.prepare(loader)
 
     def close(self) -> None:
         """Put the methods back, and let go of everything."""
