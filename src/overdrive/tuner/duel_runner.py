@@ -37,7 +37,7 @@ class DuelRunner:
         self.sequential = False  # the program fits into the memory once, and not twice
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
-        """`new` against `old`, until `deadline` (time.monotonic()); one that was run before is taken from the ledger."""
+        """`new` against `old`, until `deadline` (time.monotonic()); one run before is taken from the ledger."""
         key = f"{rules.processes}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:

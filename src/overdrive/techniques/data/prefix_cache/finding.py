@@ -16,7 +16,7 @@ from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.source import Source, spread, start_method
-from overdrive.techniques.data.prefix_cache.draws import Contents, Draws, Generators, contents_of
+from overdrive.datacache.draws import Contents, Draws, Generators, contents_of
 
 SAMPLES = 12  # that are tried
 SEEDS = (11, 12, 13)

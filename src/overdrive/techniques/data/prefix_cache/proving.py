@@ -26,7 +26,7 @@ from overdrive.datacache.layout import Unfit
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
 from overdrive.techniques.data.prefix_cache.cut import Cuttable, Place
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators
+from overdrive.datacache.draws import Draws, Generators
 from overdrive.techniques.data.prefix_cache.finding import SAMPLES, SEEDS, Method, entered
 from overdrive.techniques.data.prefix_cache.guard import Reached, guarded
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix

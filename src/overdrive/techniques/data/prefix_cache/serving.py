@@ -16,7 +16,7 @@ from overdrive.datacache.layout import Unfit
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators, contents_of
+from overdrive.datacache.draws import Draws, Generators, contents_of
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
