@@ -86,7 +86,7 @@ class Simulated:
 
 
 class _Trial:
-    """What `trials.process.Trial` is to those who use it."""
+    """What `trials.trial.Trial` is to those who use it."""
 
     def __init__(self, program: Simulated, spec: TrialSpec, number: int) -> None:
         self.spec = spec

@@ -127,9 +127,9 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
             raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
         finally:
             trial.stop()
-        if told is None:
-            raise CannotPack("The program's samples could not be examined.")
-        return told
+    if told is None:
+        raise CannotPack("The program's samples could not be examined.")
+    return told
 
 
 def _copy(tables: list[dict[str, Any]], folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What watches a trial, whatever its framework: its probe, its digest log, its state replay.
+"""What watches a program in a trial: its probe, its digest log, its state replay, and observers by name.
 
 Nothing here imports a framework.
 """
