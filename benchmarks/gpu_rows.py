@@ -25,11 +25,11 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
+from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.worker.session import Chosen
 
 Result = dict[str, Any]
 LEVELS = ("exact", "rounding", "statistical")

@@ -14,11 +14,11 @@ from typing import TypeVar
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
 from overdrive.core.records import Block, TrialOver
+from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, speedup
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.worker.session import Chosen
 
 MODELS = Path(__file__).parent / "models"
 Result = TypeVar("Result")

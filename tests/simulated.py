@@ -156,14 +156,14 @@ class _Trial:
         rate = program.rate(self._names)
         same = {
             "samples": 8,
-            "calls": ["training"],
+            "calls": "training",
             "evaluation": (),
             "settings": str(rate),
             "inputs": ((0.0,),),
             "batches": "",
         }
-        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
-        entry = StepRecord.of({**same, **dict.fromkeys(outcomes, result)})
+        outcomes = ("parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
+        entry = StepRecord(**same, **dict.fromkeys(outcomes, result))
         return Trace(
             steps=self.step,
             losses=tuple(map(tuple, losses)),

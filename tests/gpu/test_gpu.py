@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from overdrive.core.settings import Chosen
 from overdrive.techniques.catalogue import catalogue
-from overdrive.worker.session import Chosen, Session
+from overdrive.worker.session import Session
 from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
@@ -89,21 +89,6 @@ class Facts:
         if len(self.loaders) != len(other.loaders):
             return self
         return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Facts:
-        """A name that is not known, from another version, is passed over."""
-        known = _known(cls, data)
-        known["loaders"] = tuple(LoaderFacts(**_known(LoaderFacts, each)) for each in known.get("loaders", ()))
-        known["parameter_dtypes"] = tuple(known.get("parameter_dtypes", ()))
-        return cls(**known)
-
-
-def _known(of: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: data[each.name] for each in fields(of) if each.name in data}
 
 
 def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:

@@ -25,10 +25,11 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], data: Any) -> T:
-    """A `kind`, from what `to_json` made of one. Fields that are not there have their default.
+    """A `kind`, from what `to_json` made of one, in another version perhaps: fields that are not there have their
+    default, and those that `kind` has not are passed over.
 
     Raises:
-        TypeError: a field without a default is not there, or there is one that `kind` has not.
+        TypeError: a field without a default is not there.
     """
     return typing.cast(T, _read(kind, data))
 
@@ -36,7 +37,7 @@ def from_json(kind: type[T], data: Any) -> T:
 def _read(hint: Any, data: Any) -> Any:
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _hints(hint)
-        return hint(**{name: _read(hints.get(name), value) for name, value in data.items()})
+        return hint(**{name: _read(hints[name], value) for name, value in data.items() if name in hints})
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return hint(data)
     arguments = typing.get_args(hint)

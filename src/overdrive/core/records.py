@@ -53,12 +53,6 @@ class StepRecord:
     random_states: str = ""
     evaluation_results: str = ""
 
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> StepRecord:
-        """From an entry of a worker's digest log."""
-        fields = {name.replace(" ", "_"): value for name, value in entry.items()}
-        return cls(**{**fields, "inputs": tuple(fields["inputs"]), "evaluation": tuple(fields["evaluation"])})
-
 
 @dataclass(frozen=True)
 class Trace:

@@ -117,12 +117,16 @@ def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]
 
 
 # What a digest log's entry holds of a step's outcome, in the order in which two runs part.
-_OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states", "evaluation results")
+_OUTCOMES = ("losses", "parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
 # Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7 in the
 # first number, and of one batch normalised wrongly, in the others, by as much as it is wrong. The first is a sum with
 # changing signs, in which the roundings of pixels that are alike add up: 0.002 as a rule, and above 0.005 once in
 # 84 batches of normalised 8-bit images.
 _SKETCHES = (0.02, 0.005, 0.005)
+
+
+def _named(part: str) -> str:
+    return part.replace("_", " ")
 
 
 def aligned(one: Trace, other: Trace) -> tuple[Trace, Trace]:
@@ -230,10 +234,9 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
             if part == "losses":
                 same = original.losses[number - 1] == candidate.losses[number - 1]
             else:
-                field = part.replace(" ", "_")
-                same = getattr(one, field) == getattr(other, field)
+                same = getattr(one, part) == getattr(other, part)
             if not same:
-                return f"other {part} in step {number}"
+                return f"other {_named(part)} in step {number}"
     if original.steps != candidate.steps:
         return f"one makes {original.steps} steps, the other {candidate.steps}"
     return None if original.state == candidate.state else "they end in different states"
@@ -248,7 +251,7 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     evidence = {
         "exact": {
             "steps": original.steps,
-            "parts": [*_OUTCOMES, "batches"],
+            "parts": [*map(_named, _OUTCOMES), "batches"],
             "first_difference": difference,
         }
     }

@@ -21,8 +21,8 @@ class UntimedRunner:
 
     Attributes:
         until: when (time.monotonic()) trials end as "late", whatever is missing.
-        given_up: by part ("reference run", "candidate", ...), the seconds that the longest trial would have needed
-            among those ended early because there was no time for them; 0: there was none.
+        given_up: by replay role ("reference", "candidate", ...), seconds that the longest trial would have needed that
+            was ended as soon as there was seen to be no time for it; 0: there was none.
     """
 
     def __init__(self, pool: TrialPool) -> None:

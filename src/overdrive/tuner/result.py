@@ -291,14 +291,14 @@ def _break_even(found: Findings, before: Mapping[str, Any] | None, after: Mappin
 
 
 def _duels(found: Findings) -> list[dict[str, Any]]:
-    duels: list[tuple[str, Duel]] = []
+    named: list[tuple[str, Duel]] = []
     if found.control:
-        duels.append(("control (A/A)", found.control))
-    duels += [(each.name, each.duel) for each in found.adopted]
-    duels += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
-    duels += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
+        named.append(("control (A/A)", found.control))
+    named += [(each.name, each.duel) for each in found.adopted]
+    named += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
+    named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
-        duels.append(("confirmation", found.confirmation))
+        named.append(("confirmation", found.confirmation))
     return [
         {
             "name": name,
@@ -309,7 +309,7 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
             "peak_memory": [duel.old_side.peak_memory or None, duel.new_side.peak_memory or None],
             "pairs": [vars(pair) for pair in duel.pairs],
         }
-        for name, duel in duels
+        for name, duel in named
     ]
 
 

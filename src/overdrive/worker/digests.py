@@ -14,10 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from overdrive.core.records import StepRecord
+
 # "perturbed" is "inputs" of a program whose first parameters are changed by this share: what it is given all the same
 # is data, what changes with them was made by the model.
 NUDGE = 1e-6
-PARTS = ("parameters", "buffers", "optimizer state", "random states")
+PARTS = ("parameters", "buffers", "optimizer_state", "random_states")
 MOST_SKETCHED = 1 << 16  # elements of a tensor that its sketch is made of
 _WAVE = 12.9898
 Slot: TypeAlias = list[float]  # checksum of a tensor that a model was given, and its sketch
@@ -41,19 +43,10 @@ class DigestLog:
         settings: str,
         heard: str,
         parts: Sequence[str],
-    ) -> dict[str, Any]:
+    ) -> StepRecord:
         """Of one step. `heard`: hash of what evaluations came to; `parts`: hashes by `PARTS`, where bits are asked."""
-        entry: dict[str, Any] = {
-            "batches": batches,
-            "samples": samples,
-            "calls": calls,
-            "inputs": inputs,
-            "evaluation": evaluation,
-            "settings": settings,
-        }
-        if self.bits:
-            entry |= {"evaluation results": heard, **dict(zip(PARTS, parts, strict=True))}
-        return entry
+        bits = {"evaluation_results": heard, **dict(zip(PARTS, parts, strict=True))} if self.bits else {}
+        return StepRecord(batches, samples, calls, tuple(inputs), tuple(evaluation), settings, **bits)
 
 
 def hashed(values: Iterable[Any]) -> str:

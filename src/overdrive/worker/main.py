@@ -21,7 +21,7 @@ from overdrive.core import messages, progress
 from overdrive.core.facts import Facts
 from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed, Recorded
 from overdrive.core.program import ProgramError
-from overdrive.core.records import Block, ExitReason, StepRecord, Trace
+from overdrive.core.records import Block, ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -238,7 +238,7 @@ class Worker:
             samples=self.recorder.samples,
             batches=tuple(self.probe.batch_hashes),
             state=self.recorder.state_hash(),
-            digests=tuple(map(StepRecord.of, digests.entries)) if digests else (),
+            digests=tuple(digests.entries) if digests else (),
             replay=replay.report() if replay else {},
             rests=tuple(self._rests) if self._call_steps > 1 else (),
             trained=self.recorder.trained(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from overdrive.core.facts import Facts
+from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import Recorder
 
@@ -31,10 +32,10 @@ class Probe(Protocol):
 
 
 class DigestLog(Protocol):
-    """What went into every training step and what came out (see `evidence.equivalence` for its entries)."""
+    """What went into every training step and what came out."""
 
     @property
-    def entries(self) -> list[dict[str, Any]]: ...
+    def entries(self) -> list[StepRecord]: ...
 
     def __call__(self, seams: Seams) -> None: ...
     def stepped(self) -> None:

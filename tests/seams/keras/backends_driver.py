@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from overdrive.core.json_data import to_json
-from overdrive.core.records import StepRecord, Trace
+from overdrive.core.records import Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.seams.frameworks import MODULES
@@ -154,7 +154,7 @@ def digests_of(text: str, kind: str = "bits") -> Trace:
         losses,
         tuple(recorder.rates),
         state=recorder.state_hash(),
-        digests=tuple(map(StepRecord.of, digests.entries)),
+        digests=tuple(digests.entries),
     )
 
 

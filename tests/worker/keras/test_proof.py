@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install overdriv
 pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])")
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import StepRecord, Trace
+from overdrive.core.records import Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
 from overdrive.seams.hub import Seams
@@ -39,7 +39,7 @@ def digests_of(text: str, kind: str = "bits", techniques: Any = ()) -> Trace:
         losses,
         tuple(recorder.rates),
         state=recorder.state_hash(),
-        digests=tuple(map(StepRecord.of, digests.entries)),
+        digests=tuple(digests.entries),
     )
 
 

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.step_log import (
@@ -113,11 +114,11 @@ class DigestLog(digests.DigestLog):
         self._settings = hashed(told)
 
     @property
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[StepRecord]:
         """Of each step of the step log; the optimizers' settings are those that were seen last before it was asked."""
         return [self._entry(rows) for rows in self._step_log.by_step()] if self._step_log is not None else []
 
-    def _entry(self, rows: Sequence[Any]) -> dict[str, Any]:
+    def _entry(self, rows: Sequence[Any]) -> StepRecord:
         mine = [row[self._first :] for row in rows]
         head = [dict(zip(_HEAD, map(int, row), strict=False)) for row in mine]
         evaluated = [[float(each["evaluated"] % 2**52)] for each in head if each["evaluations"]]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from overdrive.core.records import StepRecord
 from overdrive.core.rng import States
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
@@ -31,7 +32,7 @@ class DigestLog(digests.DigestLog):
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[StepRecord] = []
         self._optimizers: list[Any] = []
         self._roots: Subject | None = None
         self._begin()
