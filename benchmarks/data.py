@@ -9,8 +9,8 @@ before, and that is not timed; ffcv compiles in its first epoch, so its second i
 installed are left out (ffcv builds with Debian's libopencv-dev, libturbojpeg0-dev and pkg-config). As many rounds
 are made as fit into the time, three at least. Writes benchmarks/results/data.json.
 
-The parts `cached` and `rows` are what is left when nothing is decoded any more: the last of several epochs from the
-cache, and over images that the program holds as tensors; both against a loop that does nothing but copy the rows.
+The part `cached` is what is left when nothing is decoded any more: the last of several epochs from the cache, against
+a loop that does nothing but copy the rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ PARTS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], int]] = {
     "fetch": ("sample_cache", (), (), 2),
     "augmented": ("prefix_cache", ("--augment",), ("HF datasets, mapped, 2 workers",), 2),
     "cached": ("sample_cache", (), tuple(arm for arm in OTHERS if "ffcv, decoded" not in arm), 6),
-    "rows": ("batch_fetch", ("--rows",), tuple(OTHERS), 6),
 }
 
 
@@ -74,17 +73,17 @@ class Seen:
 
     def measure(self, name: str, record: Path | None = None, cache: Path | None = None) -> Callable[..., float]:
         def last_epoch(output: str, wall: float) -> float:
-            told = json.loads(output.strip().splitlines()[-1])
-            self.label_sum = told["label_sum"] if self.label_sum is None else self.label_sum
-            if (told["samples"], told["label_sum"]) != (self.samples, self.label_sum):
-                raise RuntimeError(f"{name} did not see every sample once: {told}")
-            self.first_epochs.setdefault(name, []).append(told["seconds"][0])
+            answer = json.loads(output.strip().splitlines()[-1])
+            self.label_sum = answer["label_sum"] if self.label_sum is None else self.label_sum
+            if (answer["samples"], answer["label_sum"]) != (self.samples, self.label_sum):
+                raise RuntimeError(f"{name} did not see every sample once: {answer}")
+            self.first_epochs.setdefault(name, []).append(answer["seconds"][0])
             if record is not None:
                 self.techniques[name] = {key: json.loads(record.read_text())[key] for key in ("techniques", "left_out")}
             if cache is not None:
                 shutil.rmtree(cache, ignore_errors=True)  # the next run is to fill it again
                 cache.mkdir(mode=0o700, exist_ok=True)
-            return float(told["seconds"][-1])
+            return float(answer["seconds"][-1])
 
         return last_epoch
 
@@ -100,9 +99,7 @@ def part(name: str, data: tuple[str, ...], samples: int, rounds: int, until: flo
     arms = [Arm(PLAIN, command("data_plain.py", *common, "--workers", "0"), seen.measure(PLAIN))]
     left_out: dict[str, str] = {}
     if epochs > 2:
-        bare = command(
-            "data_plain.py", *common, *(() if "--rows" in common else ("--rows",)), "--bare", "--epochs", "6"
-        )
+        bare = command("data_plain.py", *common, "--rows", "--bare", "--epochs", "6")
         arms.append(Arm(BARE, bare, seen.measure(BARE)))
     for arm, (script, words, module, _) in OTHERS.items():
         if arm in without:

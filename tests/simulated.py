@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,15 +26,13 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
+from overdrive.core.records import Block, ExitReason, StepRecord, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
-from overdrive.trials import factorial as field_module
-from overdrive.trials import interleaved as together
-from overdrive.trials import sequential as apart
-from overdrive.trials import untimed as untimed
+from overdrive.trials import factorial, interleaved, sequential, untimed
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
@@ -63,6 +61,10 @@ class Simulated:
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
     fp64: float = 1.0  # times as long as another step takes one that a reference run makes
+    hashed: float = 1.0  # and one that is written down in a digest log
+    call: Callable[[Names], int] = lambda names: 1  # steps that are made in one call
+    epoch: int = 0  # steps between two evaluations, each of which takes `evaluation` seconds; 0: there are none
+    evaluation: float = 0.0
     taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[TrialSpec] = field(default_factory=list)  # all trials so far
@@ -74,7 +76,7 @@ class Simulated:
             self.started.append(spec)
             return _Trial(self, spec, len(self.started))
 
-        for room in (apart, untimed, field_module, oom_recovery, together):
+        for room in (sequential, untimed, factorial, oom_recovery, interleaved):
             patch.setattr(room, "Trial", trial)
         patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
@@ -84,13 +86,12 @@ class Simulated:
 
 
 class _Trial:
-    """What `trials.process.Trial` is to those who use it."""
-
-    call_steps = 1
+    """What `trials.trial.Trial` is to those who use it."""
 
     def __init__(self, program: Simulated, spec: TrialSpec, number: int) -> None:
         self.spec = spec
         self.step = 0
+        self.call_steps = 1
         self._names = frozenset(name for name, _ in spec.techniques)
         self._names |= {f"{name} {value}" for name, settings in spec.techniques for value in settings.values()}
         self.left_out = dict(program.left_out(self._names))
@@ -108,7 +109,7 @@ class _Trial:
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
         if exit_reason:
-            raise TrialOver(exit_reason, {"facts": program.facts.to_dict()})
+            raise TrialOver(exit_reason, facts=program.facts)
         self.step = 1
         return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
@@ -116,13 +117,20 @@ class _Trial:
         left = self._program.steps - self.step
         if lead + steps > left:
             self.step = self._program.steps
-            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._report())
-        self.step += lead + steps
+            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._trace())
+        call = self._program.call(self._names)
+        steps = -(-steps // call) * call
+        self.call_steps = max(self.call_steps, call)
+        before, self.step = self.step + lead, self.step + lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
         if self.spec.part is not None and "reference" in self.spec.part.role:
             seconds *= self._program.fp64
         elif self.spec.part is not None:
             seconds *= self._program.taught(self._names)
+        elif self.spec.digests:
+            seconds *= self._program.hashed
+        if epoch := self._program.epoch:
+            seconds += self._program.evaluation * (self.step // epoch - before // epoch)
         self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
 
@@ -130,7 +138,7 @@ class _Trial:
         return self._program.facts
 
     def trace(self) -> Trace:
-        return Trace.from_report(self._report())
+        return self._trace()
 
     def output_tail(self, size: int = 0) -> str:
         return ""
@@ -138,7 +146,7 @@ class _Trial:
     def stop(self) -> None:
         self._program.alive = [each for each in self._program.alive if each is not self]
 
-    def _report(self) -> dict[str, Any]:
+    def _trace(self) -> Trace:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
@@ -146,21 +154,28 @@ class _Trial:
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
         rate = program.rate(self._names)
-        same = {"samples": 8, "calls": ["training"], "evaluation": [], "settings": [rate], "inputs": [["x"]]}
-        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
-        entry = {**same, **dict.fromkeys(outcomes, result)}
-        return {
-            "steps": self.step,
-            "losses": losses,
-            "rates": [rate] * self.step,
-            "samples": 8 * self.step,
-            "batches": [],
-            "state": result,
-            "digests": [{**entry, "batches": step} for step in range(self.step)] if self.spec.digests else [],
-            "replay": self._replay() if self.spec.part else {},
-            "active": sorted(self._names),
-            "left_out": self.left_out,
+        same = {
+            "samples": 8,
+            "calls": "training",
+            "evaluation": (),
+            "settings": str(rate),
+            "inputs": ((0.0,),),
+            "batches": "",
         }
+        outcomes = ("parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
+        entry = StepRecord(**same, **dict.fromkeys(outcomes, result))
+        return Trace(
+            steps=self.step,
+            losses=tuple(map(tuple, losses)),
+            rates=(rate,) * self.step,
+            samples=8 * self.step,
+            state=result,
+            digests=tuple(replace(entry, batches=str(step)) for step in range(self.step)) if self.spec.digests else (),
+            replay=self._replay() if self.spec.part else {},
+            active=tuple(sorted(self._names)),
+            left_out=self.left_out,
+            rests=tuple(range(1, self.step + 1, self.call_steps)) if self.call_steps > 1 else (),
+        )
 
     def _replay(self) -> dict[str, Any]:
         part = self.spec.part

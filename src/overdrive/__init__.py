@@ -27,7 +27,7 @@ def using(plan: str | Path) -> Session:
         overdrive.core.plan.PlanError: the plan cannot be used; the message names the line.
         OSError: it cannot be read.
     """
-    from overdrive.commands.run import announce, announce_removed
+    from overdrive.cli.run import announce, announce_removed
     from overdrive.core.plan import Plan
     from overdrive.techniques.catalogue import catalogue
     from overdrive.worker.session import Session

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from overdrive.cli import doctor as doctor_command
 from overdrive.cli.group import cli
-from overdrive.commands import doctor as doctor_command
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
 from overdrive.report.doctor import diagnosis, summary
 from overdrive.report.machine import rate
@@ -149,7 +149,7 @@ def test_exit_code_and_text_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPat
 
 def test_the_parent_loads_no_framework() -> None:
     code = (
-        "import sys; from overdrive.commands import doctor; from overdrive.machine.survey import survey;"
+        "import sys; from overdrive.cli import doctor; from overdrive.machine.survey import survey;"
         "doctor.examine(survey(load=False));"
         "print([name for name in ('torch', 'tensorflow', 'sklearn', 'numpy') if name in sys.modules])"
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overdrive.commands import pack
-from overdrive.commands.pack import CannotPack, write_pack
+from overdrive.cli import pack
+from overdrive.cli.pack import CannotPack, write_pack
 from overdrive.core.program import Program
 from tests.conftest import Run
 

@@ -1,4 +1,4 @@
-"""`overdrive profile` from end to end, on a program with one of everything that an edit could mend."""
+"""`overdrive profile` from end to end, on a program with one of everything that an edit could fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands import profile as profile_command
+from overdrive.cli import profile as profile_command
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile
 from overdrive.insight.profile.page import page

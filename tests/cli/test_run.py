@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.commands.run import Waiting
+from overdrive.cli.run import Waiting
 from tests.conftest import Run
 
 Write = Callable[[str], Path]
@@ -121,7 +121,7 @@ def test_a_script_without_torch_does_not_get_torch(script: Write, overdrive: Run
 
 def test_the_tuners_side_never_imports_a_framework(python: Run, tmp_path: Path) -> None:
     code = (
-        "import sys, overdrive.commands.tune, overdrive.techniques.catalogue as c\n"
+        "import sys, overdrive.cli.tune, overdrive.techniques.catalogue as c\n"
         "c.catalogue()\nprint('torch' in sys.modules)"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "False\n"
@@ -155,6 +155,34 @@ def test_a_plan_for_another_script_is_used_with_a_warning(script: Write, overdri
     plan.write_text('overdrive = 1\nprogram = "other.py"\ncontract = "exact"\n')
     got = overdrive("run", "--plan", "other.toml", "train.py", cwd=path.parent)
     assert got.returncode == 0 and "was found for other.py, not for train.py" in got.stderr
+
+
+def test_a_plan_with_a_technique_that_was_let_go_of_runs_without_it(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(TRAIN)
+    plan = path.parent / "train.overdrive.toml"
+    plan.write_text(
+        'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n'
+        '[[technique]]\nname = "batch_fetch"\n'
+        '[[technique]]\nname = "packed_files"\nsettings = { index = "/nowhere/index.json" }\n'
+        '[[technique]]\nname = "allocator"\n'  # which starts the process again
+    )
+    got = overdrive("run", "train.py", cwd=path.parent)
+    assert got.returncode == 0 and got.stdout == python("train.py", cwd=path.parent).stdout
+    assert "train.overdrive.toml (allocator)" in got.stderr
+    for name in ("batch_fetch", "packed_files"):
+        assert got.stderr.count(f"overdrive: left out {name}: removed on 2026-11-24") == 1
+    told = overdrive("report", plan.name, cwd=path.parent)
+    assert told.returncode == 0 and "left out batch_fetch: removed on" in told.stderr
+    told = overdrive("techniques", "batch_fetch", cwd=path.parent)
+    assert told.returncode == 2 and "batch_fetch was removed on" in told.stderr
+
+
+def test_a_plan_of_the_forked_prefetch_still_loads(script: Write, overdrive: Run) -> None:
+    path = script(TRAIN)
+    (path.parent / "train.overdrive.toml").write_text(
+        'overdrive = 1\nprogram = "train.py"\n[[technique]]\nname = "prefetch"\nsettings = { depth = 3 }\n'
+    )
+    assert "train.overdrive.toml (prefetch)" in overdrive("run", "train.py", cwd=path.parent).stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 from tests.conftest import PROGRAMS, Run
 
@@ -147,7 +146,7 @@ def test_early_numbers_are_the_programs_own() -> None:
     assert not session.seams.left_out
     assert plain["seen"] == again["seen"], "this program does not repeat itself here"
     assert early["seen"] == plain["seen"]
-    assert catalogue()["deferred_scalars"].early.reads == 180  # type: ignore[attr-defined]
+    assert session.handles["deferred_scalars"].notes.reads == 180
 
 
 def test_an_early_number_does_not_wait_for_what_follows() -> None:

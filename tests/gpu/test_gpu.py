@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from overdrive.core.settings import Chosen
 from overdrive.worker.session import Session
 from tests.conftest import Run
 
@@ -127,7 +128,7 @@ def test_batches_that_are_on_the_gpu_before_train_to_the_same_bit(
 ) -> None:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path))
     seen = []
-    with_us: list[Any] = [("sample_cache", {}), (name, {})]
+    with_us: list[Chosen] = [("sample_cache", {}), (name, {})]
     for chosen in ([], [], with_us):
         namespace: dict[str, object] = {"__name__": "script"}
         with Session(chosen) as session:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands.doctor import examine
+from overdrive.cli.doctor import examine
 from overdrive.machine import inventory
 from overdrive.machine.amd import _architecture, amd
 from overdrive.machine.rules.advise import advise

@@ -81,7 +81,7 @@ def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @compiled
 def test_values_that_may_come_out_in_another_way() -> None:
-    pool = MaxPool(build.Building("max_pool.c"))
+    pool = MaxPool(build.Building("max_pool/max_pool.c"))
     assert pool.differs(torch.max_pool2d) is None
     generator = torch.Generator().manual_seed(0)
     for sizes in ((3, 16, 8, 70), (2, 33, 9, 14), (5, 4, 2, 2), (64, 8, 34, 34)):
@@ -94,7 +94,7 @@ def test_values_that_may_come_out_in_another_way() -> None:
 
 @compiled
 def test_sizes_that_are_rounded_up_are_torchs() -> None:
-    pool = MaxPool(build.Building("max_pool.c"))
+    pool = MaxPool(build.Building("max_pool/max_pool.c"))
     fits = {sizes: pool.fits((torch.ones(sizes), 2, [], 0, 1, True), {}) for sizes in ((2, 3, 8, 6), (2, 3, 7, 6))}
     assert list(fits.values()) == [True, False]
 
@@ -206,7 +206,7 @@ def test_one_openmp_runtime_serves_both() -> None:
         "from overdrive.kernels.build import Building\n"
         "from overdrive.kernels.max_pool.operator import MaxPool\n"
         "torch.mm(torch.ones(300, 300), torch.ones(300, 300))\n"
-        "MaxPool(Building('max_pool.c'))(torch.randn(64, 16, 32, 32))\n"
+        "MaxPool(Building('max_pool/max_pool.c'))(torch.randn(64, 16, 32, 32))\n"
         "print(len(set(re.findall(r'\\S*/lib(?:gomp|iomp5|omp)\\S*\\.so\\S*', open('/proc/self/maps').read()))))"
     )
     if shutil.which("gcc") is None or not sys.platform.startswith("linux"):

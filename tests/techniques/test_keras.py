@@ -9,8 +9,8 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.seams import frameworks
-from overdrive.techniques.catalogue import catalogue
-from overdrive.worker.session import Session, environment_for
+from overdrive.techniques.catalogue import catalogue, environment_for
+from overdrive.worker.session import Session
 from tests.keras_driver import told_by
 
 KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, threads=2, fits=True)
@@ -170,7 +170,7 @@ def test_what_tensorflow_reads_at_its_start_is_there_before(monkeypatch: pytest.
     ("name", "facts", "reason"),
     [
         ("steps_per_execution", {"fits": False}, "does not call fit()"),
-        ("steps_per_execution", {"steps_per_call": 16}, "sets steps_per_execution itself"),
+        ("steps_per_execution", {"own": {"steps_per_execution": {"steps": 16}}}, "sets steps_per_execution itself"),
         ("steps_per_execution", {"backend": "torch"}, "allows one step in a call"),
         ("jit_compile", {"backend": "jax"}, "compiled by itself"),
         ("jit_compile", {"backend": "torch", "own_compile": True}, "compiled by torch.compile"),

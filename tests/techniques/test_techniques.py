@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.settings import Chosen
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.worker.session import Chosen, Session
+from overdrive.worker.session import Session
 
 CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
 FACTS = Facts(
@@ -20,7 +21,7 @@ FACTS = Facts(
     threads=4,
     shares={"data": 0.5, "forward": 0.2, "backward": 0.2, "optimizer": 0.1},
     loaders=(LoaderFacts(32, 0, True, 1000, 0.01),),
-    optimizers=("SGD",),
+    own={"fused_optimizer": {"optimizers": ["SGD"]}},
     parameter_dtypes=("torch.float32",),
     convolutions=2,
 )

@@ -1,4 +1,4 @@
-"""The command line: a file for each command, which parses, calls `overdrive.commands` and exits; nothing else."""
+"""The command line: a file for each command, which parses, calls and prints."""
 
 from overdrive.cli.group import main
 

@@ -1,12 +1,97 @@
-"""The command line of `overdrive doctor`."""
+"""`overdrive doctor`: what this machine is and can do, and what is set up wrong on it."""
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
+from rich.console import Console
 
+from overdrive.cli import requirements
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.insight.requirements.counting import CannotCount
+from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
+from overdrive.machine.rules.advise import advise
+from overdrive.machine.survey import survey
+from overdrive.report.doctor import diagnosis
+from overdrive.version import __version__
+
+_SOFTWARE = ("software", "loaded")  # of the survey; all else but these is the machine
+
+
+def doctor(
+    quick: bool = False,
+    as_json: bool = False,
+    fresh: bool = False,
+    measure: Callable[[bool], Limits] | None = None,
+) -> int:
+    """Look, measure, advise, and print.
+
+    Args:
+        quick: measure the limits in some 15 seconds, more coarsely.
+        as_json: print one JSON object, and nothing for people.
+        fresh: measure them again, whatever is kept.
+        measure: gives the limits; by default they are measured, or read where they were kept.
+
+    Returns:
+        The exit code: 1 where something is wrong, 0 where nothing is, whatever could be better.
+    """
+    if not as_json and sys.stderr.isatty():
+        print("Looking at this machine, and measuring what it can do (under a minute, once) ...", file=sys.stderr)
+    result = examine(survey(), *_limits(quick, measure or (_measure_again if fresh else _measure)))
+    if as_json:
+        print(json.dumps(result, indent=1))
+    else:
+        diagnosis(result, Console(highlight=False))
+    return 1 if any(each["severity"] == "wrong" for each in result["findings"]) else 0
+
+
+def examine(
+    found: Mapping[str, Any], limits: Mapping[str, Any] | None = None, left_out: list[dict[str, str]] | None = None
+) -> dict[str, Any]:
+    """What doctor makes of a survey and of limits: all that it prints, in JSON's types."""
+    measures = (limits or {}).get("measures", {})
+    findings, failed = advise({**found, "limits": measures})
+    nvidia = found["nvidia"] or {}
+    software = {
+        **found["software"],
+        "driver": nvidia.get("driver"),
+        "driver_cuda": nvidia.get("cuda"),
+        "loaded": found["loaded"],
+    }
+    parts = set(found) - {*_SOFTWARE, "environment", "left_out"}
+    return {
+        "overdrive": __version__,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": {name: found[name] for name in found if name in parts},
+        "software": software,
+        "environment": dict(found["environment"]),
+        "limits": dict(limits or {}),
+        "findings": [each.to_dict() for each in findings],
+        "left_out": [*found["left_out"], *(left_out or []), *failed],
+    }
+
+
+def _measure(quick: bool) -> Limits:
+    return measured_limits(quick=quick)
+
+
+def _measure_again(quick: bool) -> Limits:
+    return measured_limits(quick=quick, fresh=True)
+
+
+def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, Any] | None, list[dict[str, str]]]:
+    """What was measured; or that it could not be, with the reason. Single ones that could not are in `missing`."""
+    began = time.time()
+    try:
+        found = measure(quick)
+    except LimitsUnavailable as error:
+        return None, [{"what": "limits", "why": str(error).rstrip(".")}]
+    return {**found.to_dict(), "fresh": found.when >= began}, []
 
 
 @program_command
@@ -15,10 +100,10 @@ from overdrive.cli.line import fail, faults_as_sentences, parse_program, program
 @click.option("--json", "as_json", is_flag=True, help="Print all that was found as one JSON object.")
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT [ARGS]...]")
-def doctor(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
+def command(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
-    Nothing is changed: each finding says what it costs and which command mends it. The exit code is 1 where
+    Nothing is changed: each finding says what it costs and which command fixes it. The exit code is 1 where
     something is wrong, and 0 where nothing is, whatever could be better.
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
@@ -28,8 +113,6 @@ def doctor(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[s
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
         program = parse_program(words)
-        from overdrive.commands import requirements
-        from overdrive.insight.requirements.counting import CannotCount
 
         with faults_as_sentences():
             try:
@@ -39,8 +122,7 @@ def doctor(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[s
         sys.exit(code)
     if words:
         fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
-    from overdrive.commands import doctor as work
 
     with faults_as_sentences():
-        code = work.doctor(quick, as_json, fresh)
+        code = doctor(quick, as_json, fresh)
     sys.exit(code)

@@ -1,31 +1,47 @@
 """All commands under one name.
 
-What a command needs is imported when it is called: `overdrive --help` answers at once, and no framework is imported.
+A command's file is imported when it is called: `overdrive --help` answers at once, and no framework is imported.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from overdrive.cli.doctor import doctor
-from overdrive.cli.pack import pack
-from overdrive.cli.profile import profile
-from overdrive.cli.report import report
-from overdrive.cli.run import run
-from overdrive.cli.techniques import techniques
-from overdrive.cli.tune import tune
-from overdrive.cli.verify import verify
 from overdrive.version import __version__
 
+COMMANDS = {
+    "tune": "Find the fastest plan that keeps the contract.",
+    "run": "Run the whole program under a plan.",
+    "profile": "Where the time of a training step goes.",
+    "doctor": "What this machine can do, and what is set up wrong on it.",
+    "verify": "Prove again that a plan keeps its contract.",
+    "report": "The evidence behind a plan.",
+    "techniques": "The catalogue, or one technique's card.",
+    "pack": "Write the finished samples of a program's data sets into a folder.",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found: click.Command = import_module(f"overdrive.cli.{name}").command
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="overdrive")
 def cli() -> None:
     """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""
-
-
-for command in (run, tune, verify, pack, doctor, profile, report, techniques):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -1,20 +1,189 @@
-"""The command line of `overdrive pack`."""
+"""`overdrive pack`: a program's finished samples in a folder, and a plan that starts with them."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import psutil
+from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.places import samples_folder
+from overdrive.core.plan import Plan, PlannedTechnique
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.datacache.store import Store, StoreUnavailable
+from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+_CACHE = "sample_cache"
+_PLAN = "plan.toml"
+_OURS = re.compile(r"[0-9a-f]{40}|partial-.*|plan\.toml")
+_FINDER = "overdrive.worker.cached_samples"
+
+
+class CannotPack(Exception):
+    """Nothing was packed, or not all; the message is one sentence for people."""
+
+
+def default_folder(program: Program) -> Path:
+    """Beside the script, or in the current folder."""
+    return program.plan_path().with_name(f"{program.stem}.packed")
+
+
+def write_pack(program: Program, folder: Path) -> int:
+    """Returns the exit code.
+
+    Raises:
+        CannotPack: with the reason.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    folder = Path(os.path.abspath(folder))
+    _check_folder(folder)
+    began = time.monotonic()
+    console.print(f"Fetching all samples of {program.command()}, or finding them where they are.", markup=False)
+    with console.status("") as status:  # a line on a terminal, nothing in a file
+
+        def fetched(done: int, total: int) -> None:
+            status.update(f"{done:,} of {total:,} samples fetched")
+
+        seen = _found(program, fetched)
+    for reason in seen["refused"]:
+        console.print(f"  a data set is left as it is: {reason}", markup=False)
+    tables = []
+    for each in seen["kept"]:
+        if each["reason"] or not (samples_folder() / str(each["key"]) / "manifest.json").is_file():
+            reason = each["reason"] or "its samples could not be written down"
+            console.print(f"  {each['data_set']}: left as it is, for {reason}", markup=False)
+        else:
+            tables.append(each)
+    if not tables:
+        none = "" if seen["kept"] or seen["refused"] else " It opens no DataLoader before its first training step."
+        raise CannotPack(f"The program has no samples that could be packed.{none}")
+    try:
+        found = _copy(tables, folder)
+        write_atomically(folder / _PLAN, _plan(program, folder))
+    except (OSError, StoreUnavailable) as error:
+        raise CannotPack(
+            f"{folder} could not be used ({error}): what is whole stays, and the same command goes on after it."
+        ) from None
+    samples, size = (sum(each[what] for each in tables) for what in ("samples", "bytes"))
+    console.print(
+        f"{samples:,} samples ({size / 1e6:,.1f} MB) of {len(tables)} data sets are in {folder}"
+        f"{f', {found} of which were there' if found else ''}, in {time.monotonic() - began:.1f} s.",
+        markup=False,
+    )
+    console.print(f"plan    {folder / _PLAN}", markup=False)
+    console.print(f"to run  overdrive run --plan {folder / _PLAN} {program.command()}", markup=False)
+    return 0
+
+
+def _check_folder(folder: Path) -> None:
+    """
+    Raises:
+        CannotPack: it is no place to write a pack to.
+    """
+    try:
+        strange = [name for name in os.listdir(folder) if not _OURS.fullmatch(name)]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise CannotPack(f"{folder} is a file: choose another folder with --output.") from None
+    if strange:
+        raise CannotPack(f"{folder} holds other things ({min(strange)}): choose an empty folder with --output.")
+
+
+def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, Any]:
+    """What `sample_cache` keeps of the program, by its first training step in a trial of its own.
+
+    Raises:
+        CannotPack: the program makes no such step, or its samples could not be examined.
+    """
+    with TrialPool() as pool:
+        pool.on_fill = on_fill
+        cache = (_CACHE, catalogue()[_CACHE].defaults())
+        trial = Trial(pool, TrialSpec(program, (cache,), observers=(_FINDER,)))
+        try:
+            trial.first_step()
+            told: dict[str, Any] | None = trial.observed().get(_FINDER)
+        except TrialOver as over:
+            if over.exit_reason.kind == "ended":
+                raise CannotPack("The program made no training step that Overdrive could see.") from None
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
+            raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
+        finally:
+            trial.stop()
+    if told is None:
+        raise CannotPack("The program's samples could not be examined.")
+    return told
+
+
+def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
+    """Put the tables there, each whole or not at all; returns how many were there already.
+
+    Raises:
+        CannotPack: there is no room for them, or a table is damaged.
+    """
+    store = Store(folder)
+    keys = {str(each["key"]): int(each["bytes"]) for each in tables}
+    wanting = {key: size for key, size in keys.items() if store.open(key) is None}
+    free = shutil.disk_usage(folder).free
+    if sum(wanting.values()) > free:
+        raise CannotPack(
+            f"The samples need {sum(wanting.values()) / 1e9:.2f} GB, and {folder} has {free / 1e9:.2f} GB free: "
+            "choose another place with --output."
+        )
+    _clean(folder)
+    for key in wanting:
+        partial = folder / f"{_partials_here()}{os.getpid()}-{key}"
+        try:
+            shutil.copytree(samples_folder() / key, partial)
+            os.rename(partial, folder / key)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        if store.open(key) is None:  # which compares all sums
+            raise CannotPack(f"The samples did not arrive in {folder} as they are in {samples_folder()}.")
+    return len(keys) - len(wanting)
+
+
+def _partials_here() -> str:
+    """How the partial tables of this machine begin; others may pack into the same folder of a file server."""
+    return f"partial-{platform.node()}-"
+
+
+def _clean(folder: Path) -> None:
+    """Remove what was left by a packing that was killed."""
+    for partial in folder.glob(_partials_here() + "*"):
+        process = partial.name.removeprefix(_partials_here()).partition("-")[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _plan(program: Program, folder: Path) -> str:
+    settings = {**catalogue()[_CACHE].defaults(), "folder": str(folder)}
+    plan = Plan(program.name, Contract.EXACT, (PlannedTechnique(_CACHE, settings, Contract.EXACT),))
+    return plan.dumps({_CACHE: catalogue()[_CACHE].summary()})
 
 
 @program_command
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder for the samples and the plan.")
 @click.option("--samples", type=click.Choice(["decoded"]), default="decoded", help="The finished samples.", hidden=True)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def pack(output: Path | None, samples: str, words: tuple[str, ...]) -> None:
+def command(output: Path | None, samples: str, words: tuple[str, ...]) -> None:
     """Write the finished samples of the program's data sets into a folder, with a plan that starts with them.
 
     What the data sets make of their files, where that is always the same: the table of technique sample_cache, by
@@ -22,11 +191,9 @@ def pack(output: Path | None, samples: str, words: tuple[str, ...]) -> None:
     stay as they are, and must stay: the program looks for them where they are.
     """
     program = parse_program(words)
-    from overdrive.commands import pack as work
-
     with faults_as_sentences():
         try:
-            code = work.write_pack(program, output or work.default_folder(program))
-        except work.CannotPack as error:
+            code = write_pack(program, output or default_folder(program))
+        except CannotPack as error:
             fail(str(error), 1)
     sys.exit(code)

@@ -1,22 +1,120 @@
-"""The command line of `overdrive profile`."""
+"""`overdrive profile`: where a program's time goes, in the terminal, as HTML, as a trace and as JSON."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.program import Program
+from overdrive.insight.profile.measure import CannotProfile, Measured, measure
+from overdrive.insight.profile.operators import Roof, number_format
+from overdrive.insight.profile.page import page
+from overdrive.insight.profile.result import result_of
+from overdrive.insight.profile.terminal import table
+from overdrive.machine.limits import LimitsUnavailable, measured_limits
+from overdrive.trials.pool import TrialPool
+
+__all__ = ["CannotProfile", "profile"]
+
+
+def default_output(program: Program) -> Path:
+    """Beside the script, or in the current folder."""
+    return program.plan_path().with_name(f"{program.stem}.profile.html")
+
+
+def profile(program: Program, output: Path, trace: Path | None, json_path: Path | None, advise: bool) -> int:
+    """Returns the exit code.
+
+    Raises:
+        CannotProfile: with the reason.
+    """
+    _check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
+    console = Console(highlight=False)
+    with TrialPool() as pool:
+        try:
+            with console.status("") as status:
+                found = measure(pool, program, advise, lambda stage: status.update(f"{program.name}: {stage}"))
+                status.update("the limits of this machine")
+                roof, missing = _roof(found)
+        except CannotProfile:
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
+            raise
+        result = result_of(program, found, roof, missing, advise)
+        traced = _write_trace(found.trace, trace) if trace else ""
+    write_atomically(output, page(result))
+    if json_path:
+        write_atomically(json_path, json.dumps(result, indent=1) + "\n")
+    table(result, console)
+    console.print(f"\nprofile {output}", markup=False, soft_wrap=True)
+    if traced:
+        console.print(traced, markup=False, soft_wrap=True)
+    return 0
+
+
+def _roof(found: Measured) -> tuple[Roof | None, str]:
+    """What the machine does at best in the program's number format; or None and why."""
+    device = found.facts.device if found.facts else "cpu"
+    threads = found.facts.threads if found.facts and device == "cpu" else 0
+    try:
+        limits = measured_limits(quick=True)
+    except LimitsUnavailable as reason:
+        return None, str(reason)
+    line = limits.roofline(device, threads)
+    kind = number_format(found.details.get("counts", {}).get("kinds", {}))
+    flops = line.peak_flops.get(kind, 0.0)
+    if not flops or not line.memory_bytes_per_second:
+        return None, f"matrix products in {kind}, or memory, could not be measured on this {device}"
+    return Roof(flops, line.memory_bytes_per_second, line.cache_bytes_per_second, kind, device, limits.busy_share), ""
+
+
+def _write_trace(recorded: str, path: Path) -> str:
+    """What to say of it."""
+    try:
+        text = Path(recorded).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "trace   not written: the program ended before one was recorded"
+    write_atomically(path, text)
+    return f"trace   {path}  (open it at ui.perfetto.dev)"
+
+
+def _check_places(program: Program, places: dict[str, Path | None]) -> None:
+    """
+    Raises:
+        CannotProfile: one is the script, or another's place, or cannot be written to.
+    """
+    named: dict[str, Any] = {} if program.module else {os.path.realpath(program.target): "the script itself"}
+    for option, path in places.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        if real in named:
+            raise CannotProfile(f"{option} {path} is {named[real]}: choose another file.")
+        if os.path.isdir(real):
+            raise CannotProfile(f"{option} {path} is a folder: name a file.")
+        named[real] = f"already that of {option}"
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise CannotProfile(f"Cannot write into the folder {path.parent} ({error.strerror}).") from None
 
 
 @program_command
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the profile as JSON.")
-@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could mend, with file and line.")
+@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could fix, with file and line.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def profile(
+def command(
     output: Path | None, trace: Path | None, json_path: Path | None, advise: bool, words: tuple[str, ...]
 ) -> None:
     """Where the time of a training step goes, and how far each part is from what this machine can do.
@@ -24,12 +122,10 @@ def profile(
     The script runs as it is, in copies that leave no trace; it and its files are never touched.
     """
     program = parse_program(words)
-    from overdrive.commands import profile as work
-
     with faults_as_sentences():
         try:
-            place = output or work.default_output(program)
-            code = work.profile(program, place, trace, json_path, advise)
-        except work.CannotProfile as error:
+            place = output or default_output(program)
+            code = profile(program, place, trace, json_path, advise)
+        except CannotProfile as error:
             fail(str(error), 1)
     sys.exit(code)

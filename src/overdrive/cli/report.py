@@ -1,22 +1,127 @@
-"""The command line of `overdrive report`."""
+"""`overdrive report`: the evidence behind a plan, in the terminal or as one HTML file."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
 
 from overdrive.cli.line import fail
+from overdrive.cli.run import announce_removed
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.interval import Interval
+from overdrive.core.ledger import Ledger, default_path
+from overdrive.core.plan import Plan, PlanError
+from overdrive.core.plan.evidence import recall
+from overdrive.report.html import page
+from overdrive.report.terminal import table
+from overdrive.techniques.catalogue import catalogue
+
+_NO_EVIDENCE = (
+    "The measurements behind this plan are not on this machine, or the plan was edited since: "
+    "what follows is only what the plan itself says."
+)
+
+
+class CannotReport(Exception):
+    """Nothing was written; the message is one sentence for people."""
+
+
+def report(path: Path, output: Path | None) -> None:
+    """Print the evidence behind the plan in this file, or write it to `output` as HTML.
+
+    Raises:
+        CannotReport: the plan cannot be read, or the report cannot be written.
+    """
+    if output is not None and _same_file(path, output):
+        raise CannotReport(f"{output} is the plan itself: choose another file for the report.")
+    try:
+        plan = Plan.read(path, catalogue())
+        announce_removed(plan)
+        text = path.read_text(encoding="utf-8")  # any line ends: those of a checkout may differ from what was written
+    except PlanError as error:
+        raise CannotReport(str(error)) from None
+    except (OSError, UnicodeDecodeError):
+        raise CannotReport(f"{path} changed while it was read: try again.") from None
+    result = evidence(text) or from_plan(plan)
+    if "notice" not in result:
+        result["plan"] = str(path)  # where it is now, not where the tune wrote it
+    if output is None:
+        table(result, Console(highlight=False))
+        return
+    try:
+        write_atomically(output, page(result))
+    except OSError as error:
+        raise CannotReport(f"The report cannot be written to {output} ({error.strerror}).") from None
+    Console(highlight=False).print(f"report  {output}", markup=False, soft_wrap=True)
+
+
+def evidence(plan_text: str) -> dict[str, Any] | None:
+    """The result of the tune that wrote this plan on this machine, or None. No ledger is made for asking."""
+    if not default_path().exists():
+        return None
+    with Ledger.open(default_path()) as ledger:
+        found = recall(ledger, plan_text)
+        if ledger.notice:
+            print(f"overdrive: {ledger.notice}", file=sys.stderr)
+    return found
+
+
+def from_plan(plan: Plan) -> dict[str, Any]:
+    """What a plan says of itself, in the shape of a result, with a notice that it is no more than that."""
+    return {
+        "notice": _NO_EVIDENCE,
+        "program": plan.program,
+        "contract": str(plan.contract),
+        "verdict": plan.verdict,
+        "speedup": _interval(plan.speedup),
+        "unconfirmed": plan.unconfirmed or None,
+        "noise_floor": plan.noise_floor,
+        "baseline": dict(plan.baseline),
+        "tuned": dict(plan.tuned),
+        "techniques": [
+            {
+                "name": each.name,
+                "settings": dict(each.settings),
+                "contract": str(each.contract),
+                "verdict": each.verdict,
+                "speedup": _interval(each.speedup),
+            }
+            for each in plan.techniques
+        ],
+        "rejected": [
+            {"name": each.name, "settings": dict(each.settings), "reason": each.reason} for each in plan.rejected
+        ],
+        "tuning_seconds": plan.tuning_seconds,
+        "break_even_steps": plan.break_even_steps,
+        "machine": dict(plan.machine),
+        "versions": dict(plan.versions),
+        "date": plan.created,
+    }
+
+
+def _interval(found: Interval | None) -> dict[str, float] | None:
+    return {"low": found.low, "estimate": found.estimate, "high": found.high} if found else None
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)  # also by a link
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
 @click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
-def report(plan_path: Path, output: Path | None) -> None:
+def command(plan_path: Path, output: Path | None) -> None:
     """The evidence behind a plan, in the terminal or as one HTML file."""
-    from overdrive.commands import report as work
 
     try:
-        work.report(plan_path, output)
-    except work.CannotReport as error:
+        report(plan_path, output)
+    except CannotReport as error:
         fail(str(error))

@@ -1,13 +1,160 @@
-"""The command line of `overdrive run`."""
+"""`overdrive run`: the whole program under a plan, with the output, files and exit code of `python SCRIPT`."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from overdrive.cli.line import fail, parse_program, program_command
+from overdrive.core import progress as samples
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.plan import REMOVED, Plan, PlanError
+from overdrive.core.program import Program, ProgramError
+from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue, environment_for
+from overdrive.worker.launch import end_as_python_would, execute
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
+
+_READY = "OVERDRIVE_ENVIRONMENT_READY"
+
+
+def say(text: str) -> None:
+    print(f"overdrive: {text}", file=sys.stderr)
+
+
+def announce(name: str, reason: str) -> None:
+    say(f"left out {name}: {reason}")
+
+
+def announce_removed(plan: Plan) -> None:
+    """Say which techniques of the plan's file were removed; once, though this process starts again."""
+    for name in plan.removed if _READY not in os.environ else ():
+        announce(name, REMOVED[name])
+
+
+class Waiting:
+    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
+
+    _SHORT = 2.0  # seconds that nobody asks about
+    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+        self._shown = False  # a line stands on the terminal
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` samples have been read. See `core.progress`."""
+        terminal, now = sys.stderr.isatty(), self._clock()
+        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
+        if self._told_at is None:
+            self._told_at = now + self._SHORT - every
+        if not 0 < done < total:
+            if self._shown:  # else what stands there is the program's
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self._told_at, self._shown = None, False
+        elif now - self._told_at >= every:
+            self._told_at, self._shown = now, terminal
+            text = f"overdrive: {done:,} of {total:,} samples read"
+            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def read_plan(path: Path, program: Program) -> Plan:
+    """
+    Raises:
+        PlanError: the plan cannot be used.
+        OSError: it cannot be read.
+    """
+    plan = Plan.read(path, catalogue())
+    announce_removed(plan)
+    if plan.program != program.name:
+        say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
+    return plan
+
+
+def prepare_environment(techniques: list[Chosen]) -> None:
+    """Start this very command again with the variables that must be there before the process starts."""
+    needed = environment_for(techniques)
+    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
+    if os.environ.pop(_READY, None) or not missing:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
+
+
+def _interpreter_flags() -> list[str]:
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def run(program: Program, techniques: list[Chosen], plan_name: str | None, record: Path | None) -> int:
+    """Run it, and return the exit code that Python would have given."""
+    recorder = Recorder(losses=record is not None)
+    process = os.getpid()
+    session = Session(techniques, [recorder], announce)
+    failure: BaseException | None = None
+    samples.on_progress = Waiting()
+    try:
+        with session:
+            execute(program)
+    except ProgramError as error:
+        say(str(error))
+        return 2
+    except BaseException as error:
+        failure = error
+    if os.getpid() == process:  # else a fork of the program that came back up here
+        if record is not None:
+            _write_record(record, program, recorder, session, failure)
+        say(summary(recorder, session, plan_name))
+        risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
+        if isinstance(failure, Exception) and risks:
+            say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
+    return end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
+
+
+def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
+    steps = recorder.clock.steps
+    if not steps:
+        return "no training step was seen in this program"
+    rate = recorder.samples_per_second()
+    pace = recorder.seconds_per_step()
+    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} steps/s" if pace else ""
+    applied = ", ".join(session.active) or "nothing to apply"
+    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
+    return f"{steps:,} steps{speed}, {under}"
+
+
+def _write_record(
+    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
+) -> None:
+    record: dict[str, Any] = {
+        "program": program.command(),
+        "steps": recorder.clock.steps,
+        "samples": recorder.samples,
+        "samples_per_s": recorder.samples_per_second(),
+        "seconds_per_step": recorder.seconds_per_step(),
+        "losses": [[loss.hex() for loss in step] for step in recorder.losses()],
+        "parameters": recorder.parameters_hash(),
+        "techniques": session.active,
+        "left_out": session.seams.left_out,
+        "error": type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
+    }
+    try:
+        write_atomically(path, json.dumps(record, indent=1) + "\n")
+    except OSError as error:
+        say(f"the record could not be written to {path}: {error.strerror}")
 
 
 @program_command
@@ -15,7 +162,7 @@ from overdrive.cli.line import fail, parse_program, program_command
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write steps, losses and a hash as JSON.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]) -> None:
+def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 
     Same output, same files, same exit code as `python SCRIPT`, and one line more on standard error.
@@ -25,17 +172,15 @@ def run(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple
     program = parse_program(words)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
-    from overdrive.commands import run as work
-    from overdrive.core.plan import PlanError
 
     techniques = []
     if plan_path is not None:
         try:
-            plan = work.read_plan(plan_path, program)
+            plan = read_plan(plan_path, program)
         except PlanError as error:
             fail(str(error))
         except OSError as error:
             fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
         techniques = [(each.name, each.settings) for each in plan.techniques]
-        work.prepare_environment(techniques)
-    sys.exit(work.run(program, techniques, plan_path.name if plan_path else None, record))
+        prepare_environment(techniques)
+    sys.exit(run(program, techniques, plan_path.name if plan_path else None, record))

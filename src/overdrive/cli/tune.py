@@ -1,17 +1,121 @@
-"""The command line of `overdrive tune`."""
+"""`overdrive tune`: search, then write the plan, the report and the JSON, and print the table."""
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
 from overdrive.cli.values import Duration, Names, ObjectiveName, metric_option
+from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
+from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
-from overdrive.core.objective import Objective
+from overdrive.core.objective import TIME, Objective
+from overdrive.core.plan import Plan, PlanError
+from overdrive.core.plan.evidence import remember
+from overdrive.core.program import Program
+from overdrive.report.html import page
+from overdrive.report.live import Live
+from overdrive.report.terminal import table
+from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.pool import TrialPool
+from overdrive.tuner.request import TuneRequest
+from overdrive.tuner.result import plan_of, result_of
+from overdrive.tuner.tune import tune as run_tune
+
+
+class CannotTune(Exception):
+    """Nothing was started; the message is one sentence for people."""
+
+
+def tune(
+    program: Program,
+    contract: Contract,
+    budget: float,
+    output: Path,
+    json_path: Path | None,
+    metric: Metric | None = None,
+    objective: Objective = TIME,
+    only: frozenset[str] = frozenset(),
+    force: bool = False,
+) -> int:
+    """
+    Args:
+        only: the techniques to try, if not all.
+        force: replace a plan that has techniques even by one that has none.
+
+    Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
+
+    Raises:
+        CannotTune: there is no place to write the plan.
+    """
+    for path in filter(None, (output, json_path)):
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise CannotTune(
+                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o PLAN."
+            ) from None
+    console = Console(stderr=False, highlight=False)
+    ledger = Ledger.open(default_path())
+    request = TuneRequest(program, contract, budget, metric, objective, only)
+    checkpoint = TuneCheckpoint(ledger, program, request.purpose())
+    for notice in filter(None, (ledger.notice,)):
+        console.print(notice, markup=False)
+    if checkpoint.resumes:
+        console.print("Going on from a tune of this program that was broken off.")
+    console.print(
+        f"Tuning {program.command()} under the contract {contract}, for at most {budget / 60:.3g} minutes.",
+        markup=False,
+    )
+    with TrialPool() as pool, Live(console, budget) as live:
+        pool.on_fill = live.filling
+        found = run_tune(request, pool, checkpoint, live)
+        last_output = pool.last_output
+    result = result_of(found, str(output))
+    if found.refusal:
+        checkpoint.forget()
+        if found.refusal_is_failure and last_output.strip():
+            print(last_output.rstrip(), file=sys.stderr)
+        print(f"overdrive: {found.refusal}", file=sys.stderr)
+        return 1
+    made = plan_of(found, result)
+    report = output.with_suffix(".html")
+    if stays := not made.techniques and not force and _has_something(output):
+        result["plan"] = ""  # it tells of no plan that is there; the plan that is keeps its own report
+        report = output.with_suffix(".latest.html")
+        kept = f"Nothing was established, so the plan {output} and its report stay as they were; --force replaces them."
+        result["notes"].append(kept)
+    else:
+        plan = made.dumps({name: each.summary() for name, each in catalogue().items()})
+        write_atomically(output, plan)
+        remember(ledger, plan, result)
+    write_atomically(report, page(result))
+    if json_path:
+        write_atomically(json_path, json.dumps(result, indent=1) + "\n")
+    checkpoint.finished(result)
+    ledger.close()
+    table(result, console)
+    console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
+    return 0
+
+
+def _has_something(path: Path) -> bool:
+    """Whether a plan with techniques is there; one that cannot be read, of another version say, may have some."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return bool(text.strip() and Plan.loads(text, catalogue()).techniques)
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeError, PlanError):
+        return True
 
 
 @program_command
@@ -42,8 +146,9 @@ from overdrive.core.objective import Objective
     metavar="NAME,...",
     help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
+@click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def tune(
+def command(
     contract: str,
     budget: float,
     output: Path | None,
@@ -51,20 +156,31 @@ def tune(
     metric: Metric | None,
     objective: Objective,
     only: frozenset[str],
+    force: bool,
     words: tuple[str, ...],
 ) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
 
-    Writes the plan and a report beside the script. The script and its files are never touched.
+    Writes the plan and a report beside the script. The script and its files are never touched. A plan that has
+    techniques stays as it is, with its report, where nothing is established this time.
+
+    Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
+    2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_program(words)
-    from overdrive.commands import tune as work
-
     with faults_as_sentences():
         try:
-            code = work.tune(
-                program, Contract(contract), budget, output or program.plan_path(), json_path, metric, objective, only
+            code = tune(
+                program,
+                Contract(contract),
+                budget,
+                output or program.plan_path(),
+                json_path,
+                metric,
+                objective,
+                only,
+                force,
             )
-        except work.CannotTune as error:
+        except CannotTune as error:
             fail(str(error))
     sys.exit(code)

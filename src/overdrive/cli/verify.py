@@ -1,15 +1,141 @@
-"""The command line of `overdrive verify`."""
+"""`overdrive verify`: prove again, here and now, that a plan keeps its contract; whole runs where asked."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
+import time
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.run import read_plan
 from overdrive.cli.values import Duration, metric_option
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
+from overdrive.core.plan import Plan, PlanError
+from overdrive.core.program import Program
+from overdrive.core.records import Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
+from overdrive.proof.prover import Prover
+from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+from overdrive.trials.untimed import UntimedRunner
+
+_PROFILED_STEPS = 8
+
+
+class CannotVerify(Exception):
+    """The program could not be examined; the message is one sentence for people."""
+
+
+def verify(
+    plan_path: Path,
+    program: Program,
+    full: bool,
+    metric: Metric | None,
+    margin: float | None,
+    budget: float,
+    json_path: Path | None,
+) -> int:
+    """Returns the exit code: 0 where the plan's level was seen to hold, 1 where not.
+
+    Raises:
+        PlanError: the plan cannot be used.
+        CannotVerify: the program fails by itself, or makes no step.
+    """
+    plan = read_plan(plan_path, program)
+    console = Console(highlight=False, soft_wrap=True)
+    techniques = tuple((each.name, each.settings) for each in plan.techniques)
+    if not techniques:
+        console.print(f"{plan_path} changes nothing: there is nothing to prove.", markup=False)
+        return 0
+    level = _level(plan, full, metric)
+    deadline = time.monotonic() + budget
+    what = "the whole program" if full or (metric and not metric.is_loss) else "its first steps"
+    console.print(f"Verifying {plan_path} at the level {level}, over {what} of {program.command()}.", markup=False)
+    with Ledger.open(default_path()) as ledger, TrialPool() as pool:
+        checkpoint = TuneCheckpoint(ledger, program, f"verify {_identity(techniques)}")
+        for notice in filter(None, (ledger.notice,)):
+            console.print(notice, markup=False)
+        if checkpoint.resumes:
+            console.print("Runs of an earlier verification are taken as they are.")
+        plain, tuned = TrialSpec(program), TrialSpec(program, techniques)
+        facts = _facts(pool, plain)
+        prover = Prover(
+            UntimedRunner(pool), checkpoint, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
+        )
+        check = _prove(prover, level, plain, tuned, deadline, margin)
+    _show(console, check, level)
+    if json_path:
+        write_atomically(json_path, json.dumps(proof_data(check), indent=1) + "\n")
+    return 0 if check.level is not None else 1
+
+
+def _level(plan: Plan, full: bool, metric: Metric | None) -> Contract:
+    """What is to be shown: the loosest of its techniques' levels; of whole runs, only exact and statistical."""
+    level = max((each.contract for each in plan.techniques), key=lambda each: each.rank)
+    if metric is not None or level is Contract.OPEN or (full and level is Contract.ROUNDING):
+        return Contract.STATISTICAL
+    return level
+
+
+def _prove(
+    prover: Prover, level: Contract, plain: TrialSpec, tuned: TrialSpec, deadline: float, margin: float | None
+) -> Check:
+    if level is Contract.STATISTICAL:
+        return prover.statistical(plain, tuned, deadline, margin)
+    if level is Contract.ROUNDING:
+        return prover.rounding(plain, tuned)
+    check = prover.exact(plain, tuned)
+    if check.level is None:
+        repeats = prover.repeats(plain)
+        if repeats.level is None:  # the program is to blame, not the plan
+            return Check(None, f"the level exact is not available here: {repeats.sentence}", evidence=check.evidence)
+    return check
+
+
+def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
+    """What the program is like, from its first steps; and whether it is worth examining at all."""
+    trial = Trial(pool, plain)
+    try:
+        trial.first_step()
+        trial.run(_PROFILED_STEPS, profile=True)
+        facts = trial.facts()
+        trace = trial.trace()
+    except TrialOver as over:
+        if over.exit_reason.kind != "ended":
+            if pool.last_output.strip():
+                print(pool.last_output.rstrip(), file=sys.stderr)
+            raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
+        if not over.trace:
+            raise CannotVerify("The program made no training step that Overdrive could see.") from None
+        facts, trace = Facts(), Trace()
+    finally:
+        trial.stop()
+    if bad := first_non_finite(trace):
+        raise CannotVerify(f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to.")
+    return facts
+
+
+def _show(console: Console, check: Check, level: Contract) -> None:
+    for each in check.invariants:
+        console.print(f"  {'same ' if each.same else 'OTHER'}  {each.what}: {each.told}", markup=False)
+    proxy = " (a proxy: the runs were shorter than the program)" if check.proxy and check.level else ""
+    verdict = f"The plan keeps the level {check.level}" if check.level else f"The level {level} was not seen to hold"
+    console.print(f"{verdict}{proxy}: {check.sentence}.", markup=False)
+
+
+def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
+    return hashlib.sha256(repr(techniques).encode()).hexdigest()[:16]
 
 
 @program_command
@@ -20,7 +146,7 @@ from overdrive.core.metric import Metric
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write what was compared as JSON.")
 @click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def verify(
+def command(
     full: bool,
     metric: Metric | None,
     margin: float | None,
@@ -37,14 +163,12 @@ def verify(
     program = parse_program(words)
     if margin is not None and not 0 < margin < float("inf"):
         fail("The margin must be above 0.")
-    from overdrive.commands import verify as work
-    from overdrive.core.plan import PlanError
 
     with faults_as_sentences():
         try:
-            code = work.verify(plan_path, program, full, metric, margin, budget, json_path)
+            code = verify(plan_path, program, full, metric, margin, budget, json_path)
         except PlanError as error:
             fail(str(error))
-        except work.CannotVerify as error:
+        except CannotVerify as error:
             fail(str(error), 1)
     sys.exit(code)

@@ -1,9 +1,9 @@
-"""What a program shows of itself while it runs: the facts that techniques judge by."""
+"""Facts of a program, seen while it runs: what techniques judge by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
@@ -52,29 +52,19 @@ class Facts:
     # runs in a graph and is not taken apart, it is all in "step".
     shares: Mapping[str, float] = field(default_factory=dict)
     samples_per_step: float = 0.0
-    noise_scale: float = 0.0  # of the gradient, in samples (see trials.torch.noise_scale); 0: not known
+    noise_scale: float = 0.0  # of the gradient, in samples (see worker.torch.noise_scale); 0: not known
     loaders: tuple[LoaderFacts, ...] = ()
-    optimizers: tuple[str, ...] = ()  # class names
     parameters: int = 0  # count of trained scalars
     parameter_dtypes: tuple[str, ...] = ()
     convolutions: int = 0  # modules with 2-d or 3-d convolution weights among the trained models
-    repeated_blocks: int = 0  # modules of one class in one list, the layers of a transformer, say
-    linears_by_16: int = 0  # plain Linear layers with both sides divisible by 16 among the trained models
-    largest_kernel: int = 0  # elements of the largest kernel among 1-d and 2-d convolutions with stride 1
-    inference_calls: bool = True  # whether a model in evaluation mode was called without gradients; unsure is True
     modules: bool = True  # False where parameters belong to no nn.Module
     own_autocast: bool = False
     own_compile: bool = False
     fits: bool = False  # Keras: the program calls fit()
-    steps_per_call: int = 1  # Keras: `steps_per_execution` as the program sets it
-    scripted: bool = False  # a TorchScript module is among the trained models
-    memory_available: int = 0
     bf16_fast: bool = False  # the device multiplies bf16 in hardware
-    gpu_name: str = ""
     compute_capability: float = 0.0  # of the GPU, 9.0 for Hopper; 0 without one
-    torch_gpus: int | None = None  # GPUs that the framework can use; None where it was built without any
-    scalar_reads: float = 0.0  # numbers a step that the program reads back from the GPU, in the steps watched
     shared_memory: int | None = None  # free bytes in /dev/shm; None where there is none
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by technique: what it alone wants to know
 
     def share(self, *parts: str) -> float:
         """The share of a step spent in these parts together."""
@@ -94,44 +84,11 @@ class Facts:
         seen = {loader.draws for loader in self.loaders if loader.map_style}
         return seen.pop() if len(seen) == 1 else None
 
-    def unfit_for_16_bits(self) -> str | None:
-        """Why a PyTorch program is none for 16 bits, on any device; None where it is."""
-        if self.own_autocast:
-            return "the program has an autocast of its own"
-        if not self.modules:
-            return "the trained parameters belong to no nn.Module"
-        if "torch.float32" not in self.parameter_dtypes:
-            return f"the parameters are {', '.join(self.parameter_dtypes)}, not 32-bit"
-        return None
-
-    def no_16_bit_units(self) -> str | None:
-        """Why a processor gains nothing by 16 bits; None on a GPU, where fp16 is there to be tried."""
-        if self.device == "cpu" and not self.bf16_fast:
-            return "this processor does not multiply bf16 in hardware"
-        return None
-
-    def types_of_16_bits(self) -> list[str]:
-        """Those to be tried on this device."""
-        if self.device != "cuda":
-            return ["bfloat16"]
-        return [*(["bfloat16"] if self.bf16_fast else []), "float16"]
-
     def with_costs_of(self, other: Facts) -> Facts:
         """These facts, with the costs of an item from others of the same program, for loaders that lack them."""
         if len(self.loaders) != len(other.loaders):
             return self
         return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Facts:
-        fields = dict(data)
-        fields["loaders"] = tuple(LoaderFacts(**loader) for loader in fields.get("loaders", ()))
-        for name in ("optimizers", "parameter_dtypes"):
-            fields[name] = tuple(fields.get(name, ()))
-        return cls(**fields)
 
 
 def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:

@@ -1,4 +1,4 @@
-"""Puts kept samples into torch's own iterators, which go on to consume all random numbers as before."""
+"""Serves cached samples through torch's own iterators, which consume all random numbers as before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Early(Protocol):
 
 
 class _Fetcher:
-    """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
+    """Replaces torch's fetcher in one iterator: gathers what is cached, fetches what is not."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class _Fetcher:
         return rows
 
     def _absent(self, rows: Rows) -> Rows:
-        """Those that are not there yet."""
+        """The rows that are not there yet."""
         absent = self._kept.table.absent(rows)
         if self._live and not self._kept.table.complete:
             self._let_others_fill(len(rows), bool(len(absent)))
         return absent
 
     def _let_others_fill(self, samples: int, missed: bool) -> None:
-        """In the first epoch: idle cores fetch what this iterator will want."""
+        """Let idle cores fetch, in the first epoch, what this iterator will want."""
         if self._filling is not None and self._filling.going:
             self._filling.taken(samples, missed)
         elif missed:

@@ -1,17 +1,18 @@
-"""Decides which loaders' samples are kept, and where their tables come from."""
+"""The cache manager: decides which loaders' samples are cached, and where their tables come from."""
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import weakref
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
@@ -24,7 +25,7 @@ from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
-from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
 
@@ -42,7 +43,7 @@ _NOT_PACKED = (
 
 
 class Hub(Protocol):
-    """Of a session's seams, what is needed here."""
+    """The part of a session's seams that is needed here."""
 
     off: set[str]
     left_out: dict[str, str]
@@ -58,7 +59,7 @@ _early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
 
 def begin_early(seams: Hub) -> None:
     """Check what this program used last time, beside its start. For the session that is about to need it."""
-    if (folder := home()).is_dir():
+    if (folder := samples_folder()).is_dir():
         _early[seams] = EarlyCheck(folder)
 
 
@@ -78,10 +79,15 @@ def shared(seams: Hub, memory_share: float, folder: str = "", user: str = "") ->
         manager = _managers[seams] = CacheManager(memory_share, fills_at_once(), folder, _early.pop(seams, None))
         with seams.owned_by("session"):  # not undone with any technique that is left out
             seams.on_undo(manager.close)
-        manager.wanted = lambda: any(name not in seams.off and name not in seams.left_out for name in manager.users)
+        manager.wanted = partial(_any_on, weakref.ref(seams), manager.users)  # it lives as long as they do
     if user:
         manager.users.add(user)
     return manager
+
+
+def _any_on(seams: Callable[[], Hub | None], users: set[str]) -> bool:
+    hub = seams()
+    return hub is None or any(name not in hub.off and name not in hub.left_out for name in users)
 
 
 class CacheManager:
@@ -111,7 +117,9 @@ class CacheManager:
         self._tried = 0
         self._opened = False
         try:
-            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
+            self.store: Store | None = (
+                Store(Path(folder), packed=True) if folder else Store(samples_folder(), early=early)
+            )
         except StoreUnavailable as error:
             if folder:
                 raise
@@ -173,7 +181,7 @@ class CacheManager:
             self.kept_for(loader)
 
     def close(self) -> None:
-        """Let go of all samples; the reasons stay."""
+        """Release all samples; the reasons stay."""
         if os.getpid() != self._process:
             return  # a fork of the program that came back up here: what is on disk is not its own
         for kept in self._kept:
@@ -323,10 +331,9 @@ class CacheManager:
 
 def other_loaders(known: Container[Any]) -> list[Any]:
     """The loaders that this process has made, besides these."""
-    from torch.utils.data import DataLoader
+    from overdrive.seams.torch.loaders import live_loaders
 
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
-    return [loader for loader in found if loader not in known]
+    return [loader for loader in live_loaders() if loader not in known]
 
 
 def fills_at_once() -> bool:

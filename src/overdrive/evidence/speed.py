@@ -85,6 +85,24 @@ def speedup_of_these(pairs: Sequence[Pair], confidence: float = 0.95, seed: int 
     return factor(float(means.mean()), _within(processes, confidence, np.random.default_rng(seed)))
 
 
+def seconds_per_step(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Of A and of B, from the very pairs that `speedup` keeps: their ratio is its estimate.
+
+    Totals would give another ratio: a fifth of the pairs at either end counts in them, such as those with an evaluation
+    in one of the two blocks.
+    """
+    processes: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        processes.setdefault(pair.process, []).append(pair)
+    paces = []
+    for row in processes.values():
+        cut = int(_TRIM * len(row))
+        kept = sorted(row, key=lambda pair: math.log(pair.seconds_a / pair.seconds_b))[cut : len(row) - cut]
+        paces.append(np.log([[each.seconds_a / each.steps, each.seconds_b / each.steps] for each in kept]).mean(axis=0))
+    of_a, of_b = np.exp(np.mean(paces, axis=0))
+    return float(of_a), float(of_b)
+
+
 def verdict(interval: Interval, delta: float = 0.01) -> Verdict:
     """`delta` is the change that nobody would notice, as a share."""
     if interval.low > 1 + delta:
@@ -135,7 +153,7 @@ def noise_floor(control_pairs: Sequence[Pair]) -> float:
 
 
 def break_even_steps(setup_seconds: float, seconds_per_step_before: float, seconds_per_step_after: float) -> int | None:
-    """After how many steps tuning and compiling have paid for themselves; None where they never do."""
+    """The steps after which tuning and compiling have paid for themselves; None where they never do."""
     gain = seconds_per_step_before - seconds_per_step_after
     steps = setup_seconds / gain if gain > 0 else math.nan
     return math.ceil(max(steps, 0.0)) if math.isfinite(steps) else None

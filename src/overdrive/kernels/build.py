@@ -32,7 +32,7 @@ class Building:
     """A file that is being compiled, beside whatever the process does meanwhile."""
 
     def __init__(self, source: str) -> None:
-        """`source`: the name of a file in this folder.
+        """`source`: the path of a file under this folder.
 
         Raises:
             CannotBuild: there is no compiler, or it cannot be started.

@@ -1,4 +1,4 @@
-"""Proves, in trials that nobody times, at which level a plan is still the same program.
+"""Proves, in untimed trials, at which level a plan is still the same program.
 
 What is compared is decided by `evidence`; the trials are made by `trials`; here is what is run, in which order, and
 what is kept.
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
-from overdrive.core.records import TrialSpec
-from overdrive.proof.budget import MOST_STEPS, ProofBudget, horizon
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.runs import ProofRuns
@@ -51,16 +51,6 @@ class Prover:
         """A proof that is not done then (time.monotonic()) has established nothing."""
         self._runs.untimed.until = moment
 
-    def lengthen(self, seconds: float) -> None:
-        """Hash as many steps from now on as there should be, if the budget had them shortened and can spare so many."""
-        wanted = horizon(self._runs.facts)
-        if (
-            self._runs.steps < wanted
-            and 2 * (self._runs.budget.start + wanted * self._runs.facts.step_seconds) < seconds
-        ):
-            self._runs.steps = wanted
-            self._runs.untimed.forget("bits")
-
     def seconds_needed(self, level: Contract, plain: TrialSpec | None = None, gain: float = 1.0) -> float:
         """An estimate for the proof of a whole plan at this level; `plain`, `gain`: see `StatisticalProof`."""
         if level is Contract.STATISTICAL:
@@ -77,5 +67,5 @@ class Prover:
         return 3.0 * needed + max(given_up.values(), default=0.0)
 
     def trial_seconds(self) -> float:
-        """Of the longest trial under the program's own seed so far."""
+        """Seconds of the longest trial under the program's own seed so far."""
         return self._runs.untimed.seconds

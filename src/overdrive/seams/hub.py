@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-OBSERVER = "observer"  # the owner's name of subscribers that only watch
+OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Point:
 
     def techniques(self) -> list[str]:
         """The subscribing techniques (not the observers), each once."""
-        return list(dict.fromkeys(each.owner for each in self.subscribers if each.owner != OBSERVER))
+        return list(dict.fromkeys(each.owner for each in self.subscribers if not each.owner.startswith(OBSERVER)))
 
 
 class Event(Point):
@@ -152,7 +152,10 @@ class Handle:
     to switch is left out, which undoes all of it.
     """
 
-    def __init__(self, hub: Seams, on: Callable[[], None] | None, off: Callable[[], None] | None) -> None:
+    def __init__(
+        self, hub: Seams, on: Callable[[], object] | None, off: Callable[[], object] | None, notes: Any = None
+    ) -> None:
+        self.notes = notes  # what the technique keeps of this session, for those who look at it
         self.active = True
         self.switch_seconds = 0.0  # what the costliest switch took so far
         self._hub = hub
@@ -171,7 +174,7 @@ class Handle:
         self.active = False
         self._hub.remove(self._owner)
 
-    def _switch(self, on: bool, act: Callable[[], None] | None) -> None:
+    def _switch(self, on: bool, act: Callable[[], object] | None) -> None:
         if self.active is on or self._owner in self._hub.left_out:
             return
         began = time.perf_counter()
@@ -194,7 +197,7 @@ class Seams:
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off
         self._on_left_out = on_left_out
-        self._undos: list[tuple[str, Callable[[], None]]] = []
+        self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)
         self.frameworks: list[str] = []  # those that have arrived, the latest last (see seams.frameworks)
 
@@ -241,16 +244,18 @@ class Seams:
         finally:
             self.owner = before
 
-    def on_undo(self, undo: Callable[[], None]) -> None:
+    def on_undo(self, undo: Callable[[], object]) -> None:
         """`undo` is called when the owner is left out, or when the session ends."""
         self._undos.append((self.owner, undo))
 
     def points(self) -> list[Point]:
         return [*(thing for thing in vars(self).values() if isinstance(thing, Point)), *self.operators.values()]
 
-    def handle(self, on: Callable[[], None] | None = None, off: Callable[[], None] | None = None) -> Handle:
+    def handle(
+        self, on: Callable[[], object] | None = None, off: Callable[[], object] | None = None, notes: Any = None
+    ) -> Handle:
         """What a technique's `install` returns; `on` and `off` do what switching it takes besides its subscriptions."""
-        return Handle(self, on, off)
+        return Handle(self, on, off, notes)
 
     def switch(self, owner: str, on: bool) -> None:
         """From now on, let `owner` hear of what happens or not; its undos stay."""

@@ -1,4 +1,7 @@
-"""The catalogue: every technique found in the families' folders. Adding a file adds a technique."""
+"""The catalogue: every technique in the families' folders, and those that installed packages bring.
+
+Adding a file adds a technique. A package brings some by the entry-point group `overdrive.techniques`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,15 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
 
 from overdrive import techniques
+from overdrive.core.settings import Chosen
 from overdrive.techniques.technique import Technique
 
+_GROUP = "overdrive.techniques"  # of entry points
+_broken: dict[str, str] = {}
 _also: list[str] = []  # modules outside the catalogue's folders, in this process only
 
 
@@ -22,14 +30,45 @@ def also_in(modules: Iterable[str]) -> None:
 @cache
 def catalogue() -> Mapping[str, Technique]:
     """All techniques by name, in the order in which they are installed."""
-    found: list[Technique] = []
-    for module in (*_modules(), *_also):
-        for thing in vars(importlib.import_module(module)).values():
-            is_technique = isinstance(thing, type) and issubclass(thing, Technique) and thing is not Technique
-            if is_technique and thing.__module__ == module and "name" in vars(thing):
-                found.append(thing())
+    found = [each() for module in (*_modules(), *_also) for each in _techniques_in(importlib.import_module(module))]
+    found += _of_packages({technique.name for technique in found})
     found.sort(key=lambda technique: (technique.order, technique.name))
     return {technique.name: technique for technique in found}
+
+
+def broken() -> Mapping[str, str]:
+    """What packages were to bring and could not: the entry point, and the reason."""
+    catalogue()
+    return _broken
+
+
+def _techniques_in(module: ModuleType) -> Iterator[type[Technique]]:
+    for thing in vars(module).values():
+        is_technique = isinstance(thing, type) and issubclass(thing, Technique) and thing is not Technique
+        if is_technique and thing.__module__ == module.__name__ and "name" in vars(thing):
+            yield thing
+
+
+def _of_packages(taken: set[str]) -> list[Technique]:
+    """Of every entry point: a technique's class, or a module with some. One that fails is left out with its reason."""
+    found: list[Technique] = []
+    _broken.clear()
+    for entry in entry_points(group=_GROUP):
+        package = entry.dist.name if entry.dist else entry.module
+        try:
+            thing = entry.load()
+            classes = [*_techniques_in(thing)] if isinstance(thing, ModuleType) else [thing]
+            if not classes or not all(isinstance(each, type) and issubclass(each, Technique) for each in classes):
+                raise TypeError("it is neither a Technique nor a module with some")
+            for each in classes:
+                if each.name in taken:
+                    raise ValueError(f"there is a technique {each.name} already")
+                each.package = package
+                found.append(each())
+                taken.add(each.name)
+        except Exception as error:  # another's code, whatever it raises
+            _broken[f"{entry.name} from {package}"] = f"{type(error).__name__}: {error}"
+    return found
 
 
 def _modules() -> Iterator[str]:
@@ -47,3 +86,12 @@ def conflict(name: str, others: Iterable[str]) -> str | None:
         if other in known[name].conflicts or name in known[other].conflicts:
             return other
     return None
+
+
+def environment_for(chosen: Iterable[Chosen]) -> dict[str, str]:
+    """The environment variables that these techniques need before their process starts."""
+    needed: dict[str, str] = {}
+    for name, settings in chosen:
+        technique = catalogue()[name]
+        needed.update(technique.environment({**technique.defaults(), **settings}))
+    return needed

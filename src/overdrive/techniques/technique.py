@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.settings import Settings as Settings  # a technique needs one import of ours
+from overdrive.core.settings import Value as Value
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
-
-Value: TypeAlias = bool | int | float | str
-Settings: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ class Technique:
     """
 
     name: ClassVar[str]
-    family: ClassVar[str]
+    family: ClassVar[str] = "other"  # the folder's name, for those of Overdrive's own
+    package: ClassVar[str] = ""  # the installed package that brings it, for those that are not Overdrive's own
     frameworks: ClassVar[tuple[str, ...]] = ("torch",)  # whose programs it is for (see seams.frameworks)
     contract: ClassVar[Contract]  # the strictest level that it can keep
     fallback_contract: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
@@ -69,10 +69,29 @@ class Technique:
     aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both
     # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
     compare_all: ClassVar[bool] = False
-    switchable: ClassVar[bool] = False  # its handle's `off` and `on` work between any two steps of a running program
+    # Its handle's `off` and `on` work between any two steps of a running PyTorch program. While it is off, the program
+    # computes what it would compute without it, bit for bit.
+    switchable: ClassVar[bool] = False
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        room = cls.__module__.split(".")
+        if room[:2] == ["overdrive", "techniques"] and len(room) > 3:
+            cls.family = room[2]
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]] | None:
+        """Subscribe, in the trial that gathers facts, to what this technique alone has to know of a program.
+
+        Returns: what tells it as plain JSON data, when it is asked; `own(facts)` gives it back.
+        """
+        return None
+
+    def own(self, facts: Facts) -> Mapping[str, Any]:
+        """What `observe` found out; empty where nobody looked."""
+        return facts.own.get(self.name, {})
 
     def applies(self, facts: Facts) -> str | None:
         """None where the technique may help, else the reason why it cannot. Unsure means None: a trial tells."""
@@ -94,6 +113,11 @@ class Technique:
         """Environment variables that must be there before the process starts."""
         return {}
 
+    @property
+    def process_level(self) -> bool:
+        """Whether it may have to be there before the process starts: then it cannot be switched within one."""
+        return type(self).environment is not Technique.environment
+
     def install(self, seams: Seams, settings: Settings) -> Handle:
         """Subscribe to the seams. Called before the program starts, or when a block of code begins.
 
@@ -113,8 +137,8 @@ class Technique:
 
     @classmethod
     def summary(cls) -> str:
-        """The card's first line."""
-        return cls.card().split("\n", 1)[0]
+        """The card's first line, and who brings the technique."""
+        return cls.card().split("\n", 1)[0] + (f" (from {cls.package})" if cls.package else "")
 
 
 class CannotInstall(Exception):

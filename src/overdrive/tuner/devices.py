@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 
 TECHNIQUE = "device"
@@ -15,18 +15,7 @@ def devices_of(found: Findings) -> list[dict[str, Any]]:
     tried = [(each.name, each.duel) for each in found.adopted]
     tried += [(each.name, each.duel) for each in (*found.dropped, *found.rejected) if each.duel]
     duel = next((duel for name, duel in tried if name == TECHNIQUE), None)
-    if duel is None or not duel.old_side.steps or not duel.new_side.steps:
+    if duel is None or not duel.pairs:
         return []
-    return [_row("CPU", duel.old_side, duel), _row("GPU", duel.new_side, duel)]
-
-
-def _row(name: str, side: Side, duel: Duel) -> dict[str, Any]:
     facts = duel.old_facts or duel.new_facts
-    samples = side.samples or (facts.samples_per_step * side.steps if facts else 0.0)
-    return {
-        "device": name,
-        "samples_per_s": samples / side.seconds if samples and side.seconds else None,
-        "seconds_per_step": side.seconds_per_step,
-        "setup_seconds": side.setup_seconds,
-        "peak_memory": side.peak_memory or None,
-    }
+    return [{"device": name, **(figures(duel, name == "GPU", facts) or {})} for name in ("CPU", "GPU")]

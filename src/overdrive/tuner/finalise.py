@@ -1,21 +1,24 @@
-"""What follows the search: what each technique of the plan gained, its proof as a whole, its confirmation."""
+"""Finalises a plan: what each of its techniques gained, its proof as a whole, its confirmation."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import TrialSpec
+from overdrive.core.interval import Interval
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict
+from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import full_processes
-from overdrive.trials.factorial import FieldTooLarge, measure
+from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
+from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
-from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.findings import Adopted, Findings, Rejected, Standing
 from overdrive.tuner.schedule import FIELD_ROUNDS, Schedule
 
 
@@ -27,8 +30,10 @@ class Finaliser:
         self._duels = duels
         self._prover = prover
         self._schedule = schedule
+        self._searched: list[Adopted] = []  # the plan as the search left it, each of whose stages was proved
 
     def settle(self) -> None:
+        self._searched = list(self._found.adopted)
         self._attribute()
         self._prove()
         if any(not each.needed for each in self._found.adopted):
@@ -38,7 +43,7 @@ class Finaliser:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
-            if self._duels.apart:
+            if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
             names = tuple(chosen)
@@ -53,7 +58,7 @@ class Finaliser:
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
-            except FieldTooLarge as error:
+            except FactorialTooLarge as error:
                 return self._leave_to_duels(str(error))
             if len(seconds[0]) < FIELD_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
@@ -107,7 +112,7 @@ class Finaliser:
         out = next(each for each in found.adopted if each.name == name)
         found.adopted = [each for each in found.adopted if each is not out]
         found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
-        found.attribution = None  # it told of another plan
+        found.attribution = None  # it was of another plan
         self._duels.progress.outcome(f"dropped {name}: {reason}")
 
     def _prove(self) -> None:
@@ -118,8 +123,9 @@ class Finaliser:
         while any(not each.needed for each in found.adopted):
             level = found.loosest()
             best = TrialSpec(found.program, found.best())
-            if level is Contract.EXACT:
-                self._prover.lengthen(self._schedule.confirmation_begins() - time.monotonic())
+            if known := self._proved_in_its_duel(level):
+                proof = known
+            elif level is Contract.EXACT:
                 proof = self._prover.exact(plain, best)
             elif level is Contract.ROUNDING:
                 proof = self._prover.rounding(found.stepwise_plain(), best)
@@ -135,10 +141,34 @@ class Finaliser:
                 return
             if self._loosened(level):
                 continue
+            if proof.late and self._put_back():
+                continue
             free = [each for each in found.adopted if not each.needed]
-            last = ([each for each in free if each.level is level] or free)[-1]
+            # Without the last that joined, the plan is one that was proved when the one before it joined.
+            last = free[-1] if proof.late else ([each for each in free if each.level is level] or free)[-1]
             self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
+            self._searched = []
         found.proof = None  # nothing is left to prove
+
+    def _proved_in_its_duel(self, level: Contract) -> Check | None:
+        """The check of the last that joined, where that was of this very plan against the untouched program."""
+        last = self._found.adopted[-1]
+        if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
+            return None
+        direct = level is Contract.EXACT and last.duel.old == self._found.reference()
+        return last.check if direct or level is Contract.ROUNDING else None
+
+    def _put_back(self) -> bool:
+        """What was idle is in the plan again: without it there is no time for a proof, with it there was one."""
+        found, searched = self._found, self._searched
+        self._searched = []  # once
+        if not searched or [*found.best()] == [(each.name, each.settings) for each in searched[: len(found.adopted)]]:
+            return False
+        self._duels.progress.outcome("no time for another proof: the plan that was proved stays as it is")
+        found.adopted = searched
+        found.dropped = [each for each in found.dropped if each.name not in dict(found.best())]
+        found.attribution = None
+        return True
 
     def _loosened(self, level: Contract) -> bool:
         """Whether what joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""
@@ -160,9 +190,19 @@ class Finaliser:
         found.confirmed = processes >= CONFIRMATION.processes
         if not found.confirmed:
             duel.verdict = Verdict.INCONCLUSIVE
+            if all(
+                exit_reason is None or exit_reason.kind == "late"
+                for exit_reason in (duel.exit_reason, duel.old_exit_reason)
+            ):
+                found.standing = self._standing(duel)
             found.notes.append(
                 f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
-                "was used up: nothing is established. A larger --budget would."
+                "was used up: "
+                + (
+                    f"the plan is {found.standing.told}. A larger --budget would confirm it."
+                    if found.standing
+                    else "nothing is established. A larger --budget would."
+                )
             )
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
             wrong = differing_invariant(duel.old_trace, duel.new_trace)
@@ -176,4 +216,30 @@ class Finaliser:
                 found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
         elif duel.exit_reason or duel.old_exit_reason:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
-        self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")
+        told = found.standing.told if found.standing else "nothing established"
+        self._duels.progress.outcome(duel.told() if duel.interval and found.confirmed else told)
+
+    def _standing(self, confirmation: Duel) -> Standing | None:
+        """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""
+        found = self._found
+        plain = found.control.old_side.peak_memory if found.control else 0
+        for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
+        counts = Counter(pair.process for pair in confirmation.pairs)
+        full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
+        fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
+        if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
+            count = len({pair.process for pair in full})
+            told = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"
+            return Standing(told, fresh, replace(confirmation, pairs=full))
+        duels = [each.duel for each in found.adopted if not each.needed]
+        known = [duel.interval for duel in duels if duel.interval]
+        # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
+        ends = [[each.low, each.estimate, each.high] for each in known]
+        searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None
+        if fresh and searched and fresh.high < searched.low:
+            return None  # the fresh processes speak against it
+        if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
+            return None
+        alone = len(duels) == 1 and duels[0].old == found.reference()
+        told = "established in the search, and not confirmed in fresh processes"
+        return Standing(told, searched, duels[0] if alone else None)

@@ -1,4 +1,4 @@
-"""What a tune established, as data."""
+"""The findings of a tune, as data."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.interval import Interval
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.worker.session import Chosen
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ class Adopted:
         return technique.fallback_contract if self.joined is technique.contract else None
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a proved plan for whose confirmation there was no time."""
+
+    told: str
+    interval: Interval | None
+    duel: Duel | None  # of the whole plan against the untouched program; None: the interval is of several duels
+
+
 @dataclass
 class Findings:
     """What a tune established, as data. `refusal` says in one sentence why there is nothing, if so."""
@@ -64,9 +74,10 @@ class Findings:
     control: Duel | None = None
     confirmation: Duel | None = None
     confirmed: bool = False  # it came to as many process pairs as a claim takes
+    standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # of techniques that gained nothing in the whole plan
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -87,20 +98,22 @@ class Findings:
         if self.needed():
             return Verdict.FITS
         confirmed = self.confirmation
-        if confirmed is None or self.proof is None or not self.confirmed:
+        if confirmed is None or self.proof is None or not (self.confirmed or self.standing):
             return Verdict.INCONCLUSIVE
         proved = self.proof.level is not None
-        before, after = confirmed.old_side.peak_memory, confirmed.new_side.peak_memory
+        measured = self.measured() or confirmed
+        before, after = measured.old_side.peak_memory, measured.new_side.peak_memory or self.peak()
         if self.objective.aim == "memory" or not self.objective.allows(before):
             smaller = saves(before, after, self.memory_spread()) and self.objective.allows(after)
             return Verdict.SMALLER if smaller and proved else Verdict.INCONCLUSIVE
-        if confirmed.verdict is Verdict.FASTER and not (proved and self.objective.allows(after)):
+        said = Verdict.FASTER if self.standing else confirmed.verdict
+        if said is Verdict.FASTER and not (proved and self.objective.allows(after)):
             return Verdict.INCONCLUSIVE
-        return confirmed.verdict
+        return said
 
     @property
     def chosen(self) -> list[Adopted]:
-        """The techniques of the plan: none, unless the whole was confirmed, but those it cannot run without."""
+        """The techniques of the plan: none, unless the whole was established, but those it cannot run without."""
         if self.verdict is Verdict.FITS and not self._faster_than_needed():
             return self.needed()
         return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
@@ -113,6 +126,10 @@ class Findings:
     def wanted(self) -> str:
         """What a candidate has to save now: "time" or "memory"."""
         return self.objective.aim if self.objective.allows(self.peak()) else "memory"
+
+    def measured(self) -> Duel | None:
+        """The duel of the whole plan against the untouched program that all of the plan's figures come from."""
+        return self.standing.duel if self.standing else self.confirmation
 
     def needed(self) -> list[Adopted]:
         """The techniques without which the program runs out of memory."""
@@ -133,22 +150,16 @@ class Findings:
         return _gain(self.adopted)
 
     def gain_in_proof(self) -> float:
-        """Of the plan over `quick_plain`, whose runs under seeds it is compared with."""
+        """The gain of the plan over `quick_plain`, with whose runs under seeds it is compared."""
         return _gain(self.adopted[len(self.quick_plain().techniques) :])
 
     def memory_spread(self) -> int:
-        """By how much the peaks of the program differ from those of itself."""
+        """The difference between the peaks of two processes of the program."""
         return abs(self.control.old_side.peak_memory - self.control.new_side.peak_memory) if self.control else 0
 
     def _faster_than_needed(self) -> bool:
-        confirmed = self.confirmation
-        return (
-            confirmed is not None
-            and self.confirmed
-            and confirmed.verdict is Verdict.FASTER
-            and self.proof is not None
-            and self.proof.level is not None
-        )
+        confirmed = self.confirmation is not None and self.confirmed and self.confirmation.verdict is Verdict.FASTER
+        return (confirmed or self.standing is not None) and self.proof is not None and self.proof.level is not None
 
     def best(self) -> tuple[Chosen, ...]:
         """What is adopted so far."""
@@ -159,7 +170,7 @@ class Findings:
         return TrialSpec(self.program, tuple((each.name, each.settings) for each in self._proved_exact()))
 
     def stepwise_plain(self) -> TrialSpec:
-        """As `quick_plain`, without those that make several steps in a call, between which no state can be loaded."""
+        """`quick_plain` without those that make several steps in a call, between which no state can be loaded."""
 
         def stands_still(each: Adopted) -> bool:
             return each.duel.new_trace is None or not each.duel.new_trace.rests
@@ -168,7 +179,7 @@ class Findings:
         return TrialSpec(self.program, tuple((each.name, each.settings) for each in proved))
 
     def _proved_exact(self) -> Iterator[Adopted]:
-        """In the order of adoption, up to the first that is not: those after it were compared with a plan with it."""
+        """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
         return itertools.takewhile(lambda each: each.check.level is Contract.EXACT or each.needed, self.adopted)
 
     def loosest(self) -> Contract:

@@ -1,4 +1,4 @@
-"""From findings to what people keep: the plan, the JSON result, the report's data."""
+"""Turns findings into what people keep: the plan, the JSON result, the report's data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from overdrive.evidence.speed import break_even_steps
 from overdrive.machine.inventory import machine, versions
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.duel import Duel, Side
+from overdrive.trials.duel import Duel
 from overdrive.tuner.devices import devices_of
+from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Adopted, Findings, Rejected, leftovers
 from overdrive.tuner.formats import precision_table
 
@@ -29,8 +30,7 @@ _CROWDED = 0.5  # share of the free shared memory; measured while the program's 
 
 def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
     """Everything that `--json`, the report and the ledger hold, as plain JSON data."""
-    confirmation = found.confirmation
-    control = found.control
+    measured, control = found.measured(), found.control
     before = _before(found)
     after = _after(found)
     return {
@@ -38,13 +38,14 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "contract": str(_contract(found)),
         "objective": str(found.objective),
         "verdict": found.verdict.value,
-        "speedup": _speedup(found),
+        "speedup": _interval(_total(found)),
+        "unconfirmed": found.standing.told if found.standing and found.chosen else None,
         "noise_floor": found.noise(),
         "baseline": before,
         "tuned": after,
         "devices": devices_of(found),
         "loaders": _loaders(control.old_facts if control else None),
-        "tuned_loaders": _loaders(confirmation.new_facts) if confirmation and found.chosen else [],
+        "tuned_loaders": _loaders(measured.new_facts) if measured and found.chosen else [],
         "techniques": [
             {
                 "name": each.name,
@@ -67,7 +68,7 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         if found.attribution
         else None,
         "tuning_seconds": round(found.seconds, 1),
-        "break_even_steps": _break_even(found),
+        "break_even_steps": _break_even(found, before, after),
         "whole_run": [
             {"steps": steps, "speedup": round(whole_run(before, after, steps), 3)} for steps in (1_000, 10_000, 100_000)
         ]
@@ -77,10 +78,8 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
         "versions": versions(),
         "duels": _duels(found),
         "losses": {
-            "baseline": _curve(control.old_trace if control else None)
-            if not confirmation
-            else _curve(confirmation.old_trace),
-            "tuned": _curve(confirmation.new_trace) if confirmation and found.chosen else [],
+            "baseline": _curve(measured.old_trace if measured else control.old_trace if control else None),
+            "tuned": _curve(measured.new_trace) if measured and found.chosen else [],
             "seeds": [losses[:_MOST_LOSSES] for losses in found.seeds],
         },
         "proxy": bool(found.proof and found.proof.proxy),
@@ -98,7 +97,6 @@ def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
 
 
 def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
-    confirmation = found.confirmation
     return Plan(
         program=found.program.name,
         contract=_contract(found),
@@ -109,7 +107,8 @@ def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
             for each in found.chosen
         ),
         verdict=found.verdict.value,
-        speedup=None if found.needed() or confirmation is None else confirmation.interval,
+        speedup=_total(found),
+        unconfirmed=result["unconfirmed"] or "",
         noise_floor=result["noise_floor"],
         baseline=_rates(result["baseline"]),
         tuned=_rates(result["tuned"]),
@@ -159,13 +158,13 @@ def _noise_scale(found: Findings) -> list[str]:
     if facts is None or not facts.noise_scale or not opened:
         return []
     # A rough figure: three looks at one small program, at different steps, gave 45, 68 and 342 samples.
-    told = (
+    size = (
         f"roughly {float(f'{facts.noise_scale:.1g}'):,.0f} samples, from a few steps"
         if math.isfinite(facts.noise_scale)
         else "too large to be told from a few steps"
     )
     return [
-        f"The gradient's noise scale early in this training is {told} (a batch has {facts.samples_per_step:,.0f}). "
+        f"The gradient's noise scale early in this training is {size} (a batch has {facts.samples_per_step:,.0f}). "
         "Batches well below it need nearly as many samples as now for the same loss, and fewer steps; batches "
         "above it need more samples. It grows during training. Speeds are in samples, whatever the batch."
     ]
@@ -181,7 +180,7 @@ def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] |
 
 
 def _loaders(facts: Facts | None) -> list[dict[str, Any]]:
-    """Where an item's time goes, for each loader that the program iterated over."""
+    """The parts of an item's time, for each loader that the program iterated over."""
     return [
         {
             "batch_size": each.batch_size,
@@ -241,43 +240,38 @@ def _rejected(each: Rejected) -> dict[str, Any]:
     }
 
 
-def _speedup(found: Findings) -> dict[str, float] | None:
-    """Of the whole plan against the untouched program; none where that does not run."""
-    return _interval(found.confirmation.interval) if found.confirmation and not found.needed() else None
+def _total(found: Findings) -> Interval | None:
+    """The speedup of the whole plan against the untouched program; None where that does not run."""
+    if found.needed() or found.confirmation is None:
+        return None
+    return found.standing.interval if found.standing else found.confirmation.interval
 
 
 def _after(found: Findings) -> dict[str, Any] | None:
-    duel, needed = found.confirmation, found.needed()
-    if duel and found.chosen and len(found.chosen) > len(needed):
-        return _side(duel.new_side, duel.new_facts)
+    needed = found.needed()
+    if found.confirmation and len(found.chosen) > len(needed):
+        duel = found.measured()
+        return _side(duel, True, duel.old_facts, duel.new_facts) if duel else None
     if not needed:
         return None
     if found.control and found.control.pairs:
-        return _side(found.control.old_side, found.control.old_facts)
-    return _side(needed[-1].duel.new_side, None)
+        return _side(found.control, False, found.control.old_facts, found.control.old_facts)
+    return _side(needed[-1].duel, True, None, None)
 
 
 def _before(found: Findings) -> dict[str, Any] | None:
     if found.needed():
         return None  # it did not run
-    duel = found.confirmation if found.confirmation and found.confirmation.pairs else found.control
-    if duel is None:
-        return None
+    measured = found.measured()
+    duel = measured if measured and measured.pairs else found.control
     facts = found.control.old_facts if found.control else None
-    return _side(duel.old_side, facts)
+    return _side(duel, False, facts, facts) if duel else None
 
 
-def _side(side: Side, facts: Facts | None) -> dict[str, Any] | None:
-    if not side.steps:
-        return None
-    samples = side.samples or (facts.samples_per_step * side.steps if facts else 0.0)
-    return {
-        "samples_per_s": samples / side.seconds if samples else None,
-        "seconds_per_step": side.seconds_per_step,
-        "shares": dict(facts.shares) if facts else {},
-        "setup_seconds": side.setup_seconds,
-        "peak_memory": side.peak_memory or None,
-    }
+def _side(duel: Duel, new: bool, plain: Facts | None, facts: Facts | None) -> dict[str, Any] | None:
+    """`plain`: of the old side, whose steps' samples count where the blocks did not count them."""
+    told = figures(duel, new, plain)
+    return {**told, "shares": dict(facts.shares) if facts else {}} if told else None
 
 
 def _rates(side: Mapping[str, Any] | None) -> dict[str, float]:
@@ -286,29 +280,25 @@ def _rates(side: Mapping[str, Any] | None) -> dict[str, float]:
     return {name: side[name] for name in ("samples_per_s", "seconds_per_step") if side[name] is not None}
 
 
-def _break_even(found: Findings) -> int | None:
-    duel = found.confirmation
-    if duel is None or not found.chosen or found.needed():
+def _break_even(found: Findings, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> int | None:
+    if before is None or after is None or not found.chosen or found.needed():
         return None
     # Filling a cache is in both: where it lies on disk, the trials filled it, once; where it lies in memory, each
     # process fills it anew before its first step, to which its set-up reaches.
-    setup = found.seconds + max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
-    times = 1.0
-    if duel.old_side.samples and duel.new_side.samples:
-        larger = duel.new_side.samples / duel.new_side.steps / (duel.old_side.samples / duel.old_side.steps)
-        times = max(1, round(larger))  # as `_times_the_batch`: steps of before are what is counted
-    return break_even_steps(setup, duel.old_side.seconds_per_step, duel.new_side.seconds_per_step / times)
+    setup = found.seconds + max(0.0, after["setup_seconds"] - before["setup_seconds"])
+    times = _times_the_batch(before, after)  # steps of before are what is counted
+    return break_even_steps(setup, before["seconds_per_step"], after["seconds_per_step"] / times)
 
 
 def _duels(found: Findings) -> list[dict[str, Any]]:
-    fought: list[tuple[str, Duel]] = []
+    named: list[tuple[str, Duel]] = []
     if found.control:
-        fought.append(("control (A/A)", found.control))
-    fought += [(each.name, each.duel) for each in found.adopted]
-    fought += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
-    fought += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
+        named.append(("control (A/A)", found.control))
+    named += [(each.name, each.duel) for each in found.adopted]
+    named += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
+    named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
-        fought.append(("confirmation", found.confirmation))
+        named.append(("confirmation", found.confirmation))
     return [
         {
             "name": name,
@@ -319,7 +309,7 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
             "peak_memory": [duel.old_side.peak_memory or None, duel.new_side.peak_memory or None],
             "pairs": [vars(pair) for pair in duel.pairs],
         }
-        for name, duel in fought
+        for name, duel in named
     ]
 
 

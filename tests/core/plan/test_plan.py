@@ -12,8 +12,9 @@ import pytest
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.plan import Plan, PlanError, PlannedTechnique, Rejected
+from overdrive.core.plan import REMOVED, Plan, PlanError, PlannedTechnique, Rejected
 from overdrive.core.plan.lines import line_of, line_of_repeated
+from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Knob
 
 
@@ -402,3 +403,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 def test_writing_into_a_missing_folder_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"plan\.toml"):
         write_atomically(tmp_path / "no" / "plan.toml", "x")
+
+
+def test_a_technique_that_was_let_go_of_is_left_out_by_name() -> None:
+    gone = '[[technique]]\nname = "{}"\nsettings = {{ memory_share = 0.5, more = "x" }}\ncontract = "exact"\n'
+    text = HEAD + gone.format("batch_fetch") + '[[technique]]\nname = "prefetch"\n' + gone.format("packed_files")
+    plan = Plan.loads(text, CATALOGUE)
+    assert [each.name for each in plan.techniques] == ["prefetch"]
+    assert plan.removed == ("batch_fetch", "packed_files")
+    assert "batch_fetch" not in plan.dumps()
+    with pytest.raises(PlanError, match=r"line 8: there is no technique 'nope'"):
+        Plan.loads(HEAD + gone.format("batch_fetch") + "[[technique]]\nname = 'nope'\n", CATALOGUE)
+
+
+def test_nothing_that_was_let_go_of_is_in_the_catalogue() -> None:
+    assert REMOVED and not REMOVED.keys() & catalogue().keys()

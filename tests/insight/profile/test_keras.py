@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.commands import profile as profile_command
+from overdrive.cli import profile as profile_command
 from overdrive.core.program import Program
 from tests.cli.test_profile import limits
 

@@ -84,7 +84,7 @@ def test_the_wait_for_data_by_what_making_it_consists_of() -> None:
 
 
 def test_the_bottleneck_names_techniques_that_relieve_it_and_apply() -> None:
-    facts = Facts(loaders=(loader(),), step_seconds=1.0, cores=8, memory_available=10**9)
+    facts = Facts(loaders=(loader(),), step_seconds=1.0, cores=8)
     found = bottleneck({"data": 6.0, "forward": 2.0, "between": 2.0}, 1.0, facts, {"decode": 4.0, "read": 2.0})
     assert found.part == "data" and found.share == 0.6
     assert "Waiting for data is the bottleneck: 60% of a step, most of it decode." in found.sentence

@@ -114,7 +114,7 @@ def test_bad_words_are_told_before_anything_runs(overdrive: Run, tmp_path: Path)
 def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from overdrive.commands.requirements import judged
+    from overdrive.cli.requirements import judged
     from overdrive.report.requirements import requirements
     from tests.insight.requirements.test_step_time import needs, product
     from tests.machine.test_limits import limits_of, told

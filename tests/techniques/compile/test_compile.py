@@ -253,7 +253,7 @@ def test_results_that_graphs_would_overwrite_are_copied(graphs: list[bool]) -> N
 def test_the_most_promising_comes_first() -> None:
     technique = catalogue()["compile"]
     assert technique.candidates(Facts()) == [{"mode": "default"}]
-    assert {"mode": "default", "regional": True} in technique.candidates(Facts(repeated_blocks=6))
+    assert {"mode": "default", "regional": True} in technique.candidates(Facts(own={"compile": {"repeated_blocks": 6}}))
     small, large = Facts(device="cuda", step_seconds=0.002), Facts(device="cuda", step_seconds=0.5)
     assert technique.candidates(small)[0] == {"mode": "reduce-overhead"}
     assert technique.candidates(large)[0] == {"mode": "default"}

@@ -33,8 +33,9 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
+from overdrive.datacache import draws  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
-from overdrive.techniques.data.prefix_cache import draws, proving  # noqa: E402
+from overdrive.techniques.data.prefix_cache import proving  # noqa: E402
 from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
 from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402

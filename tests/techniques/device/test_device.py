@@ -286,8 +286,8 @@ GPU = ({"name": "H200"},)
         (GPU, Facts(device="cuda"), "already"),
         ((), Facts(), "no GPU on this machine"),
         (GPU, Facts(), "without a GPU"),
-        (GPU, Facts(torch_gpus=0), "finds no GPU"),
-        (GPU, Facts(torch_gpus=1), None),
+        (GPU, Facts(own={"device": {"gpus": 0}}), "finds no GPU"),
+        (GPU, Facts(own={"device": {"gpus": 1}}), None),
     ],
 )
 def test_says_where_it_cannot_help(gpus: Any, facts: Facts, reason: str | None, monkeypatch: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -130,31 +130,31 @@ def test_the_program_reads_the_same_numbers(name: str, technique: Any) -> None:
     seen, session = run(body, [(NAME, {})])
     assert seen == expected and [type(each) for each in seen] == [type(each) for each in expected]
     assert not session.seams.left_out
-    assert technique.early.reads == early
+    assert session.handles[NAME].notes.reads == early
 
 
 def test_only_the_same_thread_and_no_collective_may_be_early(technique: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    with Session([(NAME, {})]), ThreadPoolExecutor(1) as pool:
+    with Session([(NAME, {})]) as session, ThreadPoolExecutor(1) as pool:
+        early = session.handles[NAME].notes
         weight = nn.Parameter(torch.ones(1))
         torch.optim.SGD([weight], lr=0.1)
         loss = (weight * 2).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        assert pool.submit(loss.item).result() == 2.0 and technique.early.reads == 0
-        assert loss.item() == 2.0 and technique.early.reads == 1
+        assert pool.submit(loss.item).result() == 2.0 and early.reads == 0
+        assert loss.item() == 2.0 and early.reads == 1
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         other = (weight * 3).sum()
         other.backward()  # type: ignore[no-untyped-call]
-        assert other.item() == 3.0 and technique.early.reads == 1
+        assert other.item() == 3.0 and early.reads == 1
 
 
 def test_on_the_cpu_nothing_is_early_and_nothing_stays_behind() -> None:
     before = {name: getattr(torch.Tensor, name) for name in ("item", "__float__", "__int__")}
-    found: Any = catalogue()[NAME]
     seen, session = run(BODIES["parts"][0], [(NAME, {})])
     assert seen == run(BODIES["parts"][0], [])[0]
-    assert found.early.reads == 0 and not session.seams.left_out
+    assert session.handles[NAME].notes.reads == 0 and not session.seams.left_out
     assert {name: getattr(torch.Tensor, name) for name in before} == before
     assert "item" not in vars(torch.Tensor)
 
@@ -174,8 +174,8 @@ def test_a_reading_that_fails_is_left_to_the_program(technique: Any, monkeypatch
     ("facts", "reason"),
     [
         (Facts(), "on the CPU"),
-        (Facts(device="cuda"), "reads no number"),
-        (Facts(device="cuda", scalar_reads=0.5), None),
+        (Facts(device="cuda", own={NAME: {"reads": 0}}), "reads no number"),
+        (Facts(device="cuda"), None),
     ],
 )
 def test_where_it_cannot_help(facts: Facts, reason: str | None) -> None:
@@ -183,20 +183,19 @@ def test_where_it_cannot_help(facts: Facts, reason: str | None) -> None:
     assert told is None if reason is None else reason in str(told)
 
 
-def test_the_trial_counts_what_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.worker.recording import Recorder
-    from overdrive.worker.torch.probe import Probe
+def test_the_trial_counts_what_is_read_back() -> None:
+    from overdrive.worker.own_facts import OwnFacts
 
-    recorder, probe = Recorder(), Probe(4)
-    count: Callable[..., Any] = probe._read
-    with Session(observers=[recorder, probe]) as session:
-        assert session.seams.scalar_read.subscribers
+    found = OwnFacts()
+    with Session(observers=[found]) as session:
+        (count,) = (each.act for each in session.seams.scalar_read.subscribers)
         exec(LOOP.replace("BODY", BODIES["after the step"][0]), {})
-    assert probe.facts(recorder).scalar_reads == 0  # nothing was on a GPU
+        assert found.told("torch")[NAME] == {"reads": 0}  # nothing was on a GPU
 
-    class OnGpu:
-        is_cuda = True
+        class OnGpu:
+            is_cuda = True
 
-    assert count(OnGpu(), lambda: 7) == 7
-    probe.stepped(2)
-    assert probe.facts(recorder).scalar_reads == 0.5
+        assert count(OnGpu(), lambda: 7) == 7
+        found.watch(False)
+        assert not session.seams.scalar_read.subscribers
+    assert found.told("torch")[NAME] == {"reads": 1}

@@ -51,7 +51,7 @@ def test_without_a_cuda_runtime_it_says_so(tmp_path: Path) -> None:
 def test_never_more_than_is_free_and_only_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     technique = catalogue()["unified_memory"]
     assert "main memory already" in (technique.applies(Facts()) or "")
-    on_gpu = Facts(device="cuda", parameters=1, memory_available=20 << 30)
+    on_gpu = Facts(device="cuda", parameters=1, own={"unified_memory": {"memory_available": 20 << 30}})
     assert technique.candidates(on_gpu) == [{"gib": 8}]
     with Session([("unified_memory", {"gib": 1})]) as session:
         torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)

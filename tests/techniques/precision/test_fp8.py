@@ -70,11 +70,11 @@ def test_is_left_out_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_says_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    reason, hopper = catalogue()["fp8"].applies, {"device": "cuda", "compute_capability": 9.0, "linears_by_16": 3}
+    reason, hopper = catalogue()["fp8"].applies, {"device": "cuda", "compute_capability": 9.0}
     monkeypatch.setattr(fp8, "find_spec", lambda name: object())
     assert reason(Facts(**hopper)) is None
     assert "capability 8.6" in str(reason(Facts(**{**hopper, "compute_capability": 8.6})))
-    assert "divisible by 16" in str(reason(Facts(**{**hopper, "linears_by_16": 0})))
+    assert "divisible by 16" in str(reason(Facts(**{**hopper, "own": {"fp8": {"layers": 0}}})))
     assert "needs a GPU" in str(reason(Facts()))
     monkeypatch.setattr(fp8, "find_spec", lambda name: None)
     assert "torchao" in str(reason(Facts(**hopper)))

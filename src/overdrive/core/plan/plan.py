@@ -68,6 +68,7 @@ class Plan:
     techniques: tuple[PlannedTechnique, ...]
     verdict: str = ""  # of the whole plan against the untouched program, on fresh data
     speedup: Interval | None = None
+    unconfirmed: str = ""  # what the speedup rests on, where there was no time to confirm it
     noise_floor: float | None = None  # the smallest change that could be seen, as a share
     baseline: Mapping[str, float] = field(default_factory=dict)  # samples_per_s, seconds_per_step
     tuned: Mapping[str, float] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Plan:
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  # ISO date
-    removed: tuple[str, ...] = ()  # techniques that its file names and that are no more (see `removed.REMOVED`)
+    removed: tuple[str, ...] = ()  # techniques that its file names and that were removed (see `removed.REMOVED`)
 
     def dumps(self, summaries: Mapping[str, str] | None = None) -> str:
         """The plan as TOML with comments for people; `summaries` says in a line what a technique does."""
@@ -100,6 +101,7 @@ class Plan:
         evidence = _given(
             verdict=self.verdict,
             speedup=self.speedup,
+            unconfirmed=self.unconfirmed or None,
             noise_floor=self.noise_floor,
             baseline=self.baseline,
             tuned=self.tuned,
@@ -125,7 +127,7 @@ class Plan:
     def loads(cls, text: str, catalogue: Mapping[str, TechniqueLike], name: str = "plan.toml") -> Plan:
         """Read and check a plan. Missing settings take the knobs' defaults; evidence may be missing.
 
-        Techniques that were let go of are left out of `techniques`, and named in `removed`.
+        Removed techniques are left out of `techniques`, and named in `removed`.
 
         Raises:
             PlanError: anything in it is unknown, wrong or too much; it names the line in the file `name`.
@@ -222,6 +224,7 @@ _ROOT = ("overdrive", "program", "contract", "technique", "evidence", "rejected"
 _EVIDENCE = (
     "verdict",
     "speedup",
+    "unconfirmed",
     "noise_floor",
     "baseline",
     "tuned",
@@ -262,6 +265,7 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
         techniques=tuple(techniques.values()),
         verdict=evidence.text("verdict", ""),
         speedup=evidence.interval("speedup"),
+        unconfirmed=evidence.text("unconfirmed", ""),
         noise_floor=evidence.number("noise_floor"),
         baseline=evidence.numbers("baseline", _RATES),
         tuned=evidence.numbers("tuned", _RATES),

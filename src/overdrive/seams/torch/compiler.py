@@ -159,3 +159,33 @@ class Storm(logging.Filter):
 
     def close(self) -> None:
         self._log.removeFilter(self)
+
+
+def suppress_errors(suppress: bool) -> bool:
+    """Whether what cannot be compiled runs uncompiled instead of failing. Returns what was set before."""
+    before = bool(torch._dynamo.config.suppress_errors)
+    torch._dynamo.config.suppress_errors = suppress
+    return before
+
+
+def keep_activations(share: float) -> float:
+    """The share of the activations that compiled code keeps, for what is compiled from now on. Returns what was set before."""
+    import torch._functorch.config as config
+
+    before = float(config.activation_memory_budget)
+    config.activation_memory_budget = share
+    return before
+
+
+def forget_compiled() -> None:
+    """Have all compiled code compiled anew when it is called."""
+    torch.compiler.reset()
+
+
+def compiled_call(module: torch.nn.Module) -> Any:
+    """What `Module.compile` has put in place of the module's call; None where it has not."""
+    return module._compiled_call_impl
+
+
+def set_compiled_call(module: torch.nn.Module, call: Any) -> None:
+    module._compiled_call_impl = call

@@ -25,3 +25,17 @@ def peak_memory() -> int:
 def refuse_chance() -> None:
     """Have operations fail that may differ from run to run."""
     torch.use_deterministic_algorithms(True)
+
+
+def product_precision(backend: str, operation: str) -> str:
+    """What products of 32-bit numbers are rounded to there: "none" where nobody has said."""
+    return str(torch._C._get_fp32_precision_getter(backend, operation))
+
+
+def set_product_precision(backend: str, operation: str, precision: str) -> None:
+    torch._C._set_fp32_precision_setter(backend, operation, precision)
+
+
+def storage_holders(tensor: torch.Tensor) -> int:
+    """How many tensors and handles share its memory, the handle made to ask among them."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))

@@ -30,7 +30,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         return []
     plain = torch.nn.Module.__call__
     inside = threading.local()
-    rehearsed: set[Any] = set()
+    rehearsed: dict[Any, set[str]] = {}  # by kind of call: the techniques that it was rehearsed with
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -43,12 +43,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            if not hub.model_called.techniques() or len(rehearsed) >= _MOST_REHEARSALS:
+            techniques = hub.model_called.techniques()
+            if not techniques or len(rehearsed) >= _MOST_REHEARSALS:
                 return hub.model_called.run(self, call, *args, **kwargs)
-            kind = _kind(self, args, kwargs)
-            if kind in rehearsed:
+            known = rehearsed.setdefault(_kind(self, args, kwargs), set())
+            if known.issuperset(techniques):  # one that was off till now is new here
                 return hub.model_called.run(self, call, *args, **kwargs)
-            rehearsed.add(kind)
+            known.update(techniques)
             return _rehearse(hub, self, call, args, kwargs)
         finally:
             inside.model = False

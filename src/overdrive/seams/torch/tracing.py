@@ -1,11 +1,23 @@
-"""Whether something else than a computation is going on, in which nothing may be put into another's place."""
+"""Whether a call or a module is transformed, traced or compiled by somebody, so that nothing may take its place."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch._C import _functorch, _is_tracing, _len_torch_dispatch_stack
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+
+def transformed() -> bool:
+    """Whether this runs within a function transform (vmap, grad, jvp)."""
+    return _functorch.peek_interpreter_stack() is not None
+
+
+def compiled(module: Any) -> bool:
+    """Whether this module itself is compiled, in place or as a wrapper."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def traced() -> bool:
@@ -13,11 +25,11 @@ def traced() -> bool:
 
     Or Python between two compiled pieces of a model, where functions that are called would be compiled, ours too.
     """
-    return bool(
-        torch.compiler.is_compiling()
+    return (
+        is_compiling()
         or get_eval_frame_callback() is not None
         or _is_tracing()
-        or _functorch.peek_interpreter_stack() is not None
-        or _len_torch_dispatch_stack()
+        or transformed()
+        or _len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     )

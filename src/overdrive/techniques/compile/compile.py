@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ class Compile(Technique):
     """
 
     name = "compile"
-    family = "compile"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.15
     usual_start = 30.0
+    switchable = True
     order = 40
     knobs = (
         Knob(
@@ -75,7 +76,7 @@ class Compile(Technique):
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         plain: list[Settings] = [{"mode": "default"}]
-        if facts.repeated_blocks > 1:  # ready sooner, but seen to be no faster
+        if self.own(facts).get("repeated_blocks", 0) > 1:  # ready sooner, but seen to be no faster
             plain.append({"mode": "default", "regional": True})
         if facts.device != "cuda":
             return plain
@@ -84,47 +85,58 @@ class Compile(Technique):
         launch_bound = 0.0 < facts.step_seconds < _LAUNCH_BOUND_SECONDS
         return [*replayed, *plain, *tuned] if launch_bound else [*plain, *replayed, *tuned]
 
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        models: list[Any] = []
+        seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
+
+        def told() -> dict[str, int]:
+            from overdrive.seams.torch.blocks import repeated_blocks
+
+            return {"repeated_blocks": max((len(repeated_blocks(model)) for model in models), default=0)}
+
+        return told
+
     def install(self, seams: Seams, settings: Settings) -> Handle:
         compiling = _Compiling(settings)
-        seams.optimizer_made.subscribe(compiling.compile)
+        seams.optimizer_made.subscribe(compiling.made)
         seams.model_called.subscribe(compiling.called)
         seams.step_ends.subscribe(compiling.look_back)
-        seams.on_undo(compiling.undo)
-        return seams.handle()
+        seams.on_undo(compiling.off)
+        return seams.handle(compiling.on, compiling.off)
 
 
 class _Compiling:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._compiled: list[Any] = []
+        self._active = True
+        self._compiled: list[tuple[Any, Any]] = []  # a module and what was put in place of its call
         self._optimizers = 0
         self._calls = 0
         self._compiler: Any = None
         self._storm: Any = None
-        self._suppressed = False
+        self._suppressed: bool | None = None  # the program's own setting, while ours is in force
 
-    def compile(self, optimizer: Any, models: list[Any]) -> None:
+    def made(self, optimizer: Any, models: list[Any]) -> None:
         import torch
 
         from overdrive.seams.torch.blocks import repeated_blocks
-        from overdrive.seams.torch.compiler import Compiler, Storm
+        from overdrive.seams.torch.compiler import Compiler, compiled_call
+        from overdrive.seams.torch.tracing import compiled
 
         self._optimizers += 1
         dynamic = _DYNAMIC[str(self._settings["dynamic"])]
         if self._compiler is None:
-            self._compiler, self._storm = Compiler(str(self._settings["mode"]), dynamic), Storm()
-            # What cannot be compiled runs uncompiled until the step ends: the program never fails for it.
-            self._suppressed = torch._dynamo.config.suppress_errors
-            torch._dynamo.config.suppress_errors = True
+            self._compiler = Compiler(str(self._settings["mode"]), dynamic)
         parts = models
         if self._settings["regional"]:
             parts = [block for model in models for block in repeated_blocks(model)]
         for part in parts:
-            if part._compiled_call_impl is None and not hasattr(part, "_orig_mod"):
+            if not compiled(part):
                 torch.nn.Module.compile(part, backend=self._compiler, dynamic=dynamic)
-                self._compiled.append(part)
+                self._compiled.append((part, compiled_call(part)))
         if models and not self._compiled and self._settings["regional"]:
             raise CannotInstall("the model repeats no block")
+        (self.on if self._active else self.off)()
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._compiled:
@@ -156,7 +168,7 @@ class _Compiling:
         """Take the gradients out of the graphs' memory, which a new step may reuse."""
         import torch
 
-        owners = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        owners = [each for each in parameters_of(optimizer) if each.grad is not None]
         dense = [each for each in owners if each.grad.layout is torch.strided]
         if dense:
             with torch.no_grad():
@@ -165,16 +177,31 @@ class _Compiling:
         if self._optimizers == 1:  # with several, another model's backward pass may still be to come
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
-    def undo(self) -> None:
-        for part in self._compiled:
-            part._compiled_call_impl = None
-        self._compiled.clear()
-        if self._compiler is not None:
-            import torch
+    def on(self) -> None:
+        self._active = True
+        if self._compiler is None:
+            return
+        from overdrive.seams.torch.compiler import Storm, set_compiled_call, suppress_errors
 
-            torch._dynamo.config.suppress_errors = self._suppressed
+        if self._suppressed is None:
+            # What cannot be compiled runs uncompiled until the step ends: the program never fails for it.
+            self._suppressed = suppress_errors(True)
+            self._storm = Storm()
+        for part, call in self._compiled:
+            set_compiled_call(part, call)
+
+    def off(self) -> None:
+        self._active = False
+        if self._compiler is None:
+            return
+        from overdrive.seams.torch.compiler import set_compiled_call, suppress_errors
+
+        for part, _ in self._compiled:
+            set_compiled_call(part, None)
+        if self._suppressed is not None:
+            suppress_errors(self._suppressed)
+            self._suppressed = None
             self._storm.close()
-            self._compiler = self._storm = None
 
 
 def _nothing_compiled() -> str:

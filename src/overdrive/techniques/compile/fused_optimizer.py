@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -37,10 +38,10 @@ class FusedOptimizer(Technique):
     """
 
     name = "fused_optimizer"
-    family = "compile"
     contract = Contract.ROUNDING
     targets = ("optimizer",)
     expected_saving = 0.4
+    switchable = True
     order = 60
     knobs = (
         Knob("implementation", "fused", "fused: all in one kernel; foreach: each operation for all parameters",
@@ -48,24 +49,37 @@ class FusedOptimizer(Technique):
     )  # fmt: skip
 
     def applies(self, facts: Facts) -> str | None:
-        made = set(facts.optimizers)
+        made = self._made(facts)
+        if made is None:
+            return None
         if not made & set(_FOREACH):
-            return f"there is no fused {', '.join(facts.optimizers) or 'optimizer'}"
+            return f"there is no fused {', '.join(sorted(made)) or 'optimizer'}"
         if facts.device == "cuda" and not made & set(_FUSED):
-            return f"there is no fused {', '.join(facts.optimizers)}, and foreach is what torch does on a GPU by itself"
+            return f"there is no fused {', '.join(sorted(made))}, and foreach is what torch does on a GPU by itself"
         if facts.share("optimizer") < 0.01:
             return f"the optimizer is only {facts.share('optimizer'):.1%} of a step"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        made = set(facts.optimizers)
+        made = self._made(facts) or set(_FUSED)
         found: list[Settings] = [{"implementation": "fused"}] if made & set(_FUSED) else []
         if facts.device == "cpu" and made & (set(_FOREACH) - set(_FUSED)):
             found.append({"implementation": "foreach"})
         return found
 
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        names: set[str] = set()
+        seams.optimizer_made.subscribe(lambda optimizer, _: names.add(type(optimizer).__name__))
+        return lambda: {"optimizers": sorted(names)}
+
+    def _made(self, facts: Facts) -> set[str] | None:
+        """The classes of the program's optimizers; None where nobody looked."""
+        names = self.own(facts).get("optimizers")
+        return None if names is None else set(names)
+
     def install(self, seams: Seams, settings: Settings) -> Handle:
         before: list[tuple[dict[str, Any], str, Any]] = []
+        optimizers: list[weakref.ref[Any]] = []
         key = str(settings["implementation"])
 
         def switch_on(optimizer: Any) -> None:
@@ -80,10 +94,29 @@ class FusedOptimizer(Technique):
                 group, name, value = before.pop()
                 group[name] = value
 
+        def counts(on: bool) -> None:
+            """Fused, a GPU's optimizer counts its steps on the GPU; as the program made it, on the CPU."""
+            for optimizer in filter(None, (each() for each in optimizers)):
+                if key == "fused" and _can_be(key, optimizer):
+                    _move_counts(optimizer, on)
+
+        def off() -> None:
+            switch_off()
+            counts(False)
+
+        seams.optimizer_made.subscribe(lambda optimizer, _: optimizers.append(weakref.ref(optimizer)))
         seams.step_begins.subscribe(switch_on)
         seams.step_ends.subscribe(switch_off)
-        seams.on_undo(switch_off)
-        return seams.handle()
+        seams.on_undo(off)
+        return seams.handle(lambda: counts(True), off)
+
+
+def _move_counts(optimizer: Any, to_gpu: bool) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if not group.get("capturable") and not group.get("fused") else ():
+            count = optimizer.state.get(parameter, {}).get("step")
+            if parameter.is_cuda and hasattr(count, "device"):
+                optimizer.state[parameter]["step"] = count.to(parameter.device if to_gpu else "cpu")
 
 
 def _can_be(key: str, optimizer: Any) -> bool:

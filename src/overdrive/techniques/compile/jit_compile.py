@@ -38,7 +38,6 @@ class JitCompile(Technique):
     """
 
     name = "jit_compile"
-    family = "compile"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL

@@ -39,7 +39,6 @@ class KerasBackend(Technique):
     """
 
     name = "keras_backend"
-    family = "compile"
     frameworks = ("keras",)
     contract = Contract.OPEN
     targets = ("data", "forward", "backward", "optimizer", "other")

@@ -43,7 +43,6 @@ class StepsPerExecution(Technique):
     """
 
     name = "steps_per_execution"
-    family = "compile"
     frameworks = ("keras",)
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING
@@ -57,12 +56,22 @@ class StepsPerExecution(Technique):
             return _ON_TORCH
         if not facts.fits:
             return "the program does not call fit()"
-        if facts.steps_per_call > 1:
+        if self.own(facts).get("steps", 1) > 1:
             return "the program sets steps_per_execution itself"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"steps": 32}, {"steps": 8}]
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        models: list[Any] = []
+
+        def compiled(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            models.append(model)
+            return call(*args, **kwargs)
+
+        seams.model_compiled.subscribe(compiled)
+        return lambda: {"steps": max((int(model.steps_per_execution) for model in models), default=1)}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         executions = _Executions(int(settings["steps"]))

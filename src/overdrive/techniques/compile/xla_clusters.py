@@ -30,7 +30,6 @@ class XlaClusters(Technique):
     """
 
     name = "xla_clusters"
-    family = "compile"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL

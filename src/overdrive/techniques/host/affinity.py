@@ -21,8 +21,8 @@ _MOST_NODES_TRIED = 2
 class Affinity(Technique):
     """Keeps the training on the cores of one memory node, and its data workers on the others.
 
-    What it does: before any thread is started, pins the process to the cores of one NUMA node, on request to
-    one hardware thread of each. Of several processes that torchrun has started, each takes its own node. Data
+    What it does: when the framework has been imported and before it computes, pins the process to the cores of one
+    NUMA node, on request to one hardware thread of each; PyTorch is to use no more threads than these. Of several processes that torchrun has started, each takes its own node. Data
     workers are started on the cores that are left, where there are any.
 
     When it helps: machines with several sockets or memory nodes, where threads that move or share memory across
@@ -32,20 +32,20 @@ class Affinity(Technique):
     When it hurts: work that all nodes together do sooner than one. A process that is not alone on its node
     shares those cores, and cannot move away.
 
-    Contract: exact where only the place of threads changes. With fewer cores PyTorch starts fewer threads, unless
-    the program sets their number; sums are then split differently, and the level falls to rounding.
+    Contract: exact where only the place of threads changes. With fewer cores PyTorch uses fewer threads, unless
+    OMP_NUM_THREADS or the program sets their number; sums are then split differently, and the level falls to rounding.
 
     Source: https://docs.pytorch.org/tutorials/recipes/xeon_run_cpu.html;
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
 
     name = "affinity"
-    family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING
     targets = ("data", "forward", "backward", "optimizer", "other")
     expected_saving = 0.05
+    switchable = True
     order = 2  # before any technique starts a thread
     knobs = (
         Knob("node", 0, "which of the machine's memory nodes", low=0, high=1023),
@@ -68,8 +68,26 @@ class Affinity(Technique):
         others = before - mine
         if mine == before:
             raise CannotInstall("the process may use these cores only, as it is")
-        _pin_all_threads(mine)
-        seams.on_undo(lambda: _pin_all_threads(before))
+        threads: list[int] = []  # of PyTorch, as they were
+
+        def arrived() -> None:
+            if handle.active:
+                pin()
+
+        def pin() -> None:
+            if seams.frameworks[-1:] == ["torch"] and not threads and "OMP_NUM_THREADS" not in os.environ:
+                import torch
+
+                threads.append(torch.get_num_threads())
+                torch.set_num_threads(min(threads[0], len(mine)))
+            _pin_all_threads(mine)
+
+        def unpin() -> None:
+            _pin_all_threads(before)
+            if threads:
+                import torch
+
+                torch.set_num_threads(threads.pop())
 
         def open_elsewhere(loader: Any, call: Callable[[], Any]) -> Any:
             if not loader.num_workers or not others:
@@ -80,8 +98,11 @@ class Affinity(Technique):
             finally:
                 os.sched_setaffinity(0, mine)
 
+        seams.framework_arrived.subscribe(arrived)
+        seams.on_undo(unpin)
         seams.loader_opens.subscribe_innermost(open_elsewhere)
-        return seams.handle()
+        handle = seams.handle(pin, unpin)
+        return handle
 
 
 def _places() -> list[dict[str, bool | int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,30 +42,37 @@ class DeferredScalars(Technique):
     """
 
     name = "deferred_scalars"
-    family = "host"
     contract = Contract.EXACT
     targets = ("data", "other")  # what the program does while the GPU goes on
     expected_saving = 0.3
+    switchable = True
     order = 20  # the loss as the program made it, before autocast scales it
 
     line: Callable[[], Line] | None = None  # another way to the device than CUDA's: tests have one without a GPU
 
-    def __init__(self) -> None:
-        self.early: Early | None = None  # of the session that came last
-
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cuda":
             return "the program runs on the CPU, where a number is there at once"
-        if not facts.scalar_reads:
+        if self.own(facts).get("reads") == 0:
             return "the program reads no number back from the GPU in its steps"
         return None
 
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        reads = [0]
+
+        def read(tensor: Any, call: Callable[[], Any]) -> Any:
+            reads[0] += tensor.is_cuda
+            return call()
+
+        seams.scalar_read.subscribe(read)
+        return lambda: {"reads": reads[0]}
+
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        early = self.early = Early(self.line or Stream)
+        early = Early(self.line or Stream)
         seams.loss_backward.subscribe(early.sent_backward)
         seams.scalar_read.subscribe(early.read)
         seams.on_undo(early.forget)
-        return seams.handle()
+        return seams.handle(off=early.forget, notes=early)
 
 
 class Line(Protocol):

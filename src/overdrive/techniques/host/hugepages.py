@@ -36,7 +36,6 @@ class Hugepages(Technique):
     """
 
     name = "hugepages"
-    family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -30,7 +30,6 @@ class Interop(Technique):
     """
 
     name = "interop"
-    family = "host"
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.05
@@ -40,12 +39,24 @@ class Interop(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cpu":
             return "the work is done on the GPU"
-        if not facts.scripted:
+        if self.own(facts).get("scripted") is False:
             return "the program has no TorchScript model: its operations run one after another"
         return None
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         return [{"count": count} for count in dict.fromkeys((facts.cores, max(1, facts.cores // 2), 1))]
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        models: list[Any] = []
+        seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
+
+        def told() -> dict[str, bool]:
+            import torch
+
+            parts = (module for model in models for module in model.modules())
+            return {"scripted": any(isinstance(each, torch.jit.ScriptModule) for each in parts)}
+
+        return told
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         def set_threads() -> None:

@@ -28,7 +28,6 @@ class Onednn(Technique):
     """
 
     name = "onednn"
-    family = "host"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer", "other")

@@ -31,7 +31,6 @@ class TensorflowThreads(Technique):
     """
 
     name = "tensorflow_threads"
-    family = "host"
     frameworks = ("keras",)
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer", "other")

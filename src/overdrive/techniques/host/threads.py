@@ -30,11 +30,11 @@ class Threads(Technique):
     """
 
     name = "threads"
-    family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.1
+    switchable = True
     order = 15
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 
@@ -54,15 +54,28 @@ class Threads(Technique):
         return [{"count": count} for count in counts if count != facts.threads][:3]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        def set_threads() -> None:
-            if seams.frameworks[-1] != "torch":
-                return  # Keras, which may run on something else
+        count = int(settings["count"])
+        before: list[int] = []  # none: it is not set
 
+        def arrived() -> None:
+            if handle.active:
+                set_threads()
+
+        def set_threads() -> None:
+            if seams.frameworks[-1:] != ["torch"]:
+                return  # Keras, which may run on something else
             import torch
 
-            before = torch.get_num_threads()
-            torch.set_num_threads(int(settings["count"]))
-            seams.on_undo(lambda: torch.set_num_threads(before))
+            before[:] = [torch.get_num_threads()]
+            torch.set_num_threads(count)
 
-        seams.framework_arrived.subscribe(set_threads)
-        return seams.handle()
+        def put_back() -> None:
+            if before:
+                import torch
+
+                torch.set_num_threads(before.pop())
+
+        seams.framework_arrived.subscribe(arrived)
+        seams.on_undo(put_back)
+        handle = seams.handle(set_threads, put_back)
+        return handle

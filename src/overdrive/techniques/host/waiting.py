@@ -33,7 +33,6 @@ class Waiting(Technique):
     """
 
     name = "waiting"
-    family = "host"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")

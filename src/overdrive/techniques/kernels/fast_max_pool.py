@@ -40,11 +40,11 @@ class FastMaxPool(Technique):
     """
 
     name = "fast_max_pool"
-    family = "kernels"
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow
     acts_on = ("max_pool",)
+    switchable = True
     order = 34
 
     def applies(self, facts: Facts) -> str | None:
@@ -60,7 +60,7 @@ class FastMaxPool(Technique):
         from overdrive.kernels.build import Building, CannotBuild
 
         try:
-            building = Building("max_pool.c")
+            building = Building("max_pool/max_pool.c")
         except CannotBuild as error:
             raise CannotInstall(str(error)) from None
         made: list[MaxPool] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,50 +37,76 @@ class ChannelsLast(Technique):
     """
 
     name = "channels_last"
-    family = "layout"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.2
+    switchable = True
     order = 30
 
     def applies(self, facts: Facts) -> str | None:
         return None if facts.convolutions else "the model has no convolution over images"
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        changed: list[Any] = []
+        layout = _Layout()
+        seams.optimizer_made.subscribe(layout.made)
+        seams.model_called.subscribe(layout.called)
+        seams.on_undo(layout.off)
+        return seams.handle(layout.on, layout.off)
 
-        def change(optimizer: Any, models: list[Any]) -> None:
-            import torch
 
-            for model in models:
-                if any(parameter.dim() == 4 for parameter in model.parameters()):
-                    model.to(memory_format=torch.channels_last)
-                    changed.append(model)
+class _Layout:
+    """The four-dimensional weights of trained models, with what belongs to each: its gradient, its momentum."""
 
-        def call_with_format(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            import torch
+    def __init__(self) -> None:
+        self._active = True
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._models: list[weakref.ref[Any]] = []
+        self._before: dict[int, tuple[weakref.ref[Any], tuple[int, ...]]] = {}  # a weight's strides, by its id
 
-            if not changed:
-                return call(*args, **kwargs)
-            return call(
-                *(
-                    value.contiguous(memory_format=torch.channels_last)
-                    if isinstance(value, torch.Tensor) and value.dim() == 4
-                    else value
-                    for value in args
-                ),
-                **kwargs,
-            )
+    def made(self, optimizer: Any, models: list[Any]) -> None:
+        self._optimizers.append(weakref.ref(optimizer))
+        self._models += map(weakref.ref, models)
+        if self._active:
+            self.on()
 
-        def undo() -> None:
-            import torch
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._before:
+            return call(*args, **kwargs)
+        import torch
 
-            for model in changed:
-                model.to(memory_format=torch.contiguous_format)
-            changed.clear()
+        return call(
+            *(
+                value.contiguous(memory_format=torch.channels_last)
+                if isinstance(value, torch.Tensor) and value.dim() == 4
+                else value
+                for value in args
+            ),
+            **kwargs,
+        )
 
-        seams.optimizer_made.subscribe(change)
-        seams.model_called.subscribe(call_with_format)
-        seams.on_undo(undo)
-        return seams.handle()
+    def on(self) -> None:
+        import torch
+
+        self._active = True
+        for model in filter(None, (each() for each in self._models)):
+            for tensor in (*model.parameters(), *model.buffers()):
+                known = self._before.get(id(tensor))
+                if tensor.dim() == 4 and (known is None or known[0]() is not tensor):
+                    self._before[id(tensor)] = weakref.ref(tensor), tensor.stride()
+                    as_wanted = torch.empty(tensor.shape, device="meta", memory_format=torch.channels_last)
+                    self._lay_out(tensor, as_wanted.stride())
+
+    def off(self) -> None:
+        self._active = False
+        for reference, strides in self._before.values():
+            if (tensor := reference()) is not None:
+                self._lay_out(tensor, strides)
+        self._before.clear()
+
+    def _lay_out(self, tensor: Any, strides: tuple[int, ...]) -> None:
+        kept = [state for each in self._optimizers if (optimizer := each()) and (state := optimizer.state.get(tensor))]
+        values = [value for state in kept for value in state.values() if getattr(value, "shape", None) == tensor.shape]
+        for each in (tensor, tensor.grad, *values):
+            if each is not None and each.stride() != strides:
+                each.data = each.data.new_empty_strided(each.shape, strides).copy_(each.data)

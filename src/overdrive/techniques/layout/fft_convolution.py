@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,11 @@ class FftConvolution(Technique):
     """
 
     name = "fft_convolution"
-    family = "layout"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.3
+    switchable = True
     order = 37
     knobs = (Knob("least", 49, "elements of the smallest kernel to try it for", low=2),)
 
@@ -52,9 +53,16 @@ class FftConvolution(Technique):
         if facts.own_compile:
             return "the program compiles its model itself"
         least = int(self.defaults()["least"])
-        if facts.largest_kernel < least:
+        if self.own(facts).get("largest_kernel", least) < least:
             return f"no convolution with stride 1 has a kernel of {least} elements or more"
         return None
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        models: list[Any] = []
+        seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
+        return lambda: {
+            "largest_kernel": max((_kernel_size(each) for model in models for each in model.modules()), default=0)
+        }
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         least = int(settings["least"])
@@ -85,6 +93,13 @@ class FftConvolution(Technique):
         return seams.handle()
 
 
+def _kernel_size(module: Any) -> int:
+    """Elements of one kernel; 0 where the module is no convolution of one or two dimensions with stride 1."""
+    if type(module).__name__ not in ("Conv1d", "Conv2d") or any(each != 1 for each in module.stride):
+        return 0
+    return math.prod(module.kernel_size)
+
+
 def _bias(signal: Any, weight: Any, bias: Any = None, *_: Any, **named: Any) -> Any:
     return bias
 
@@ -101,6 +116,8 @@ def _padding(
     """What is added on both sides of each dimension; None where this convolution is none of ours."""
     import torch
 
+    from overdrive.seams.torch.tracing import transformed
+
     rank = weight.dim() - 2
     plain = (
         signal.dim() == weight.dim()
@@ -116,7 +133,7 @@ def _padding(
         and all(each == 1 for each in (*_each(stride, rank), *_each(dilation, rank)))
         and signal.numel()
     )
-    if not plain or torch._C._functorch.peek_interpreter_stack() is not None:
+    if not plain or transformed():
         return None
     sizes = weight.shape[2:]
     if padding == "same":  # torch puts the odd one at the end
@@ -210,8 +227,6 @@ def _is_faster(
 
 def _less_arithmetic(signal: Any, weight: Any, padding: list[tuple[int, int]], groups: int) -> bool:
     """Counted instead of measured; a transform's operations are taken as eight times as dear as a convolution's."""
-    import math
-
     sizes = [_fast_size(length + sum(ends)) for length, ends in zip(signal[2:], padding, strict=True)]
     places = math.prod(
         length + sum(ends) - size + 1 for length, ends, size in zip(signal[2:], padding, weight[2:], strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,10 @@ class FoldNormalisation(Technique):
     """
 
     name = "fold_normalisation"
-    family = "layout"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("other",)
+    switchable = True
     order = 36
 
     def applies(self, facts: Facts) -> str | None:
@@ -59,9 +59,22 @@ class FoldNormalisation(Technique):
             return "the program compiles its model itself"
         if not facts.modules:
             return "the trained parameters belong to no nn.Module"
-        if not facts.inference_calls:
+        if self.own(facts).get("inference_calls") is False:
             return "no evaluation of a model was seen in the measured steps (name it in a plan by hand)"
         return None
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        seen: list[bool] = []
+
+        def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            if not model.training and not torch.is_grad_enabled():
+                seen[:] = [True]
+            return call(*args, **kwargs)
+
+        seams.model_called.subscribe(called)
+        return lambda: {"inference_calls": bool(seen)}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         found: dict[int, tuple[weakref.ref[Any], list[tuple[Any, Any]]]] = {}
@@ -191,6 +204,6 @@ def _is_hooked(module: Any) -> bool:
 def _is_left_alone(model: Any) -> bool:
     import torch
 
-    from overdrive.seams.torch.tracing import traced
+    from overdrive.seams.torch.tracing import compiled, traced
 
-    return model._compiled_call_impl is not None or isinstance(model, torch.jit.ScriptModule) or traced()
+    return compiled(model) or isinstance(model, torch.jit.ScriptModule) or traced()

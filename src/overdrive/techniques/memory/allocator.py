@@ -54,7 +54,6 @@ class Allocator(Technique):
     """
 
     name = "allocator"
-    family = "memory"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")

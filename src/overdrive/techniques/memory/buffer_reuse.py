@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ class BufferReuse(Technique):
     """
 
     name = "buffer_reuse"
-    family = "memory"
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.05
     aims = ("time", "memory")
+    switchable = True
     order = 35
     knobs = (
         Knob("gradients", "none", "what zero_grad does with them", choices=("none", "kept", _AS_WRITTEN)),
@@ -64,17 +65,17 @@ class BufferReuse(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         in_place, gradients = bool(settings["in_place"]), str(settings["gradients"])
         parts: list[_InPlace | _Gradients] = []
+        buffers = _Gradients(to_none=gradients == "none")
         if in_place:
             activations = _InPlace()
             parts.append(activations)
             seams.model_called.subscribe(activations.called)
         if gradients != _AS_WRITTEN:
-            buffers = _Gradients(to_none=gradients == "none")
             parts.append(buffers)
             seams.gradients_zeroed.subscribe(buffers.zeroed)
             seams.backward_done.subscribe(buffers.backward_done)
             seams.step_begins.subscribe(buffers.backward_done)
-            seams.on_undo(buffers.undo)
+            seams.on_undo(buffers.settle)
         stepped: weakref.WeakSet[Any] = weakref.WeakSet()
 
         def second_step(optimizer: Any) -> None:
@@ -87,7 +88,7 @@ class BufferReuse(Technique):
                 raise CannotInstall("; ".join(part.why_not for part in parts) or "all is as the program wrote it")
 
         seams.step_ends.subscribe(second_step)
-        return seams.handle()
+        return seams.handle(off=buffers.settle)
 
 
 class _Gradients:
@@ -138,7 +139,7 @@ class _Gradients:
                 parameter.grad = None
         self._waiting.clear()
 
-    def undo(self) -> None:
+    def settle(self) -> None:
         self.backward_done(None)
 
 
@@ -228,7 +229,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 def _parameters_of(owner: Any) -> list[Any]:
     if hasattr(owner, "param_groups"):
-        return [parameter for group in owner.param_groups for parameter in group["params"]]
+        return parameters_of(owner)
     return list(owner.parameters())
 
 
@@ -244,10 +245,10 @@ def _reusable(parameter: Any) -> bool:
 
 
 def _holders(parameter: Any) -> tuple[int, int]:
-    import torch
+    from overdrive.seams.torch.control import storage_holders
 
     gradient = parameter.grad  # and whatever else holds it, or shares its memory
-    return sys.getrefcount(gradient), torch._C._storage_Use_Count(gradient.untyped_storage()._cdata)
+    return sys.getrefcount(gradient), storage_holders(gradient)
 
 
 @cache

@@ -34,7 +34,6 @@ class MallocTrim(Technique):
     """
 
     name = "malloc_trim"
-    family = "memory"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")

@@ -32,7 +32,6 @@ class TensorflowAllocator(Technique):
     """
 
     name = "tensorflow_allocator"
-    family = "memory"
     frameworks = ("keras",)
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")

@@ -6,13 +6,14 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.machine.memory import available_memory
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ class UnifiedMemory(Technique):
     """
 
     name = "unified_memory"
-    family = "memory"
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     aims = ("memory",)
@@ -84,8 +84,11 @@ class UnifiedMemory(Technique):
         return None if _compiler() else "there is no C compiler for it on this machine"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        free = int(_SHARE * facts.memory_available) >> 30
+        free = int(_SHARE * self.own(facts).get("memory_available", 0)) >> 30
         return [{"gib": gib} for gib in (8, 32) if gib <= free]
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        return lambda: {"memory_available": available_memory()}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         if not _compiler():
@@ -104,7 +107,7 @@ class _Reserve:
         self._pool: Any = None
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
-        first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        first = next(iter(parameters_of(optimizer)), None)
         if self._pool is not None or first is None:
             return
         if first.device.type != "cuda":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
+from overdrive.seams.parameters import parameters_of
+from overdrive.techniques.precision import no_16_bit_units, types_of_16_bits, unfit_for_16_bits
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -35,24 +38,23 @@ class Autocast(Technique):
     """
 
     name = "autocast"
-    family = "precision"
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.3
+    switchable = True
     order = 50
     knobs = (Knob("dtype", "bfloat16", "the 16-bit type", choices=("bfloat16", "float16")),)
 
     def applies(self, facts: Facts) -> str | None:
-        return facts.unfit_for_16_bits() or facts.no_16_bit_units()
+        return unfit_for_16_bits(facts) or no_16_bit_units(facts)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [{"dtype": each} for each in facts.types_of_16_bits()]
+        return [{"dtype": each} for each in types_of_16_bits(facts)]
 
     def computes_in(self, settings: Settings) -> str:
         return FORMATS[str(settings["dtype"])]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        scaling = _Scaling() if settings["dtype"] == "float16" else None
         own: list[Any] = []  # autocasts that the program entered
 
         def call_in_16_bits(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -77,14 +79,16 @@ class Autocast(Technique):
             # The program was written for 32-bit results: numpy, for one, has no bfloat16.
             return cast(result, dtype, torch.float32)
 
-        seams.autocast_entered.subscribe(own.append)
+        seams.autocast_entered.subscribe(own.append, always=True)
         seams.model_called.subscribe(call_in_16_bits)
-        if scaling:
-            seams.optimizer_made.subscribe(scaling.watch)
-            seams.loss_backward.subscribe(scaling.scale_loss)
-            seams.step_begins.subscribe(scaling.check)
-            seams.on_undo(scaling.remove)
-        return seams.handle()
+        if settings["dtype"] != "float16":
+            return seams.handle()
+        scaling = _Scaling()
+        seams.optimizer_made.subscribe(scaling.watch)
+        seams.loss_backward.subscribe(scaling.scale_loss)
+        seams.step_begins.subscribe(scaling.check)
+        seams.on_undo(scaling.off)
+        return seams.handle(scaling.on, scaling.off)
 
 
 class _Scaling:
@@ -100,13 +104,30 @@ class _Scaling:
     def __init__(self) -> None:
         self.scale = 65536.0  # 2**16, GradScaler's default
         self._finite_steps = 0
+        self._active = True
+        self._optimizers: list[weakref.ref[Any]] = []
         self._handles: list[Any] = []
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad:
-                    self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
+        self._optimizers.append(weakref.ref(optimizer))
+        if self._active:
+            self._hook(optimizer)
+
+    def on(self) -> None:
+        self._active = True
+        for optimizer in filter(None, (each() for each in self._optimizers)):
+            self._hook(optimizer)
+
+    def off(self) -> None:
+        self._active = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _hook(self, optimizer: Any) -> None:
+        for parameter in parameters_of(optimizer):
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
 
     def scale_loss(self, loss: Any) -> Any:
         return loss * self.scale if self._handles else loss
@@ -114,12 +135,7 @@ class _Scaling:
     def check(self, optimizer: Any) -> None:
         import torch
 
-        gradients = [
-            parameter.grad
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
         if not gradients or not self._handles:
             return
         if bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all()):
@@ -128,11 +144,5 @@ class _Scaling:
                 self.scale, self._finite_steps = self.scale * 2, 0
             return
         self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None  # optimizers pass over parameters without a gradient
-
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        for parameter in parameters_of(optimizer):
+            parameter.grad = None  # optimizers pass over parameters without a gradient

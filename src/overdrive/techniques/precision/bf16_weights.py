@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.techniques.precision import unfit_for_16_bits
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -37,27 +38,24 @@ class Bf16Weights(Technique):
     """
 
     name = "bf16_weights"
-    family = "precision"
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.25
     aims = ("time", "memory")
     conflicts = ("autocast", "fp32_from_fp64")
+    switchable = True
     order = 48
 
     def applies(self, facts: Facts) -> str | None:
         slow = None if facts.bf16_fast else "this device does not compute bf16 in hardware"
-        return facts.unfit_for_16_bits() or slow
+        return unfit_for_16_bits(facts) or slow
 
     def computes_in(self, settings: Settings) -> str:
         return "bf16"
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         copies: list[Any] = []
-        own: list[str] = []
-
-        def note(autocast: Any) -> None:
-            own[:] = ["the program has an autocast of its own"]
+        own: list[Any] = []  # autocasts that the program entered
 
         def call_in_bf16(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
@@ -66,7 +64,7 @@ class Bf16Weights(Technique):
 
             if not copies:
                 copies.append(Copies(torch.float32, torch.bfloat16, _normalises_batches))
-            if reason := copies[0].written or "".join(own):
+            if reason := copies[0].written or (own and "the program has an autocast of its own"):
                 raise CannotInstall(reason)
             first = next(model.parameters(), None)
             if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
@@ -75,7 +73,7 @@ class Bf16Weights(Technique):
                 return call(*args, **kwargs)
             return copies[0].call(model, call, args, kwargs)
 
-        seams.autocast_entered.subscribe(note)
+        seams.autocast_entered.subscribe(own.append, always=True)
         seams.model_called.subscribe(call_in_bf16)
         return seams.handle()
 

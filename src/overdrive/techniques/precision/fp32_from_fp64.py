@@ -40,11 +40,11 @@ class Fp32FromFp64(Technique):
     """
 
     name = "fp32_from_fp64"
-    family = "precision"
     contract = Contract.STATISTICAL
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.4
     aims = ("time", "memory")
+    switchable = True
     order = 20
     knobs = (
         Knob("weights", "copied", "copies at each call, or 32-bit weights in place", choices=("copied", "narrowed")),
@@ -70,8 +70,8 @@ class Fp32FromFp64(Technique):
         narrowed = _Narrowed()
         seams.optimizer_made.subscribe(narrowed.watch)
         seams.model_called.subscribe(narrowed.call)
-        seams.on_undo(narrowed.widen)
-        return seams.handle()
+        seams.on_undo(narrowed.off)
+        return seams.handle(narrowed.on, narrowed.off)
 
 
 def _call_with_copies() -> Callable[..., Any]:
@@ -96,9 +96,10 @@ def _call_with_copies() -> Callable[..., Any]:
 
 
 class _Narrowed:
-    """The 64-bit tensors of trained models, narrowed in place; `widen` brings all back."""
+    """The 64-bit tensors of trained models, narrowed in place; `off` brings all back."""
 
     def __init__(self) -> None:
+        self._active = True
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[Any]] = []
         self._held: dict[int, weakref.ref[Any]] = {}  # parameters and buffers by their id
@@ -107,7 +108,8 @@ class _Narrowed:
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers.append(weakref.ref(optimizer))
         self._models += map(weakref.ref, models)
-        self._narrow()
+        if self._active:
+            self._narrow()
 
     def call(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -132,6 +134,10 @@ class _Narrowed:
             self._ours.add(model)
         return model in self._ours
 
+    def on(self) -> None:
+        self._active = True
+        self._narrow()
+
     def _narrow(self) -> None:
         import torch
 
@@ -142,9 +148,10 @@ class _Narrowed:
                     self._held[id(tensor)] = weakref.ref(tensor)
         self._retype_states(torch.float64, torch.float32)
 
-    def widen(self) -> None:
+    def off(self) -> None:
         import torch
 
+        self._active = False
         self._retype_states(torch.float32, torch.float64)
         for tensor in (each() for each in self._held.values()):
             if tensor is not None and tensor.dtype == torch.float32:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,11 @@ class Fp8(Technique):
     """
 
     name = "fp8"
-    family = "precision"
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.3
     conflicts = ("bf16_weights", "fp32_from_fp64")
+    switchable = True
     order = 35
 
     def applies(self, facts: Facts) -> str | None:
@@ -48,7 +49,7 @@ class Fp8(Technique):
             return "it needs a GPU with fp8 arithmetic"
         if 0 < facts.compute_capability < 8.9:
             return f"a GPU of compute capability {facts.compute_capability:g} has no fp8 arithmetic (8.9 brought it)"
-        if not facts.linears_by_16:
+        if self.own(facts).get("layers") == 0:
             return f"the model has no Linear layer whose sides are divisible by {_SIDES}"
         if "torch.float64" in facts.parameter_dtypes:
             return "the parameters are 64-bit"
@@ -56,6 +57,11 @@ class Fp8(Technique):
 
     def computes_in(self, settings: Settings) -> str:
         return "fp8"
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        models: list[Any] = []
+        seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
+        return lambda: {"layers": sum(len(_layers(model)) for model in models)}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         if not find_spec("torchao"):
@@ -82,16 +88,27 @@ class Fp8(Technique):
             if not replaced:
                 raise CannotInstall(f"the model has no Linear layer whose sides are divisible by {_SIDES}")
 
+                if not handle.active:
+                    put_back()
+
         def put_back() -> None:
-            while replaced:
-                parent, name, layer, new = replaced.pop()
-                if parent._modules.get(name) is new:
-                    layer.train(new.training)
-                    parent._modules[name] = layer
+            for parent, name, layer, new in replaced:
+                _exchange(parent, name, new, layer)
+
+        def put_in() -> None:
+            for parent, name, layer, new in replaced:
+                _exchange(parent, name, layer, new)
 
         seams.optimizer_made.subscribe(replace)
         seams.on_undo(put_back)
-        return seams.handle()
+        handle = seams.handle(put_in, put_back)
+        return handle
+
+
+def _exchange(parent: Any, name: str, old: Any, new: Any) -> None:
+    if parent._modules.get(name) is old:  # else the program has put another layer there
+        new.train(old.training)
+        parent._modules[name] = new
 
 
 def _layers(model: Any) -> list[tuple[Any, str, Any]]:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
+from overdrive.techniques.precision import no_16_bit_units, types_of_16_bits
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class MixedPrecision(Technique):
     """
 
     name = "mixed_precision"
-    family = "precision"
     frameworks = ("keras",)
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
@@ -46,10 +46,10 @@ class MixedPrecision(Technique):
     def applies(self, facts: Facts) -> str | None:
         if facts.own_autocast:
             return "the program has a mixed policy of its own"
-        return facts.no_16_bit_units()
+        return no_16_bit_units(facts)
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
-        return [{"dtype": each} for each in facts.types_of_16_bits()]
+        return [{"dtype": each} for each in types_of_16_bits(facts)]
 
     def computes_in(self, settings: Settings) -> str:
         return FORMATS[str(settings["dtype"])]

@@ -37,9 +37,9 @@ class Tf32(Technique):
     """
 
     name = "tf32"
-    family = "precision"
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
+    switchable = True
     order = 15
     knobs = (Knob("precision", "tf32", "what products are rounded to; bf16 is for CPUs", choices=("tf32", "bf16")),)
 
@@ -62,11 +62,21 @@ class Tf32(Technique):
         precision = str(settings["precision"])
         default: list[str] = []
         ours: list[str] = []
+        devices: list[Any] = []  # of the optimizers, in the order in which they were made
 
-        def allow(optimizer: Any, models: list[Any]) -> None:
+        def made(optimizer: Any, models: list[Any]) -> None:
+            devices.append(optimizer.param_groups[0]["params"][0].device)
+            if handle.active:
+                allow()
+
+        def allow() -> None:
             import torch
 
-            found = _state()
+            from overdrive.seams.torch.control import product_precision, set_product_precision
+
+            if not devices:
+                return
+            found = [product_precision(*place) for place in _PLACES]
             if ours:
                 if found != ours:
                     raise CannotInstall("the program sets the precision of products itself")
@@ -74,40 +84,30 @@ class Tf32(Technique):
             # "none" is PyTorch's default: a program that asks for full precision leaves "ieee" behind.
             if set(found) != {"none"}:
                 raise CannotInstall("the program, or its environment, sets the precision of products itself")
-            device = optimizer.param_groups[0]["params"][0].device
-            if reason := _not_here(precision, device):
+            if reason := _not_here(precision, devices[-1]):
                 raise CannotInstall(reason)
             default[:] = found
             torch.set_float32_matmul_precision("medium" if precision == "bf16" else "high")
             if precision == "bf16":
                 for backend, operation in _PLACES[2:]:
-                    _write(backend, operation, "bf16")
-            ours[:] = _state()
+                    set_product_precision(backend, operation, "bf16")
+            ours[:] = [product_precision(*place) for place in _PLACES]
 
         def put_back() -> None:
             import torch
 
-            if ours and _state() == ours:
+            from overdrive.seams.torch.control import product_precision, set_product_precision
+
+            if ours and [product_precision(*place) for place in _PLACES] == ours:
                 torch.set_float32_matmul_precision("highest")  # this leaves "ieee", which is not the default
                 for (backend, operation), before in zip(_PLACES, default, strict=True):
-                    _write(backend, operation, before)
+                    set_product_precision(backend, operation, before)
             ours.clear()
 
-        seams.optimizer_made.subscribe(allow)
+        seams.optimizer_made.subscribe(made)
         seams.on_undo(put_back)
-        return seams.handle()
-
-
-def _state() -> list[str]:
-    import torch
-
-    return [torch._C._get_fp32_precision_getter(*place) for place in _PLACES]
-
-
-def _write(backend: str, operation: str, precision: str) -> None:
-    import torch
-
-    torch._C._set_fp32_precision_setter(backend, operation, precision)
+        handle = seams.handle(allow, put_back)
+        return handle
 
 
 def _not_here(precision: str, device: Any) -> str | None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.cpu import cpu, granted_cores
-from overdrive.machine.memory import available_memory
 from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend, gpus, threads
+from overdrive.seams.keras.internals import layers_of, trained_variables
+from overdrive.seams.keras.step_log import unwrapped
 from overdrive.worker.recording import Recorder
 
 
@@ -22,9 +23,7 @@ class Probe:
     """An observer."""
 
     def __init__(self, hashed_steps: int) -> None:
-        self.batch_hashes: list[
-            str
-        ] = []  # batches are compared by digest logs: in a graph a checksum is not for nothing
+        self.batch_hashes: list[str] = []  # none: in a graph a checksum costs time, and digest logs compare batches
         self._models: dict[int, Any] = {}
         self._fits: dict[int, Any] = {}  # those whose fit() was called
         self._data: list[Any] = []  # of fit(): its epoch iterators
@@ -66,10 +65,10 @@ class Probe:
             self._profile_steps += self._steps - self._steps_at_start
 
     def facts(self, recorder: Recorder, costs: bool = False) -> Facts:
-        optimizers = [getattr(each, "inner_optimizer", each) for each in recorder.optimizers]
-        variables = [each for optimizer in optimizers for each in optimizer._trainable_variables]
+        optimizers = [unwrapped(each) for each in recorder.optimizers]
+        variables = trained_variables(optimizers)
         models = list(self._models.values())
-        layers = [layer for model in models for layer in model._flatten_layers()]
+        layers = layers_of(models)
         device = "cuda" if gpus() else "cpu"
         return Facts(
             framework="keras",
@@ -81,18 +80,14 @@ class Probe:
             shares={"step": 1.0} if self._profile_steps else {},
             samples_per_step=recorder.samples / max(1, recorder.clock.steps),
             loaders=tuple(map(_loader_facts, self._data[:1])),
-            optimizers=tuple(dict.fromkeys(type(each).__name__ for each in optimizers)),
             parameters=sum(math.prod(each.shape) for each in variables),
             parameter_dtypes=tuple(sorted({getattr(each.dtype, "name", str(each.dtype)) for each in variables})),
             convolutions=sum("Conv" in type(layer).__name__ for layer in layers),
             modules=bool(models),
             fits=bool(self._fits),
-            steps_per_call=max((int(model.steps_per_execution) for model in models), default=1),
             own_compile=any(model.jit_compile is True for model in models),
             own_autocast=any("mixed" in layer.dtype_policy.name for layer in layers),
-            memory_available=available_memory(),
             bf16_fast=device == "cpu" and bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu().get("features", ()))),
-            torch_gpus=gpus(),
             shared_memory=free_shared_memory(),
         )
 

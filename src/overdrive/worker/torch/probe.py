@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 import zlib
@@ -16,10 +15,11 @@ from overdrive.datacache.cost.fetching import Fetching, Served, bytes_in
 from overdrive.datacache.cost.parts import examine
 from overdrive.datacache.layout import Unfit
 from overdrive.machine.cpu import cpu, granted_cores
-from overdrive.machine.memory import available_memory
 from overdrive.machine.shared_memory import free_shared_memory
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
-from overdrive.worker.recording import Recorder, leading_size
+from overdrive.seams.parameters import parameters_of
+from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
 
 _MOST_BYTES_HASHED = 1 << 20  # of each tensor: 1 MiB takes about 1 ms
@@ -42,19 +42,15 @@ class Probe:
         self._steps_seen = 0
         self._loaders: dict[int, dict[str, Any]] = {}
         self._models: dict[int, Any] = {}
-        self._optimizers: list[str] = []
         self._own_autocast = False
-        self._inference_calls = False
         self._call_samples = {"model": 0.0, "loss": 0.0}
         self._noise = NoiseScale()
-        self._scalar_reads = 0
         self._seams: Seams | None = None
 
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
         seams.batch_fetched.subscribe(self._fetched)
         seams.model_called.subscribe(self._called)
-        seams.scalar_read.subscribe(self._read)
         seams.optimizer_made.subscribe(self._made)
         seams.autocast_entered.subscribe(self._autocast_entered)
         seams.loss_backward.subscribe(self._backward_begins)
@@ -69,14 +65,12 @@ class Probe:
             self._profile_steps += 1
         elif steps == self._hashing and self._seams:
             self._seams.model_called.unsubscribe(self._called)  # nothing more to see: no cost while timed
-            self._seams.scalar_read.unsubscribe(self._read)
 
     def start_profile(self) -> None:
         self._profiling = True
         if self._seams:
-            for point, act in ((self._seams.model_called, self._called), (self._seams.scalar_read, self._read)):
-                point.unsubscribe(act)
-                point.subscribe(act)
+            self._seams.model_called.unsubscribe(self._called)
+            self._seams.model_called.subscribe(self._called)
         _synchronize()
         self._profile_began = time.perf_counter()
 
@@ -87,10 +81,8 @@ class Probe:
             self._profiling = False
             if self._seams:
                 self._seams.model_called.unsubscribe(self._called)
-                self._seams.scalar_read.unsubscribe(self._read)
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
-        self._optimizers.append(type(optimizer).__name__)
         self._models.update((id(model), model) for model in models)
 
     def _step_begins(self, optimizer: Any) -> None:
@@ -104,10 +96,6 @@ class Probe:
 
     def _autocast_entered(self, autocast: Any) -> None:
         self._own_autocast = True
-
-    def _read(self, tensor: Any, call: Any) -> Any:
-        self._scalar_reads += tensor.is_cuda
-        return call()
 
     def _begin(self) -> None:
         if self._profiling:
@@ -143,7 +131,6 @@ class Probe:
         import torch
 
         hashing = self._steps_seen < self._hashing
-        self._inference_calls |= not module.training and not torch.is_grad_enabled()
         if hashing:
             if not self._loaders:  # a program with no loader: what it gives its model is its batch
                 self.batch_hashes.append(f"{checksum([*args, *kwargs.values()]):08x}")
@@ -162,20 +149,13 @@ class Probe:
         """`costs`: also find out what the loaders' items cost, which takes seconds."""
         import torch
 
-        from overdrive.seams.torch.blocks import repeated_blocks
-
         step = self._profile_seconds / max(1, self._profile_steps)
         shares = {
             part: min(1.0, seconds / self._profile_seconds) if self._profile_seconds else 0.0
             for part, seconds in self._seconds.items()
         }
         shares["other"] = max(0.0, 1.0 - sum(shares.values()))
-        parameters = [
-            parameter
-            for optimizer in recorder.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        ]
+        parameters = [parameter for optimizer in recorder.optimizers for parameter in parameters_of(optimizer)]
         modules = [module for model in self._models.values() for module in model.modules()]
         device = parameters[0].device.type if parameters else "cpu"
         loaders = _by_kind(self._loaders.values())
@@ -192,7 +172,6 @@ class Probe:
             samples_per_step=samples,
             noise_scale=self._noise.samples(samples),
             loaders=tuple(_loader_facts(known, id(known) in examined, device) for known in loaders),
-            optimizers=tuple(dict.fromkeys(self._optimizers)),
             parameters=sum(parameter.numel() for parameter in parameters),
             parameter_dtypes=tuple(sorted({str(parameter.dtype) for parameter in parameters})),
             convolutions=sum(
@@ -200,22 +179,10 @@ class Probe:
                 for module in modules
                 if "Conv" in type(module).__name__
             ),
-            repeated_blocks=max((len(repeated_blocks(model)) for model in self._models.values()), default=0),
-            linears_by_16=sum(
-                type(module) is torch.nn.Linear and module.in_features % 16 == module.out_features % 16 == 0
-                for module in modules
-            ),
-            largest_kernel=max(map(_kernel_size, modules), default=0),
-            inference_calls=self._inference_calls,
             modules=bool(self._models),
             own_autocast=self._own_autocast,
             own_compile=any(type(module).__name__ == "OptimizedModule" for module in modules),
-            scripted=any(isinstance(module, torch.jit.ScriptModule) for module in modules),
-            memory_available=available_memory(),
             bf16_fast=_bf16_fast(device),
-            torch_gpus=torch.cuda.device_count() if torch.version.cuda or torch.version.hip else None,
-            scalar_reads=self._scalar_reads / max(1, min(self._steps_seen, self._hashing) + self._profile_steps),
-            gpu_name=torch.cuda.get_device_name() if device == "cuda" else "",
             compute_capability=_compute_capability(device),
             shared_memory=free_shared_memory(),
         )
@@ -239,13 +206,6 @@ def checksum(thing: Any, crc: int = 0) -> int:
     if isinstance(thing, (int, float, str, bool)):
         return zlib.crc32(repr(thing).encode(), crc)
     return crc
-
-
-def _kernel_size(module: Any) -> int:
-    """Elements of one kernel; 0 where the module is no 1-d or 2-d convolution with stride 1."""
-    if type(module).__name__ not in ("Conv1d", "Conv2d") or any(each != 1 for each in module.stride):
-        return 0
-    return math.prod(module.kernel_size)
 
 
 def _by_kind(loaders: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

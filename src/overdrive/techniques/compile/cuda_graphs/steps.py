@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -31,25 +32,35 @@ class RecordedOptimizer:
         self._steps = 0
         self._recordings: list[RecordedStep] = []
         self._hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._moved: list[tuple[dict[str, Any], str]] = []  # counts of steps, from the CPU
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-            optimizer.register_state_dict_post_hook(self._as_the_program_made_it),
-        ]
+        # Counts of steps, from the CPU, and where they lie on the GPU, which recordings know.
+        self._moved: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._handles: list[Any] = []
 
     @property
     def replayed(self) -> int:
         return sum(each.replayed for each in self._recordings)
 
-    def remove(self) -> None:
+    def on(self) -> None:
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before),
+            self._optimizer.register_step_post_hook(self._after),
+            self._optimizer.register_state_dict_post_hook(self._as_the_program_made_it),
+        ]
+        for state, key, there in self._moved:
+            if isinstance(state.get(key), torch.Tensor):
+                state[key] = there.copy_(state[key])
+
+    def off(self) -> None:
         self._put_back()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        for state, key in self._moved:
+        for state, key, _ in self._moved:
             if isinstance(state.get(key), torch.Tensor):
                 state[key] = state[key].cpu()
+
+    def remove(self) -> None:
+        self.off()
         self._moved.clear()
         self._recordings.clear()
 
@@ -73,9 +84,7 @@ class RecordedOptimizer:
         self._put_back()
 
     def _step(self) -> None:
-        parameters = [
-            each for group in self._optimizer.param_groups for each in group["params"] if each.grad is not None
-        ]
+        parameters = [each for each in parameters_of(self._optimizer) if each.grad is not None]
         if not parameters:
             return
         recording = next((each for each in self._recordings if each.fits(parameters)), None)
@@ -117,11 +126,11 @@ class RecordedOptimizer:
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and value.dim() == 0 and value.device != parameter.device:
                     state[key] = value.to(parameter.device)
-                    self._moved.append((state, key))
+                    self._moved.append((state, key, state[key]))
 
     def _as_the_program_made_it(self, optimizer: Any, state_dict: dict[str, Any]) -> None:
-        moved = {(id(state), key) for state, key in self._moved}
-        names = {id(state) for state, _ in self._moved}
+        moved = {(id(state), key) for state, key, _ in self._moved}
+        names = {place for place, _ in moved}
         for place, state in list(state_dict["state"].items()):
             if id(state) in names:
                 state_dict["state"][place] = {

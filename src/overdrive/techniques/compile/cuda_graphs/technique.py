@@ -40,13 +40,13 @@ class CudaGraphs(Technique):
     """
 
     name = "cuda_graphs"
-    family = "compile"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.5
     # `compile` has CUDA graphs of its own (mode reduce-overhead); the others call parts of the model out of turn.
     conflicts = ("compile", "activation_checkpointing", "micro_batch", "offload")
+    switchable = True
     order = 80  # outside of what else happens in a model's call, which is recorded with it
     knobs = (Knob("parts", "all", "what is recorded", choices=("all", "model", "optimizer")),)
 
@@ -68,12 +68,13 @@ class CudaGraphs(Technique):
             seams.model_called.subscribe(recorder.called)
         seams.step_ends.subscribe(recorder.look_back)
         seams.on_undo(recorder.undo)
-        return seams.handle()
+        return seams.handle(recorder.on, recorder.off)
 
 
 class _Recorder:
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
+        self._active = True
         self._steps = 0
         self._models: dict[int, tuple[Any, int]] = {}  # with the step of its last call
         # Weak: an optimizer that the program gives up goes, with its recordings.
@@ -84,7 +85,20 @@ class _Recorder:
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.steps import RecordedOptimizer
 
-        self._optimizers.append(weakref.ref(RecordedOptimizer(optimizer, captured.CudaGraphPool)))
+        recorded = RecordedOptimizer(optimizer, captured.CudaGraphPool)
+        self._optimizers.append(weakref.ref(recorded))
+        if self._active:
+            recorded.on()
+
+    def on(self) -> None:
+        self._active = True
+        for recorded in filter(None, (each() for each in self._optimizers)):
+            recorded.on()
+
+    def off(self) -> None:
+        self._active = False
+        for recorded in filter(None, (each() for each in self._optimizers)):
+            recorded.off()
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured

@@ -11,13 +11,13 @@ from typing import Any
 
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.draws import Draws, Generators, contents_of
 from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import Switch
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators, contents_of
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
@@ -184,13 +184,12 @@ class Halving:
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""
-        import gc
 
-        from torch.utils.data import DataLoader
+        from overdrive.seams.torch.loaders import live_loaders
 
-        for thing in gc.get_objects():
-            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
-                self.prepare(thing)
+        for loader in live_loaders():
+            if loader not in self._verdicts:
+                self.prepare(loader)
 
     def close(self) -> None:
         """Put the methods back, and let go of everything."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -40,7 +40,6 @@ class Device(Technique):
     """
 
     name = "device"
-    family = "device"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward", "optimizer")
@@ -56,11 +55,21 @@ class Device(Technique):
             return "the program runs on the GPU already"
         if not gpus():
             return "there is no GPU on this machine"
-        if facts.torch_gpus is None:
+        found = self.own(facts)
+        if found.get("built_for_gpus") is False:
             return "this PyTorch was built without a GPU"
-        if not facts.torch_gpus:
+        if found.get("gpus") == 0:
             return "PyTorch finds no GPU that it can use (CUDA_VISIBLE_DEVICES, or the driver)"
         return None
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        def told() -> dict[str, Any]:
+            import torch
+
+            built = bool(torch.version.cuda or torch.version.hip)
+            return {"built_for_gpus": built, "gpus": torch.cuda.device_count() if built else 0}
+
+        return told
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         # All of it when the framework is there and the others are installed: in a call this comes outermost, so that

@@ -39,11 +39,11 @@ class ActivationCheckpointing(Technique):
     """
 
     name = "activation_checkpointing"
-    family = "memory"
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING
     targets = ("forward", "backward")
     aims = ("memory",)
+    switchable = True
     order = 45
     knobs = (Knob("budget", 0.5, "the share of the activations' bytes to have in memory at a time", low=0.0, high=1.0),)
 
@@ -57,8 +57,8 @@ class ActivationCheckpointing(Technique):
         checkpointing = _Checkpointing(seams, float(settings["budget"]))
         seams.model_called.subscribe(checkpointing.called)
         seams.step_ends.subscribe(checkpointing.first_step)
-        seams.on_undo(checkpointing.undo)
-        return seams.handle()
+        seams.on_undo(checkpointing.off)
+        return seams.handle(off=checkpointing.off)
 
 
 class _Checkpointing:
@@ -73,7 +73,9 @@ class _Checkpointing:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
-        if not torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:
+        from overdrive.seams.torch.tracing import transformed
+
+        if not torch.is_grad_enabled() or transformed():
             return call(*args, **kwargs)
         if model not in self._chosen:
             self._chosen[model] = self._choose(model, call, args, kwargs)
@@ -85,12 +87,13 @@ class _Checkpointing:
 
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         from overdrive.seams.torch.rehearsal import own_hooks
+        from overdrive.seams.torch.tracing import compiled
         from overdrive.techniques.memory.activation_checkpointing.blocks import Again, choose
         from overdrive.techniques.memory.activation_checkpointing.measure import measure
 
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return None
-        if any(_compiled(module) for module in model.modules()):
+        if any(compiled(module) for module in model.modules()):
             self._limit_the_compiler()
             return None
         if own_hooks(model):
@@ -109,11 +112,10 @@ class _Checkpointing:
         return Again(choice.blocks, measured.written)
 
     def _limit_the_compiler(self) -> None:
-        import torch._functorch.config as config
+        from overdrive.seams.torch.compiler import keep_activations
 
         if self._compilers_budget is None:
-            self._compilers_budget = config.activation_memory_budget
-            config.activation_memory_budget = self._budget
+            self._compilers_budget = keep_activations(self._budget)
         self._used = True
 
     def first_step(self, optimizer: Any) -> None:
@@ -121,12 +123,12 @@ class _Checkpointing:
         if not self._used:
             raise CannotInstall(self._reason)
 
-    def undo(self) -> None:
+    def off(self) -> None:
+        """In a compiled model what is compiled is forgotten: its next call compiles anew, without the budget."""
         if self._compilers_budget is not None:
-            import torch._functorch.config as config
+            from overdrive.seams.torch.compiler import forget_compiled, keep_activations
 
-            config.activation_memory_budget = self._compilers_budget
-
-
-def _compiled(module: Any) -> bool:
-    return module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
+            keep_activations(self._compilers_budget)
+            forget_compiled()
+            self._compilers_budget = None
+            self._chosen.clear()  # switched on again, it finds the compiled models again

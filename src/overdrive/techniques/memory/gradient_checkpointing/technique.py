@@ -38,7 +38,6 @@ class GradientCheckpointing(Technique):
     """
 
     name = "gradient_checkpointing"
-    family = "memory"
     frameworks = ("keras",)
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from overdrive.core.rng import States
+from overdrive.seams.torch.tracing import transformed
 from overdrive.techniques.memory.micro_batch.parts import Way, call_in_parts
 from overdrive.techniques.memory.micro_batch.separable import Inseparable, find_way
 
@@ -43,7 +44,7 @@ class Splitting:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Stands around a model's outermost call."""
         parameters = list(model.parameters())
-        if not torch.is_grad_enabled() or not parameters or torch._C._functorch.peek_interpreter_stack() is not None:
+        if not torch.is_grad_enabled() or not parameters or transformed():
             return call(*args, **kwargs)
         leaves, spec = tree_flatten((args, kwargs))
         sizes = [len(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]

@@ -38,11 +38,11 @@ class MicroBatch(Technique):
     """
 
     name = "micro_batch"
-    family = "memory"
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     aims = ("memory",)
+    switchable = True
     order = 46  # outside of activation_checkpointing (45), which then works on the parts
     knobs = (Knob("parts", 2, "into how many parts a batch is split", low=2, high=1024),)
 

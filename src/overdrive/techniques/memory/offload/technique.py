@@ -38,10 +38,10 @@ class Offload(Technique):
     """
 
     name = "offload"
-    family = "memory"
     contract = Contract.EXACT
     targets = ("forward", "backward")
     aims = ("memory",)
+    switchable = True
     order = 44
     knobs = (Knob("least_mib", 1, "smaller tensors stay on the GPU (MiB)", low=0, high=1024),)
 

@@ -1,0 +1,31 @@
+"""The absolute figures of one side of a duel, from the same blocks as the duel's ratio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overdrive.core.facts import Facts
+from overdrive.evidence.speed import seconds_per_step
+from overdrive.trials.duel import Duel, changes_training
+
+
+def figures(duel: Duel, new: bool, facts: Facts | None) -> dict[str, Any] | None:
+    """Samples per second and what else is told of a side; None where nothing was measured.
+
+    A step has as many samples on both sides, unless a technique changes the training itself: where steps are made in
+    groups the sides stand at other steps of an epoch, and the short batch at its end must not count as speed.
+    """
+    if not duel.pairs:
+        return None
+    old, side = duel.old_side, duel.new_side if new else duel.old_side
+    seconds = seconds_per_step(duel.pairs)[new]
+    samples = old.samples / old.steps if old.samples else facts.samples_per_step if facts else 0.0
+    rate = samples / seconds if samples else None
+    if new and changes_training(duel.new) and old.samples and side.samples:
+        seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
+    return {
+        "samples_per_s": rate,
+        "seconds_per_step": seconds,
+        "setup_seconds": side.setup_seconds,
+        "peak_memory": side.peak_memory or None,
+    }

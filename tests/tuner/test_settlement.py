@@ -1,0 +1,216 @@
+"""What is established is kept when the budget ends, and is told as what it is; figures agree with ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.cli.report import from_plan
+from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.objective import Objective
+from overdrive.core.plan import Plan
+from overdrive.evidence.speed import Verdict
+from overdrive.report.html import page
+from overdrive.report.words import sentence
+from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.result import plan_of, result_of
+from tests.simulated import Names, Offer, Simulated, offer, searched
+from tests.tuner.test_search import names, paces, reasons
+
+__all__ = ["offer"]  # a fixture
+
+
+class Late(Progress):
+    """Calls something when a stage begins that has this in its name."""
+
+    def __init__(self, stage: str, what: Callable[[], None]) -> None:
+        self._stage, self._what = stage, what
+
+    def stage(self, text: str) -> None:
+        if self._stage in text:
+            self._what()
+
+
+def late_search(program: Simulated, folder: Path, stage: str, seconds: float, budget: float = 600.0) -> Findings:
+    """A tune in which so many seconds are lost when a stage begins."""
+
+    def lose() -> None:
+        program.spent += seconds
+
+    return searched(folder, budget=budget, progress=Late(stage, lose))
+
+
+def told(found: Findings) -> tuple[dict[str, Any], Plan]:
+    result = result_of(found, "plan.toml")
+    summaries = {name: each.summary() for name, each in catalogue().items()}
+    return result, Plan.loads(plan_of(found, result).dumps(summaries), catalogue())
+
+
+def test_a_plan_that_was_proved_in_its_duel_is_not_proved_again(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen: 40 ms a step, four minutes, 358 identical steps in the duel, and a second proof that came too late."""
+    facts = Facts(shares={"forward": 1.0}, step_seconds=0.04, loaders=(LoaderFacts(64, 0, True, 60_000, 0.0),))
+    idle = {name: {"expected_saving": 0.05} for name in ("one", "two", "three", "four", "five")}
+    offer(fast={"expected_saving": 0.4}, **idle)
+    pace = paces(fast=1.23)
+    program = Simulated(lambda on: 4 * pace(on), start=4.0, hashed=2.5, takes_time=True, facts=facts).enter(monkeypatch)
+    found = searched(tmp_path, budget=240.0)
+    assert names(found) == ["fast"] and found.verdict is Verdict.FASTER and found.confirmed
+    assert sum(bool(order.digests) for order in program.started) == 2
+    assert program.spent < 250.0 and found.proof is found.adopted[0].check
+
+
+def test_a_plan_whose_confirmation_came_too_late_is_kept_and_told_as_not_confirmed(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    program = Simulated(paces(fast=1.5), takes_time=True).enter(monkeypatch)
+    found = late_search(program, tmp_path, "confirmation", 600.0)
+    assert names(found) == ["fast"] and found.verdict is Verdict.FASTER and not found.confirmed
+    result, plan = told(found)
+    by = "established in the search, and not confirmed in fresh processes"
+    duel = found.adopted[0].duel
+    assert duel.interval is not None and result["speedup"] == vars(duel.interval) == vars(plan.speedup)
+    assert result["unconfirmed"] == plan.unconfirmed == by
+    rates = [result[side]["samples_per_s"] for side in ("baseline", "tuned")]
+    assert rates[1] / rates[0] == pytest.approx(duel.interval.estimate)
+    for each in (result, from_plan(plan)):
+        assert sentence(each).startswith("Trains 1.5") and f"95 % interval; {by})" in sentence(each)
+        assert by in page(each)
+    assert any("A larger --budget would confirm it" in note for note in result["notes"])
+
+
+def test_of_a_confirmation_that_was_not_finished_its_fresh_processes_are_told(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    program = Simulated(paces(fast=1.5), start=5.0, takes_time=True).enter(monkeypatch)
+    left = late_search(program, tmp_path, "confirmation", 0.0)
+    (tmp_path / "late").mkdir()
+    spare = 600.0 - left.seconds
+    assert left.confirmed and left.confirmation is not None and result_of(left, "")["unconfirmed"] is None
+    program.spent, program.started[:] = 0.0, []
+    found = late_search(program, tmp_path / "late", "confirmation", spare + 14.0)
+    result, _ = told(found)
+    assert found.verdict is Verdict.FASTER and not found.confirmed
+    assert result["unconfirmed"] == "measured in 2 of 3 fresh process pairs, and not confirmed"
+    assert result["speedup"]["estimate"] == pytest.approx(1.5, rel=0.03)
+    assert result["tuned"]["samples_per_s"] / result["baseline"]["samples_per_s"] == pytest.approx(
+        result["speedup"]["estimate"]
+    )
+
+
+def test_fresh_processes_that_speak_against_the_search_are_believed(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    gain = {"fast": 1.5}
+    program = Simulated(lambda on: paces(**gain)(on), start=5.0, takes_time=True).enter(monkeypatch)
+    spare = 600.0 - late_search(program, tmp_path, "confirmation", 0.0).seconds
+    (tmp_path / "late").mkdir()
+    program.spent, program.started[:] = 0.0, []
+
+    def slower() -> None:
+        gain["fast"] = 1.0
+        program.spent += spare + 14.0
+
+    found = searched(tmp_path / "late", budget=600.0, progress=Late("confirmation", slower))
+    assert found.adopted and names(found) == [] and found.verdict is Verdict.INCONCLUSIVE
+    assert any("nothing is established" in note for note in found.notes)
+
+
+def test_what_one_process_breaks_in_the_confirmation_is_not_kept_for_its_duel(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from overdrive.core.records import ExitReason
+
+    offer(fast={})
+    fails: list[bool] = []
+    crash = lambda on: ExitReason("crash", "signal 11") if fails and on else None  # noqa: E731
+    Simulated(paces(fast=1.5), exit_reason=crash, takes_time=True).enter(monkeypatch)
+    found = searched(tmp_path, progress=Late("confirmation", lambda: fails.append(True)))
+    assert names(found) == [] and found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_of_several_techniques_the_search_tells_the_product_of_their_duels(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={"expected_saving": 0.4}, quick={})
+    program = Simulated(paces(fast=1.5, quick=1.3), takes_time=True).enter(monkeypatch)
+    found = late_search(program, tmp_path, "confirmation", 600.0)
+    assert names(found) == ["fast", "quick"] and found.verdict is Verdict.FASTER and not found.confirmed
+    result, plan = told(found)
+    assert result["speedup"]["estimate"] == pytest.approx(found.gain())
+    assert result["speedup"]["low"] < 1.95 < result["speedup"]["high"]
+    assert result["tuned"] is None and result["baseline"]["samples_per_s"]  # no block held the whole plan
+    assert plan.unconfirmed and "the confirmation on fresh runs" not in page(result)
+
+
+def test_what_came_out_idle_stays_where_no_time_is_left_to_prove_the_plan_without_it(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(first={"expected_saving": 0.4}, second={})
+
+    def seconds(on: Names) -> float:  # the second makes the first useless
+        return 0.01 / (1.5 if "second" in on else 1.2 if "first" in on else 1.0)
+
+    simulated = {"start": 3.0, "takes_time": True}
+    Simulated(seconds, **simulated).enter(monkeypatch)
+    plan = searched(tmp_path, budget=600.0)
+    assert names(plan) == ["second"] and "first" in reasons(plan)
+    (tmp_path / "late").mkdir()
+    program = Simulated(seconds, **simulated).enter(monkeypatch)
+    seen: list[str] = []
+
+    class Watch(Progress):
+        def stage(self, text: str) -> None:
+            if "contributions" in seen and "hashed" in text:
+                program.spent += 600.0
+            seen.append(text.split(":")[0])
+
+    found = searched(tmp_path / "late", budget=600.0, progress=Watch())
+    assert names(found) == ["first", "second"] and found.verdict is Verdict.FASTER and not found.confirmed
+
+
+@pytest.mark.parametrize("grouped", ["fast", ""])
+def test_samples_per_second_are_of_the_same_blocks_as_the_ratio_where_steps_are_grouped(
+    grouped: str, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grouped steps stand at other places of an epoch, so that evaluations fall into one of two blocks."""
+    offer(fast={})
+    program = Simulated(paces(fast=1.5), epoch=300, evaluation=0.4)
+    program.call = lambda on: 32 if grouped in on else 1
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    result, plan = told(found)
+    assert found.confirmed and plan.speedup is not None
+    for sides in (result, {"baseline": plan.baseline, "tuned": plan.tuned}):
+        before, after = sides["baseline"], sides["tuned"]
+        assert after["samples_per_s"] / before["samples_per_s"] == pytest.approx(plan.speedup.estimate, rel=1e-3)
+        assert before["seconds_per_step"] / after["seconds_per_step"] == pytest.approx(plan.speedup.estimate, rel=1e-3)
+
+
+def test_a_plan_that_saves_memory_is_kept_where_its_confirmation_was_not_finished(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(small={"aims": ("memory",)})
+    peak = lambda on: 600 << 20 if on else 1000 << 20  # noqa: E731
+    program = Simulated(peak=peak, start=5.0, takes_time=True).enter(monkeypatch)
+    wanted = Objective("memory")
+    spare = 600.0 - searched(tmp_path, budget=600.0, objective=wanted).seconds
+    (tmp_path / "late").mkdir()
+    program.spent, program.started[:] = 0.0, []
+
+    def lose() -> None:
+        program.spent += spare + 14.0
+
+    found = searched(tmp_path / "late", budget=600.0, objective=wanted, progress=Late("confirmation", lose))
+    result, plan = told(found)
+    assert found.verdict is Verdict.SMALLER and names(found) == ["small"] and not found.confirmed
+    assert sentence(result).startswith("Needs") and plan.unconfirmed in sentence(result) and plan.unconfirmed
