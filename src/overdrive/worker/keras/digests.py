@@ -118,7 +118,7 @@ class DigestLog(digests.DigestLog):
         """Of each step of the step log; the optimizers' settings are those that were seen last before it was asked."""
         return [self._entry(rows) for rows in self._step_log.by_step()] if self._step_log is not None else []
 
-    def _entry(self, rows: Sequence[Any]) -> dict[str, Any]:
+    def _entry(self, rows: Sequence[Any]) -> StepRecord:
         mine = [row[self._first :] for row in rows]
         head = [dict(zip(_HEAD, map(int, row), strict=False)) for row in mine]
         evaluated = [[float(each["evaluated"] % 2**52)] for each in head if each["evaluations"]]
