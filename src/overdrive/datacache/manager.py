@@ -19,7 +19,7 @@ from overdrive.datacache.early import EarlyCheck, this_program
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.key import key_of
 from overdrive.datacache.layout import Unfit
-from overdrive.datacache.loader import release
+from overdrive.datacache.loader import release, serve
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
@@ -44,6 +44,9 @@ _NOT_PACKED = (
 class Hub(Protocol):
     """The part of a session's seams that is needed here."""
 
+    off: set[str]
+    left_out: dict[str, str]
+
     def owned_by(self, owner: str) -> AbstractContextManager[None]: ...
 
     def on_undo(self, undo: Callable[[], None]) -> None: ...
@@ -59,10 +62,13 @@ def begin_early(seams: Hub) -> None:
         _early[seams] = EarlyCheck(folder)
 
 
-def shared(seams: Hub, memory_share: float, folder: str = "") -> CacheManager:
+def shared(seams: Hub, memory_share: float, folder: str = "", user: str = "") -> CacheManager:
     """The session's one cache manager, for all techniques that need samples; closed when the session ends.
 
     Who asks first decides on the share of memory, and on the folder.
+
+    Args:
+        user: the technique that wants samples; where all of them are off, none are served.
 
     Raises:
         StoreUnavailable: the folder that is named is not there, or is not the user's own.
@@ -72,6 +78,9 @@ def shared(seams: Hub, memory_share: float, folder: str = "") -> CacheManager:
         manager = _managers[seams] = CacheManager(memory_share, fills_at_once(), folder, _early.pop(seams, None))
         with seams.owned_by("session"):  # not undone with any technique that is left out
             seams.on_undo(manager.close)
+        manager.wanted = lambda: any(name not in seams.off and name not in seams.left_out for name in manager.users)
+    if user:
+        manager.users.add(user)
     return manager
 
 
@@ -90,6 +99,8 @@ class CacheManager:
 
     def __init__(self, memory_share: float, at_once: bool, folder: str = "", early: EarlyCheck | None = None) -> None:
         self.reasons: list[str] = []  # why loaders were refused
+        self.users: set[str] = set()
+        self.wanted: Callable[[], bool] = lambda: True  # whether one of them is on
         self._process = os.getpid()
         self._memory_share = memory_share
         self._at_once = at_once
@@ -138,10 +149,9 @@ class CacheManager:
         self,
         loader: Any,
         call: Callable[[], Any],
-        serve: Callable[[CachedDataset, Any, Callable[[], Any]], Any],
         leave_out: Callable[[str], None],
     ) -> Any:
-        """The iterator over an epoch of this loader's batches: by `serve` where its samples are kept, else by `call`.
+        """The iterator over an epoch of this loader's batches: served where its samples are kept, else that of `call`.
 
         At the first opening, all other loaders are looked at where this one is refused, or where all is to be
         filled at once. Where nothing is kept after that, `leave_out` is told why.
@@ -151,10 +161,13 @@ class CacheManager:
         if first and (kept is None or fills_at_once()):
             self.keep_others()
         if kept is not None:
-            return serve(kept, loader, call)
+            return self.serve(kept, loader, call)
         if not self.useful:
             leave_out(self.reasons[0])
         return call()
+
+    def serve(self, kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
+        return serve(kept, loader, call, lambda: self.wanted())
 
     def keep_others(self) -> None:
         """Look at all other loaders that the program has made: the one for evaluation, say."""

@@ -63,6 +63,8 @@ class Offers:
         return offer.give()
 
     def clear(self) -> None:
+        """Of those that are let go of, none counts as in vain."""
+        self._in_vain = max(0, self._in_vain - len(self._offers))
         self._offers.clear()
 
 

@@ -99,7 +99,7 @@ def run() -> Run:
 
 
 def ahead(session: Run) -> Any:
-    return session.technique.prefetcher  # type: ignore[attr-defined]
+    return session.handle.prefetcher
 
 
 class Counted(Run):
