@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from pathlib import Path
@@ -10,8 +11,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-import itertools
-
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
