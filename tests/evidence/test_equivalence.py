@@ -122,7 +122,7 @@ def test_equal_digests_are_exact() -> None:
 @pytest.mark.parametrize("part", ["parameters", "buffers", "optimizer_state", "random_states"])
 def test_one_other_hash_is_not_exact(part: str) -> None:
     judged = judged_exact(written(), written(change=(17, part, "x")))
-    assert judged.level is None and judged.sentence == f"other {part} in step 17"
+    assert judged.level is None and judged.sentence == f"other {part.replace('_', ' ')} in step 17"
 
 
 def test_one_other_bit_of_a_loss_is_not_exact() -> None:

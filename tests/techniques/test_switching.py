@@ -23,7 +23,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "affinity": [{"hyper_threads": False}],
     "autocast": [{"dtype": "bfloat16"}, {"dtype": "float16"}],
     "buffer_reuse": [{"gradients": "none"}, {"gradients": "kept"}],
-    "compile": [{}, {"regional": True}],
     "fft_convolution": [{"least": 2}],
     "fp32_from_fp64": [{"weights": "copied"}, {"weights": "narrowed"}],
     "fused_optimizer": [{"implementation": "fused"}, {"implementation": "foreach"}],
@@ -149,7 +148,7 @@ def cases() -> list[Any]:
 
 
 def suits(name: str, settings: dict[str, Any]) -> tuple[type[nn.Module], torch.dtype]:
-    if name in ("micro_batch", "activation_checkpointing") or settings.get("regional"):
+    if name in ("micro_batch", "activation_checkpointing"):
         return Sequence, torch.float32
     return Images, torch.float64 if name == "fp32_from_fp64" else torch.float32
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -95,6 +96,15 @@ def trial(script: Callable[[str], Path]) -> Iterator[Make]:
             pass
 
 
+def become(processes: Sequence[psutil.Process], stopped: bool) -> bool:
+    """Whether all stand still, or none; a signal takes a moment to arrive."""
+    for _ in range(50):
+        if all((each.status() == psutil.STATUS_STOPPED) is stopped for each in processes):
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_trials_run_under_nice(trial: Make) -> None:
     one = trial(NICE)
     assert one.first_step().step == 1 and one.run(5).step == 6
@@ -105,11 +115,11 @@ def test_a_group_of_two_steps_stands_still_and_ends_as_one(trial: Make) -> None:
     one = trial(PairLauncher())
     one.first_step()
     processes = [psutil.Process(pid) for pid in one.group.pids]
-    assert len(processes) == 2 and all(each.status() == psutil.STATUS_STOPPED for each in processes)
+    assert len(processes) == 2 and become(processes, stopped=True)
     assert one.run(5).step == 6
-    assert all(each.status() == psutil.STATUS_STOPPED for each in processes)
+    assert become(processes, stopped=True)
     one.group.resume()
-    assert not any(each.status() == psutil.STATUS_STOPPED for each in processes)
+    assert become(processes, stopped=False)
     one.stop()
     assert not any(psutil.pid_exists(each.pid) for each in processes)
 

@@ -52,7 +52,8 @@ def test_candidates_are_what_there_is() -> None:
     technique = catalogue()["fused_optimizer"]
 
     def tried(*optimizers: str, device: str = "cpu") -> list[Any]:
-        facts = Facts(device=device, optimizers=optimizers, shares={"optimizer": 0.3})
+        own = {"fused_optimizer": {"optimizers": [*optimizers]}}
+        facts = Facts(device=device, own=own, shares={"optimizer": 0.3})
         if technique.applies(facts):
             return []
         return [each["implementation"] for each in technique.candidates(facts)]

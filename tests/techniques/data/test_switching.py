@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from pathlib import Path
@@ -45,7 +46,7 @@ def decoded(log: Path, here: bool) -> int:
 
 
 def epochs(loader: Any, log: Path, handle: Any = None, every: int = 3) -> tuple[list[Any], list[tuple[bool, int, int]]]:
-    """All that can be seen of four epochs; and of each batch whether it was on, its samples, and those decoded for it."""
+    """All that is seen of four epochs; and of each batch whether it was on, its samples, and those decoded for it."""
     seen: list[Any] = []
     told = []
     number = 0
@@ -85,7 +86,7 @@ def test_switched_ten_times_every_batch_and_random_state_is_the_programs(
             run.handle.off()
         ours, told = epochs(make(), log, run.handle)
     assert not run.left_out and ours == plain
-    assert sum(one[0] != other[0] for one, other in zip(told, told[1:], strict=False)) == 10
+    assert sum(one[0] != other[0] for one, other in itertools.pairwise(told)) == 10
     assert [count for on, size, count in told if not on] == [size for on, size, _ in told if not on]
     assert not any(count for on, _, count in told if on)
 

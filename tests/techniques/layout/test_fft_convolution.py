@@ -124,5 +124,7 @@ def test_scripts_and_traces_of_models_are_as_without_and_no_trace_is_left(always
 
 
 def test_small_kernels_are_the_reason_where_there_are_no_others() -> None:
-    assert "49 elements" in str(catalogue()["fft_convolution"].applies(Facts(own={"fft_convolution": {"largest_kernel": 9}})))
+    assert "49 elements" in str(
+        catalogue()["fft_convolution"].applies(Facts(own={"fft_convolution": {"largest_kernel": 9}}))
+    )
     assert catalogue()["fft_convolution"].applies(Facts(own={"fft_convolution": {"largest_kernel": 961}})) is None

@@ -143,5 +143,7 @@ def test_a_hook_that_comes_later_sees_what_it_would_see() -> None:
 
 
 def test_a_program_without_evaluation_is_told_so() -> None:
-    assert "no evaluation" in str(catalogue()["fold_normalisation"].applies(Facts(own={"fold_normalisation": {"inference_calls": False}})))
+    assert "no evaluation" in str(
+        catalogue()["fold_normalisation"].applies(Facts(own={"fold_normalisation": {"inference_calls": False}}))
+    )
     assert catalogue()["fold_normalisation"].applies(Facts()) is None

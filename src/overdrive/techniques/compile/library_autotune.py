@@ -40,6 +40,8 @@ class LibraryAutotune(Technique):
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.05
+    # Not switchable: cuDNN keeps the algorithms that it has tried for a shape, and threads that were started while
+    # denormals were zero stay so.
     order = 20
     knobs = (
         Knob("benchmark", True, "cuDNN tries its algorithms for each new shape"),

@@ -22,8 +22,9 @@ class Affinity(Technique):
     """Keeps the training on the cores of one memory node, and its data workers on the others.
 
     What it does: when the framework has been imported and before it computes, pins the process to the cores of one
-    NUMA node, on request to one hardware thread of each; PyTorch is to use no more threads than these. Of several processes that torchrun has started, each takes its own node. Data
-    workers are started on the cores that are left, where there are any.
+    NUMA node, on request to one hardware thread of each; PyTorch is to use no more threads than these. Of several
+    processes that torchrun has started, each takes its own node. Data workers are started on the cores that are
+    left, where there are any.
 
     When it helps: machines with several sockets or memory nodes, where threads that move or share memory across
     nodes wait for it; hyper-threads that compete for one core's arithmetic units; a GPU whose process would
