@@ -19,7 +19,7 @@ from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected, Standing
-from overdrive.tuner.schedule import FIELD_ROUNDS, Schedule
+from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
 
 class Finaliser:
@@ -57,10 +57,10 @@ class Finaliser:
             ]
             try:
                 deadline = self._schedule.proof_begins()
-                seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
+                seconds = measure(self._duels.pool, specs, FACTORIAL_ROUNDS, deadline, total_steps=self._total_steps())
             except FactorialTooLarge as error:
                 return self._leave_to_duels(str(error))
-            if len(seconds[0]) < FIELD_ROUNDS // 2:
+            if len(seconds[0]) < FACTORIAL_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
             found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
             kept = {each.name for each in found.adopted if each.for_memory or each.needed}

@@ -10,9 +10,9 @@ from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_st
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION
 from overdrive.tuner.findings import Findings
 
-FIELD_ROUNDS = 20  # blocks of every configuration that the contributions are made of
+FACTORIAL_ROUNDS = 20  # blocks of every configuration that the contributions are made of
 _FIELD_WARM_UP_SECONDS = 2.5
-_FIELD_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
+_FACTORIAL_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 _MOST_PROMISED = 0.5
@@ -85,7 +85,7 @@ class Schedule:
         """What it takes to measure so many configurations side by side."""
         step = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
         step = (step + step / max(1.0, self._found.gain())) / 2  # some are as plain, some as the whole plan
-        blocks = FIELD_ROUNDS * max(_FIELD_BLOCK_SECONDS, step)
+        blocks = FACTORIAL_ROUNDS * max(_FACTORIAL_BLOCK_SECONDS, step)
         return configurations * (self._start_seconds() / 2 + _FIELD_WARM_UP_SECONDS + blocks)
 
     def _duel_seconds(self, rules: Rules) -> float:
