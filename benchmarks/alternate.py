@@ -38,10 +38,10 @@ def run_once(arm: Arm, folder: Path) -> float:
 
 def alternate(arms: Sequence[Arm], rounds: int, folder: Path, seed: int = 0) -> dict[str, list[float]]:
     """Seconds of every arm in every round."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     seconds: dict[str, list[float]] = {arm.name: [] for arm in arms}
     for turn in range(rounds):
-        for arm in chance.sample(list(arms), len(arms)):
+        for arm in rng.sample(list(arms), len(arms)):
             seconds[arm.name].append(run_once(arm, folder))
             print(f"  round {turn + 1}/{rounds}  {arm.name:28} {seconds[arm.name][-1]:8.2f} s", flush=True)
     return seconds

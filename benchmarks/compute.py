@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from alternate import OVERDRIVE
-from turns import MODELS, Arm, by_hand, plain, ratio, step_in_turn, told
+from turns import MODELS, Arm, by_hand, plain, ratio, ratio_text, step_in_turn
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.speed import verdict
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.inventory import machine, versions
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 
 TARGET = Path(__file__).parent / "results" / "compute.json"
 Result = dict[str, Any]
@@ -140,9 +140,9 @@ def show(results: Result) -> None:
                 contract,
                 f"{found['ms_per_step']['plain']:.3g} ms",
                 (found["best_by_hand"] or "–").removeprefix("by hand: "),
-                told(found["by_hand_against_plain"]),
-                told(found["overdrive_against_plain"]),
-                told(found["overdrive_against_best_by_hand"]),
+                ratio_text(found["by_hand_against_plain"]),
+                ratio_text(found["overdrive_against_plain"]),
+                ratio_text(found["overdrive_against_best_by_hand"]),
                 ", ".join(technique["name"] for technique in each["tune"]["techniques"]) or "none",
                 yes[found["at_least_by_hand"]],
                 yes[found["not_below_plain"]],
@@ -183,9 +183,7 @@ def main() -> None:
                 if "screened" not in part or options.screen_again:
                     print("  screening the settings by hand", flush=True)
                     part["screened"] = screen(pool, model, words)
-                each["measured"] = measure(
-                    pool, model, words, contract, each["tune"], part["screened"], options.rounds
-                )
+                each["measured"] = measure(pool, model, words, contract, each["tune"], part["screened"], options.rounds)
             options.output.parent.mkdir(exist_ok=True)
             options.output.write_text(json.dumps(results, indent=1) + "\n")
     show(results)

@@ -73,17 +73,17 @@ class Seen:
 
     def measure(self, name: str, record: Path | None = None, cache: Path | None = None) -> Callable[..., float]:
         def last_epoch(output: str, wall: float) -> float:
-            told = json.loads(output.strip().splitlines()[-1])
-            self.label_sum = told["label_sum"] if self.label_sum is None else self.label_sum
-            if (told["samples"], told["label_sum"]) != (self.samples, self.label_sum):
-                raise RuntimeError(f"{name} did not see every sample once: {told}")
-            self.first_epochs.setdefault(name, []).append(told["seconds"][0])
+            answer = json.loads(output.strip().splitlines()[-1])
+            self.label_sum = answer["label_sum"] if self.label_sum is None else self.label_sum
+            if (answer["samples"], answer["label_sum"]) != (self.samples, self.label_sum):
+                raise RuntimeError(f"{name} did not see every sample once: {answer}")
+            self.first_epochs.setdefault(name, []).append(answer["seconds"][0])
             if record is not None:
                 self.techniques[name] = {key: json.loads(record.read_text())[key] for key in ("techniques", "left_out")}
             if cache is not None:
                 shutil.rmtree(cache, ignore_errors=True)  # the next run is to fill it again
                 cache.mkdir(mode=0o700, exist_ok=True)
-            return float(told["seconds"][-1])
+            return float(answer["seconds"][-1])
 
         return last_epoch
 

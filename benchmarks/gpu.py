@@ -133,7 +133,7 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
     from gpu_rows import GRACE, ROWS, all_facts, broken_off_at, least_seconds, limits_and_costs, measure, table
 
     from overdrive.machine.inventory import machine, versions
-    from overdrive.trials.process import TrialPool
+    from overdrive.trials.pool import TrialPool
 
     on_gpu = options.device == "cuda"
     if not on_gpu:

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from alternate import OVERDRIVE, ROOT
-from turns import Arm, by_hand, plain, ratio, step_in_turn, told
+from turns import Arm, by_hand, plain, ratio, ratio_text, step_in_turn
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.trials.process import Trial, TrialPool
-from overdrive.worker.session import Chosen
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 Result = dict[str, Any]
 LEVELS = ("exact", "rounding", "statistical")
@@ -322,7 +324,7 @@ def _cells(arm: Result) -> Sequence[str]:
     share = arm.get("share_of_limit")
     return (
         f"{arm['samples_per_s']:,.0f}",
-        told(arm["against_plain"]) if arm["against_plain"] else "1",
+        ratio_text(arm["against_plain"]) if arm["against_plain"] else "1",
         f"{share:.1%} ({arm['limit']})" if share is not None else "–",
         "–" if arm["gpu_idle"] is None else f"{arm['gpu_idle']:.0%}",
         "–" if arm["waits_for_data"] is None else f"{arm['waits_for_data']:.1%}",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
-from overdrive.seams.step_counter import Clock
+from overdrive.seams.step_counter import StepCounter
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Without(Technique):
 class _Away:
     def __init__(self, start: int, size: int, first: int) -> None:
         self.now = False
-        self._clock = Clock()
+        self._clock = StepCounter()
         self._start, self._size, self._first = start, size, first
 
     def stepped(self, optimizer: Any) -> None:

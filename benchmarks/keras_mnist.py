@@ -27,7 +27,7 @@ from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.machine.inventory import machine, versions
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import result_of
@@ -82,11 +82,11 @@ def every_layer(folder: Path, rounds: int) -> dict[str, Any]:
     contract, only = Contract.STATISTICAL, frozenset({"every_layer"})
     checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), program, "every layer")
     with TrialPool(also=["planted_policy"]) as pool:
-        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Told())
+        found = run_tune(TuneRequest(program, contract, 480.0, None, TIME, only), pool, checkpoint, Printed())
     return short({**result_of(found, ""), "wall_seconds": found.seconds})
 
 
-class Told(Progress):
+class Printed(Progress):
     def stage(self, text: str) -> None:
         print(f"  {text}", flush=True)
 

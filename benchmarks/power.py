@@ -21,10 +21,10 @@ from typing import Any
 from alternate import ROOT
 
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import noise_floor
 from overdrive.machine.inventory import machine, versions
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
 

@@ -25,12 +25,14 @@ HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sys.path if each != str(HERE))]
 
 from overdrive.core.program import Program  # noqa: E402
-from overdrive.core.records import TrialOver, TrialSpec  # noqa: E402
+from overdrive.core.records import TrialOver  # noqa: E402
+from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
 from overdrive.insight.profile.result import result_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
-from overdrive.trials.process import Trial, TrialPool  # noqa: E402
+from overdrive.trials.pool import TrialPool  # noqa: E402
+from overdrive.trials.trial import Trial  # noqa: E402
 from tests.programs.manifest import PROGRAMS  # noqa: E402
 
 RESULTS = HERE / "results" / "profile.json"
@@ -69,8 +71,8 @@ def main() -> None:
             done[name] = _one(words, folder)
             print(f"{name:20} {_line(done[name])}  ({time.monotonic() - began:.0f} s)", flush=True)
             done[name] |= {"threads": os.environ.get("OMP_NUM_THREADS", "unset"), "load_before": round(load, 2)}
-            told = {"date": datetime.date.today().isoformat(), "machine": machine(), "versions": versions()}
-            RESULTS.write_text(json.dumps({**told, "programs": done}, indent=1) + "\n")
+            header = {"date": datetime.date.today().isoformat(), "machine": machine(), "versions": versions()}
+            RESULTS.write_text(json.dumps({**header, "programs": done}, indent=1) + "\n")
 
 
 def _programs() -> list[tuple[str, tuple[str, ...], Path]]:
@@ -116,7 +118,7 @@ def _interventions(pool: TrialPool, program: Program, found: Measured, result: d
     part = named if named in TAKES else _largest(result["phases"])
     technique, phases = TAKES[part]
     said = sum(result["phases"].get(phase, 0.0) for phase in phases) / whole
-    told = {"part": part, "bottleneck": part == named, "said": said}
+    row = {"part": part, "bottleneck": part == named, "said": said}
     # Workers go on making batches while they are not asked for: with them, blocks of one process cannot take turns.
     turns = not (part == "data" and result["workers"])
     blocks: list[Block] = []
@@ -126,12 +128,12 @@ def _interventions(pool: TrialPool, program: Program, found: Measured, result: d
             if len(blocks) >= PAIRS and standard_error(undisturbed(blocks)) <= SURE and turns:
                 break
     except _LeftOut as reason:
-        return [{**told, "reason": str(reason)}]
+        return [{**row, "reason": str(reason)}]
     if len(blocks) < 2:
-        return [{**told, "reason": "too short for blocks with it and without it"}]
+        return [{**row, "reason": "too short for blocks with it and without it"}]
     kept = undisturbed(blocks)
     seen, error = 1 - ratio(kept), standard_error(kept)
-    return [{**told, "seen": seen, "error": error, "off": seen / said - 1, "pairs": len(kept)}]
+    return [{**row, "seen": seen, "error": error, "off": seen / said - 1, "pairs": len(kept)}]
 
 
 class _LeftOut(Exception):
@@ -157,7 +159,7 @@ def _alternate(
         size = max(1, min(size, (found.length - start) // 6))
     settings = [{"start": start, "size": size, "first": first} for first in ((0, 1) if turns else (2, 3))]
     copies = [Trial(pool, TrialSpec(program, ((technique, each),), profiling="plain")) for each in settings]
-    chance, seconds, pairs = random.Random(len(blocks)), 0.0, 0
+    rng, seconds, pairs = random.Random(len(blocks)), 0.0, 0
     try:
         for copy in copies:
             copy.first_step()
@@ -165,7 +167,7 @@ def _alternate(
         while seconds < SECONDS and (found.length is None or copies[0].step + size <= found.length):
             without = pairs % 2 if turns else 0
             took = {}
-            for place in chance.sample((0, 1), 2):
+            for place in rng.sample((0, 1), 2):
                 took[place] = copies[place].run(size).seconds
             if reason := copies[without].left_out.get(technique):
                 raise _LeftOut(reason)

@@ -1,4 +1,4 @@
-"""`make untimed runner`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
+"""`make bench`: speeds as ratios from alternating whole runs, with intervals. Writes benchmarks/results/cpu.json.
 
 python benchmarks/run.py [--only PART,...] [--rounds 5] [--programs NAME,...]
 """

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver, TrialSpec
+from overdrive.core.records import Block, TrialOver
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, speedup
-from overdrive.trials.process import Trial, TrialPool
-from overdrive.worker.session import Chosen
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 MODELS = Path(__file__).parent / "models"
 Result = TypeVar("Result")
@@ -68,7 +70,7 @@ def step_in_turn(
         together: start all processes at once: for machines with a core for each.
         while_alone: called at the end, for each arm with its live trial and its seconds a step.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     live: dict[str, Trial] = {}
     paces: dict[str, float] = {}
     try:
@@ -82,7 +84,7 @@ def step_in_turn(
         for turn in range(rounds):
             if turn and time.monotonic() > deadline:  # what has been warmed up makes one round at the least
                 break
-            for arm in chance.sample(standing, len(standing)):
+            for arm in rng.sample(standing, len(standing)):
                 size = max(1, round(_BLOCK_SECONDS / paces[arm.name]))
                 if block := _or_drop(arm, partial(live[arm.name].run, size)):
                     arm.fields[-1][turn] = block.seconds / block.steps
@@ -128,7 +130,7 @@ def ratio(old: Arm, new: Arm) -> Interval | None:
     return speedup(pairs) if pairs else None
 
 
-def told(interval: Interval | Mapping[str, float] | None) -> str:
+def ratio_text(interval: Interval | Mapping[str, float] | None) -> str:
     if interval is None:
         return "–"
     values = interval if isinstance(interval, Mapping) else vars(interval)

@@ -91,14 +91,14 @@ def wilson(count: int, of: int) -> list[float]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    told = {}
+    by_level = {}
     for level in map(str, (Contract.EXACT, Contract.ROUNDING, STATISTICAL)):
         mine = [each for each in rows if each["level"] == level]
         wrong = [each for each in mine if each["defect"]]
         right = [each for each in mine if not each["defect"]]
         missed = sum(each["verdict"] == "passes" for each in wrong)
         alarms = sum(each["verdict"] == "refused" for each in right)
-        told[level] = {
+        by_level[level] = {
             "defects": len({each["name"] for each in wrong}),
             "trials of defects": len(wrong),
             "missed": missed,
@@ -114,7 +114,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 Counter(each["name"] for each in mine if (each["verdict"] == "passes") is each["defect"]).most_common()
             ),
         }
-    return told
+    return by_level
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,15 +26,13 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
+from overdrive.core.records import Block, ExitReason, StepRecord, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
-from overdrive.trials import factorial as field_module
-from overdrive.trials import interleaved as together
-from overdrive.trials import sequential as apart
-from overdrive.trials import untimed as untimed
+from overdrive.trials import factorial, interleaved, sequential, untimed
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Findings
@@ -78,7 +76,7 @@ class Simulated:
             self.started.append(spec)
             return _Trial(self, spec, len(self.started))
 
-        for room in (apart, untimed, field_module, oom_recovery, together):
+        for room in (sequential, untimed, factorial, oom_recovery, interleaved):
             patch.setattr(room, "Trial", trial)
         patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
@@ -88,7 +86,7 @@ class Simulated:
 
 
 class _Trial:
-    """What `trials.process.Trial` is to those who use it."""
+    """What `trials.trial.Trial` is to those who use it."""
 
     def __init__(self, program: Simulated, spec: TrialSpec, number: int) -> None:
         self.spec = spec
@@ -111,7 +109,7 @@ class _Trial:
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
         if exit_reason:
-            raise TrialOver(exit_reason, {"facts": program.facts.to_dict()})
+            raise TrialOver(exit_reason, facts=program.facts)
         self.step = 1
         return Block(1, 1, program.start, 8, self._program.peak(self._names))
 
@@ -119,7 +117,7 @@ class _Trial:
         left = self._program.steps - self.step
         if lead + steps > left:
             self.step = self._program.steps
-            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._report())
+            raise TrialOver(ExitReason("ended", f"after {self.step} steps"), self._trace())
         call = self._program.call(self._names)
         steps = -(-steps // call) * call
         self.call_steps = max(self.call_steps, call)
@@ -140,7 +138,7 @@ class _Trial:
         return self._program.facts
 
     def trace(self) -> Trace:
-        return Trace.from_report(self._report())
+        return self._trace()
 
     def output_tail(self, size: int = 0) -> str:
         return ""
@@ -148,7 +146,7 @@ class _Trial:
     def stop(self) -> None:
         self._program.alive = [each for each in self._program.alive if each is not self]
 
-    def _report(self) -> dict[str, Any]:
+    def _trace(self) -> Trace:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
@@ -156,22 +154,28 @@ class _Trial:
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
         rate = program.rate(self._names)
-        same = {"samples": 8, "calls": ["training"], "evaluation": [], "settings": [rate], "inputs": [["x"]]}
-        outcomes = ("parameters", "buffers", "optimizer state", "random states", "evaluation results")
-        entry = {**same, **dict.fromkeys(outcomes, result)}
-        return {
-            "steps": self.step,
-            "losses": losses,
-            "rates": [rate] * self.step,
-            "samples": 8 * self.step,
-            "batches": [],
-            "state": result,
-            "digests": [{**entry, "batches": step} for step in range(self.step)] if self.spec.digests else [],
-            "replay": self._replay() if self.spec.part else {},
-            "active": sorted(self._names),
-            "left_out": self.left_out,
-            "rests": [*range(1, self.step + 1, self.call_steps)] if self.call_steps > 1 else [],
+        same = {
+            "samples": 8,
+            "calls": "training",
+            "evaluation": (),
+            "settings": str(rate),
+            "inputs": ((0.0,),),
+            "batches": "",
         }
+        outcomes = ("parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
+        entry = StepRecord(**same, **dict.fromkeys(outcomes, result))
+        return Trace(
+            steps=self.step,
+            losses=tuple(map(tuple, losses)),
+            rates=(rate,) * self.step,
+            samples=8 * self.step,
+            state=result,
+            digests=tuple(replace(entry, batches=str(step)) for step in range(self.step)) if self.spec.digests else (),
+            replay=self._replay() if self.spec.part else {},
+            active=tuple(sorted(self._names)),
+            left_out=self.left_out,
+            rests=tuple(range(1, self.step + 1, self.call_steps)) if self.call_steps > 1 else (),
+        )
 
     def _replay(self) -> dict[str, Any]:
         part = self.spec.part

@@ -10,11 +10,12 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.objective import Objective, ObjectiveError, bytes_in, saves, size
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel, Side
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 from overdrive.tuner.findings import Findings
 
 HUNGRY = """

@@ -1,4 +1,4 @@
-"""`overdrive profile` from end to end, on a program with one of everything that an edit could mend."""
+"""`overdrive profile` from end to end, on a program with one of everything that an edit could fix."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ LEFT = "Nothing was established, so the plan"
 def tuned(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A tune of a program that techniques make so many times as fast, and the files it leaves, by name."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "1000")
     offer(fast={})
 
     def run(gain: float, **more: Any) -> dict[str, str]:

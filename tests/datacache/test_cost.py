@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
+from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.datacache.cost import parts  # noqa: E402
 from overdrive.datacache.cost.fetching import Fetching, Served, batch_bytes, bytes_in  # noqa: E402
 from overdrive.datacache.cost.parts import examine  # noqa: E402
@@ -207,7 +209,7 @@ def test_the_bytes_of_a_batch() -> None:
 
 
 def facts_of(loader: Any, costs: bool = True, device: str = "cpu") -> Facts:
-    """As a guest takes them, of a program that trains on this loader."""
+    """The facts that a worker takes of a program that trains on this loader."""
     probe, recorder = Probe(2), Recorder()
 
     def observe(seams: Seams) -> None:
@@ -310,9 +312,9 @@ def test_loaders_that_draw_and_others_together_say_nothing() -> None:
 
 def test_facts_are_plain_data_and_old_ones_are_still_read() -> None:
     facts = Facts(loaders=(LoaderFacts(8, 0, True, 40, 0.01, seconds_per_item={"decode": 0.5}),), shared_memory=7)
-    assert Facts.from_dict(facts.to_dict()) == facts
+    assert from_json(Facts, json.loads(json.dumps(to_json(facts)))) == facts
     old = {"batch_size": 8, "workers": 0, "map_style": True, "length": 40, "seconds_per_batch": 0.01}
-    assert Facts.from_dict({"loaders": [old]}).loaders[0].seconds_to_make is None
+    assert from_json(Facts, {"loaders": [old]}).loaders[0].seconds_to_make is None
 
 
 def test_costs_outlive_the_adoption_of_other_techniques() -> None:

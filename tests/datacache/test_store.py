@@ -15,12 +15,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overdrive.core.places import samples_folder  # noqa: E402
 from overdrive.datacache import partial_table as partial_module  # noqa: E402
 from overdrive.datacache import store as store_module  # noqa: E402
 from overdrive.datacache.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
 from overdrive.datacache.partial_table import PartialTable  # noqa: E402
 from overdrive.datacache.ragged import FiledTable, RaggedTable  # noqa: E402
-from overdrive.datacache.store import Store, StoreUnavailable, home  # noqa: E402
+from overdrive.datacache.store import Store, StoreUnavailable  # noqa: E402
 from overdrive.datacache.table import Table, same_bits  # noqa: E402
 
 COUNT = 10
@@ -89,9 +90,9 @@ def test_refuses_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.M
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     monkeypatch.delenv("OVERDRIVE_CACHE", raising=False)
-    assert home() == Path("/x/overdrive/samples")
+    assert samples_folder() == Path("/x/overdrive/samples")
     monkeypatch.setenv("OVERDRIVE_CACHE", "/y")
-    assert home() == Path("/y")
+    assert samples_folder() == Path("/y")
 
 
 def test_every_flipped_bit_and_missing_byte_is_noticed(store: Store) -> None:
@@ -341,7 +342,8 @@ def test_rows_of_different_lengths_come_back(store: Store) -> None:
         partial.table.put(number, row_of(number))
         assert partial.table.row(number).tolist() == row_of(number).tolist()  # before all are there
     partial.table.count_present()
-    assert partial.finish([], 1.0) and (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
+    assert partial.finish([], 1.0)
+    assert (store.folder / "key" / "rows.raw").stat().st_size == sum(range(0, 30, 3)) + COUNT
     table = store.open("key")
     assert table is not None and table.complete and not table.writable
     for each in (table, partial.table):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 from overdrive.evidence.equivalence import (
     compared,
     differing_invariant,
@@ -92,7 +92,7 @@ SKETCH = (0.3, 0.1, 0.2)
 
 def written(steps: int = 40, change: tuple[int, str, Any] | None = None, **fields: Any) -> Trace:
     """A trace with a digest log; `change`: from this step on, this part of an entry is another."""
-    parts = ("batches", "samples", "calls", "settings", "parameters", "buffers", "optimizer state", "random states")
+    parts = ("batches", "samples", "calls", "settings", "parameters", "buffers", "optimizer_state", "random_states")
     digests: list[dict[str, Any]] = [
         {part: f"{part} {step}" for part in parts} | {"inputs": [[step, *SKETCH]], "evaluation": [[step, *SKETCH]]}
         for step in range(1, steps + 1)
@@ -101,7 +101,13 @@ def written(steps: int = 40, change: tuple[int, str, Any] | None = None, **field
         for entry in digests[change[0] - 1 :]:
             entry[change[1]] = change[2]
     whole = replace(
-        trace(steps=steps), digests=tuple(digests), trained="2 tensors, 10 scalars", state="end" if not change else "other"
+        trace(steps=steps),
+        digests=tuple(
+            StepRecord(**{**each, "inputs": tuple(each["inputs"]), "evaluation": tuple(each["evaluation"])})
+            for each in digests
+        ),
+        trained="2 tensors, 10 scalars",
+        state="end" if not change else "other",
     )
     return replace(whole, **fields)
 
@@ -113,10 +119,10 @@ def test_equal_digests_are_exact() -> None:
     assert judged.evidence["exact"]["first_difference"] is None
 
 
-@pytest.mark.parametrize("part", ["parameters", "buffers", "optimizer state", "random states"])
+@pytest.mark.parametrize("part", ["parameters", "buffers", "optimizer_state", "random_states"])
 def test_one_other_hash_is_not_exact(part: str) -> None:
     judged = judged_exact(written(), written(change=(17, part, "x")))
-    assert judged.level is None and judged.sentence == f"other {part} in step 17"
+    assert judged.level is None and judged.sentence == f"other {part.replace('_', ' ')} in step 17"
 
 
 def test_one_other_bit_of_a_loss_is_not_exact() -> None:

@@ -73,9 +73,8 @@ def test_a_wrong_gradient_in_a_single_state_is_caught() -> None:
 
 def test_a_flipped_maximum_in_three_states_passes() -> None:
     base = candidate(0)
-    flipped = [
-        replace(row, error=1e-3 * row.size) if row.step in (21, 51, 120) else row for row in sized_like(base, candidate(1))
-    ]
+    rows = sized_like(base, candidate(1))
+    flipped = [replace(row, error=1e-3 * row.size) if row.step in (21, 51, 120) else row for row in rows]
     assert judge(base, flipped).holds
 
 

@@ -18,6 +18,7 @@ from overdrive.evidence.speed import (
     decided,
     futile,
     noise_floor,
+    seconds_per_step,
     speedup,
     speedup_of_these,
     verdict,
@@ -242,7 +243,16 @@ def test_the_nearer_the_end_of_a_duel_the_surer_its_outcome() -> None:
 @pytest.mark.parametrize("truth", [1.05, 1.1])
 def test_few_duels_that_would_find_a_gain_are_given_up(truth: float) -> None:
     rng = np.random.default_rng(4)
-    fought = [duel(rng, truth, blocks=40, block_sd=0.08, autocorrelation=0.2) for _ in range(60)]
-    winners = [pairs for pairs in fought if verdict(speedup(pairs)) is Verdict.FASTER]
+    duels = [duel(rng, truth, blocks=40, block_sd=0.08, autocorrelation=0.2) for _ in range(60)]
+    winners = [pairs for pairs in duels if verdict(speedup(pairs)) is Verdict.FASTER]
     assert len(winners) > 20
     assert sum(futile(pairs[:10], most=40) for pairs in winners) <= 0.05 * len(winners)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_seconds_per_step_have_the_ratio_that_is_published(processes: int) -> None:
+    pairs = duel(np.random.default_rng(1), truth=1.3, processes=processes, blocks=20, block_sd=0.05)
+    stalled = [replace(pair, seconds_b=9 * pair.seconds_b) if i % 20 == 3 else pair for i, pair in enumerate(pairs)]
+    before, after = seconds_per_step(stalled)
+    assert before / after == pytest.approx(speedup(stalled).estimate, rel=1e-12)
+    assert after < sum(pair.seconds_b for pair in stalled) / sum(pair.steps for pair in stalled)

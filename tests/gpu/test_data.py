@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.datacache.table import Table
-from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 from tests.datacache.test_cost import PARTS, Naps, facts_of
 
@@ -94,7 +93,7 @@ def test_batches_gathered_ahead_arrive_as_they_are(pins: bool, monkeypatch: pyte
     with Session([("sample_cache", {}), ("prefetch", {})]) as session:
         ours = go()
         assert not session.seams.left_out
-        ahead: Any = catalogue()["prefetch"].prefetcher  # type: ignore[attr-defined]
+        ahead: Any = session.handles["prefetch"].prefetcher  # type: ignore[attr-defined]
         assert ahead.taken > COUNT // 256 and ahead.offers.given > COUNT // 256
     for one, other in zip(plain, ours, strict=True):
         assert all(map(torch.equal, one, other))

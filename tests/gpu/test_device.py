@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 from tests.conftest import PROGRAMS, Run
 

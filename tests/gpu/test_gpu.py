@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from overdrive.techniques.catalogue import catalogue
-from overdrive.worker.session import Chosen, Session
+from overdrive.core.settings import Chosen
+from overdrive.worker.session import Session
 from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU (CUDA), and there is none here")
@@ -132,12 +133,12 @@ def test_batches_that_are_on_the_gpu_before_train_to_the_same_bit(
         namespace: dict[str, object] = {"__name__": "script"}
         with Session(chosen) as session:
             exec(AUGMENTED.replace("AT", at), namespace)
-            found = catalogue()[name]
         assert not session.seams.left_out
         seen.append((namespace["losses"], namespace["states"]))
     assert seen[0] == seen[1], "this program does not repeat itself here"
     assert seen[1] == seen[2]
-    offers = found.prefetcher.offers if name == "prefetch" else found.residence.offers  # type: ignore[attr-defined]
+    handle: Any = session.handles[name]
+    offers = (handle.prefetcher if name == "prefetch" else handle.residence).offers
     assert offers.given > 10
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from overdrive.worker.session import Chosen, Session
+from overdrive.core.settings import Chosen
+from overdrive.worker.session import Session
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -28,7 +28,7 @@ def test_every_format_has_its_row_and_numbers_stand_where_they_were_measured() -
     assert fast.speed == "1.50x [1.41, 1.58]" and fast.learns == "yes"
     assert slow.speed == "0.81x [0.79, 0.83], added to allocator"
     assert (slow.memory, slow.error, slow.learns) == ("-", "-", "not checked")
-    assert "in hardware" in rows[2].told and not rows[2].measured
+    assert "in hardware" in rows[2].detail and not rows[2].measured
 
 
 def test_both_reports_show_it() -> None:

@@ -31,7 +31,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 TIERS = ("overlay", "redirect")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
-GUEST = """
+TRIAL_SCRIPT = """
 import os, sys
 from pathlib import Path
 from overdrive.sandbox.isolation import isolate, redirect_torch
@@ -78,7 +78,7 @@ class Desk:
         }
         identity = {"user": self.person.uid, "group": self.person.gid, "extra_groups": []}
         return subprocess.run(
-            [self.person.python, "-c", GUEST, *words],
+            [self.person.python, "-c", TRIAL_SCRIPT, *words],
             env={name: str(value) for name, value in settings.items()},
             cwd=self.project,
             capture_output=True,
@@ -495,7 +495,7 @@ def test_an_unknown_kind_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.
 
 def test_where_namespaces_are_refused_writes_are_redirected(desk: Desk) -> None:
     """Seen by taking namespaces away, as container runtimes do."""
-    refusing = GUEST.replace(
+    refusing = TRIAL_SCRIPT.replace(
         "view = isolate",
         "from overdrive.trials import overlay\n"
         "def refuse(): raise PermissionError(1, 'unshare was refused')\n"

@@ -9,8 +9,8 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.seams import frameworks
-from overdrive.techniques.catalogue import catalogue
-from overdrive.worker.session import Session, environment_for
+from overdrive.techniques.catalogue import catalogue, environment_for
+from overdrive.worker.session import Session
 from tests.keras_driver import told_by
 
 KERAS = Facts(framework="keras", backend="tensorflow", device="cpu", cores=2, threads=2, fits=True)

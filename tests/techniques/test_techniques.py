@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.settings import Chosen
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.worker.session import Chosen, Session
+from overdrive.worker.session import Session
 
 CARD = ("What it does:", "When it helps:", "When it hurts:", "Contract:", "Source:")
 FACTS = Facts(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
-from overdrive.trials.process import TrialPool
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
 

@@ -12,11 +12,12 @@ import psutil
 import pytest
 
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialSpec
-from overdrive.trials import duel
-from overdrive.trials import factorial as field
-from overdrive.trials.factorial import FieldTooLarge, measure
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.core.records import Block
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials import duel, factorial
+from overdrive.trials.factorial import FactorialTooLarge, measure
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 # A step takes 5 ms or more: with the times of the fixture below, it is warm after 24 steps at most and its
 # pace known after 24 more, and a block has 10 at most.
@@ -42,13 +43,13 @@ Make = Callable[..., TrialSpec]
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field, "WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(factorial, "WARM_UP_SECONDS", 0.1)
     monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.05)
 
 
 @pytest.fixture
 def spec(script: Callable[[str], Path]) -> Make:
-    """An order of a program so long, with steps of so many seconds, that raises at step `fault`."""
+    """Makes a trial spec of a program of `steps` steps, `pause` seconds each, that raises at step `fault`."""
     path = str(script(TRAIN))
 
     def make(steps: int = ENDLESS, pause: float = 0.005, fault: int = -1) -> TrialSpec:
@@ -85,16 +86,16 @@ def test_in_every_round_each_makes_the_same_steps(pool: TrialPool, spec: Make, m
     # A sleep is never shorter than asked for: the rows belong to their orders, and are of one step.
     assert all(pace >= 0.02 for pace in seconds[1]) and all(pace >= 0.005 for row in seconds for pace in row)
     rounds = [blocks[-15:][start : start + 3] for start in range(0, 15, 3)]
-    assert all({fought for fought, _ in each} == set(specs) for each in rounds)
+    assert all({spec for spec, _ in each} == set(specs) for each in rounds)
     assert all(len({step for _, step in each}) == 1 for each in rounds)  # at the same place of the program
-    assert len({tuple(specs.index(fought) for fought, _ in each) for each in rounds}) > 1  # in changing order
+    assert len({tuple(specs.index(spec) for spec, _ in each) for each in rounds}) > 1  # in changing order
     assert rounds[-1][0][1] > rounds[0][0][1]
 
 
 def test_a_program_that_is_over_leaves_the_rounds_before(
     pool: TrialPool, spec: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(field, "available_memory", lambda: 0)  # cannot be found out: no reason to refuse
+    monkeypatch.setattr(factorial, "available_memory", lambda: 0)  # cannot be found out: no reason to refuse
     seconds = measure(pool, [spec(), spec(steps=120)], 50, LATER)
     assert 1 <= len(seconds[0]) == len(seconds[1]) < 50
 
@@ -115,8 +116,8 @@ def test_one_that_cannot_start_leaves_nothing_to_compare(pool: TrialPool, spec: 
 
 
 def test_what_does_not_fit_into_memory_is_refused(pool: TrialPool, spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field, "available_memory", lambda: 2**20)
-    with pytest.raises(FieldTooLarge, match=r"4 trials of .* do not fit into memory at once: 1 are running"):
+    monkeypatch.setattr(factorial, "available_memory", lambda: 2**20)
+    with pytest.raises(FactorialTooLarge, match=r"4 trials of .* do not fit into memory at once: 1 are running"):
         measure(pool, [spec()] * 4, 5, LATER)
 
 
@@ -133,7 +134,7 @@ def test_the_deadline_ends_it_between_rounds(pool: TrialPool, spec: Make, monkey
     told: list[int] = []
     deadline = time.monotonic() + 1000
     monkeypatch.setattr(
-        field, "time", SimpleNamespace(monotonic=lambda: deadline + 1 if len(told) == 2 else time.monotonic())
+        factorial, "time", SimpleNamespace(monotonic=lambda: deadline + 1 if len(told) == 2 else time.monotonic())
     )
     assert len(measure(pool, [spec()], 50, deadline, told.append)[0]) == 2
 
@@ -145,7 +146,7 @@ def test_past_the_deadline_no_other_is_started(pool: TrialPool, spec: Make, monk
         started.append(spec)
         return Trial(pool, spec)
 
-    monkeypatch.setattr(field, "Trial", start)
+    monkeypatch.setattr(factorial, "Trial", start)
     specs = [spec(pause=10.0), spec()]
     assert measure(pool, specs, 5, time.monotonic()) == [[], []]
     assert started == specs[:1]

@@ -10,7 +10,8 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.rounding import Row, relative_error
 from overdrive.evidence.speed import Pair, Verdict
@@ -34,8 +35,9 @@ def findings(**changes: Any) -> Findings:
     found = Findings(PROGRAM, Contract.STATISTICAL, control=duel("", {}, old_facts=facts))
     narrowed = duel("fp32_from_fp64", {})
     found.adopted = [Adopted("fp32_from_fp64", {}, narrowed, Check(Contract.STATISTICAL, "late loss 1 against 1"))]
+    out_of_memory = duel("autocast", {}, None, exit_reason=ExitReason("oom"))
     found.rejected = [
-        Rejected("autocast", {"dtype": "float16"}, "ended: oom", duel("autocast", {}, None, exit_reason=ExitReason("oom"))),
+        Rejected("autocast", {"dtype": "float16"}, "ended: oom", out_of_memory),
         Rejected("bf16_weights", {}, "does not keep it", duel("bf16_weights", {}), Check(None, "outside the spread")),
         Rejected("compile", {}, "slower", duel("compile", {})),
     ]

@@ -13,7 +13,7 @@ from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import DuelRunner, Progress
 from overdrive.tuner.findings import Findings

@@ -10,7 +10,7 @@ import pytest
 
 from overdrive.core.contract import Contract
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.findings import Adopted, Findings

@@ -16,7 +16,8 @@ from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.budget import ProofBudget
@@ -25,7 +26,7 @@ from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.statistical import StatisticalProof
 from overdrive.report.words import sentence
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner import neighbours
 from overdrive.tuner.duel_runner import Progress
@@ -162,7 +163,8 @@ def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_
 ) -> None:
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
     Simulated(paces(low=2, layout=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
+    established = Check(None, "9 of 10 seeds: not established")
+    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: established)
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["layout"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -175,7 +177,8 @@ def test_what_joined_may_keep_a_looser_level_than_it_promises(
     buffers = {"contract": Contract.EXACT, "fallback_contract": Contract.ROUNDING, "order": 2}
     offer(low={"contract": Contract.STATISTICAL, "order": 1}, buffers=buffers)
     Simulated(paces(low=2, buffers=1.5), result=lambda active: "other" if active else "").enter(monkeypatch)
-    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: Check(None, "9 of 10 seeds: not established"))
+    established = Check(None, "9 of 10 seeds: not established")
+    monkeypatch.setattr(StatisticalProof, "compare", lambda *anything, **more: established)
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["buffers"] and [each.name for each in found.dropped] == ["low"]
     assert found.proof is not None and found.proof.level is Contract.ROUNDING
@@ -205,7 +208,8 @@ def test_digests_under_other_threads_are_not_taken_for_one_another(
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts())
         prover.rounding(plain, new)
         prover.statistical(plain, new, time.monotonic() + 1000)
     perturbed = {spec.threads for spec in program.started if spec.digests == "perturbed"}
@@ -219,9 +223,11 @@ def test_a_run_that_makes_many_steps_in_a_call_is_judged_by_as_many_as_the_other
     Simulated(steps=1000).enter(monkeypatch)
     plain = TrialSpec(target(tmp_path), seed=1)
     run = UntimedRunner.run
-    monkeypatch.setattr(UntimedRunner, "run", lambda self, spec, steps, output=None: run(self, spec, steps + 20, output))
+    longer = lambda self, spec, steps, output=None: run(self, spec, steps + 20, output)  # noqa: E731
+    monkeypatch.setattr(UntimedRunner, "run", longer)
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts())
         seeded = prover.by_seeds._seeded(plain, 1)
     assert seeded is not None and len(seeded.losses) == 300
 
@@ -247,7 +253,8 @@ def test_the_runs_of_a_statistical_proof_are_as_long_as_there_is_time_for(
             checkpoint.remember_run(prover.by_seeds._run_name(plain, seed), {})
         left = 10 + 1.1 * (3 + 5) * run
         assert prover.seconds_needed(Contract.STATISTICAL, plain) == pytest.approx(left)
-        large = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0, peak=1 << 50))
+        crowded = ProofBudget(within, start=2.0, peak=1 << 50)
+        large = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=crowded)
         assert large._runs.at_once == 1
         short = Prover(UntimedRunner(pool), checkpoint, facts, proof_budget=ProofBudget(within, start=2.0, length=50))
         assert short.seconds_needed(Contract.STATISTICAL) == pytest.approx(10 + 1.1 * 10 * (2 + 50 * 0.05 * 2))
@@ -303,7 +310,7 @@ def test_a_narrow_loser_is_tried_again_when_the_program_has_become_another(
     assert found.attribution is not None and {each.name for each in found.attribution.shares} == {"great", "helped"}
 
 
-def test_what_came_out_idle_by_chance_is_fought_for_again(
+def test_what_came_out_idle_by_chance_has_another_duel(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(fast={"order": 1}, other={"order": 2})
@@ -360,7 +367,7 @@ def test_a_program_whose_steps_take_long_is_tuned_in_a_few_minutes(
         memory={"expected_saving": 0.4, "processes": lambda self, facts: 3},
         layout={"expected_saving": 0.3, "contract": Contract.ROUNDING},
         pools={"expected_saving": 0.2},
-        half={"expected_saving": 0.1, "contract": Contract.STATISTICAL},  # its proof alone would take a quarter of an hour
+        half={"expected_saving": 0.1, "contract": Contract.STATISTICAL},  # its proof alone would take 15 minutes
     )
     pace = paces(memory=2.2, layout=1.5, pools=1.4, half=2)
     facts = Facts(shares={"forward": 1.0}, step_seconds=0.5)
@@ -529,7 +536,8 @@ def test_a_proof_ends_with_the_budget_and_is_made_anew_with_more(
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts())
 
         def proved() -> Check:
             if level is Contract.STATISTICAL:
@@ -551,13 +559,16 @@ def test_where_time_breaks_off_the_run_that_tells_data_from_what_the_model_made_
     run = UntimedRunner.run
 
     def late(self: UntimedRunner, spec: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:
-        return ExitReason("late", "the budget was used up") if spec.digests == "perturbed" else run(self, spec, steps, output)
+        if spec.digests == "perturbed":
+            return ExitReason("late", "the budget was used up")
+        return run(self, spec, steps, output)
 
     monkeypatch.setattr(UntimedRunner, "run", late)
     plain = TrialSpec(target(tmp_path))
     new = TrialSpec(plain.program, (("allocator", {}),))
     with TrialPool(isolate=False) as pool:
-        prover = Prover(UntimedRunner(pool), TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune"), Facts())
+        checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), plain.program, "tune")
+        prover = Prover(UntimedRunner(pool), checkpoint, Facts())
         if level is Contract.ROUNDING:
             check = prover.rounding(plain, new)
         else:
@@ -680,8 +691,8 @@ def test_where_two_do_not_fit_whole_processes_are_run_in_turn(
     program.enter(monkeypatch)
     found = searched(tmp_path)
     assert found.refusal is None and found.verdict is Verdict.FASTER and names(found) == ["fast"]
-    assert found.control is not None and found.control.apart and found.confirmation is not None
-    assert found.confirmation.apart and {pair.process for pair in found.confirmation.pairs} >= {0, 1, 2}
+    assert found.control is not None and found.control.sequential and found.confirmation is not None
+    assert found.confirmation.sequential and {pair.process for pair in found.confirmation.pairs} >= {0, 1, 2}
     assert reasons(found)["shy"] == "not here" and reasons(found)["slow"].startswith("slower")
     assert any("in turn" in note for note in found.notes) and not program.alive
     assert found.proof is not None and found.proof.level is Contract.EXACT
@@ -693,7 +704,7 @@ def test_a_candidate_that_needs_too_much_for_two_is_still_measured(
     offer(greedy={})
     Simulated(paces(greedy=2), megabytes(300, greedy=-250), memory=800e6).enter(monkeypatch)
     found = searched(tmp_path)
-    assert names(found) == ["greedy"] and found.control is not None and not found.control.apart
+    assert names(found) == ["greedy"] and found.control is not None and not found.control.sequential
 
 
 def test_a_short_program_of_which_two_do_not_fit(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from overdrive.cli.report import from_plan
 from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.evidence.speed import Verdict
 from overdrive.report.html import page
@@ -193,3 +194,23 @@ def test_samples_per_second_are_of_the_same_blocks_as_the_ratio_where_steps_are_
         before, after = sides["baseline"], sides["tuned"]
         assert after["samples_per_s"] / before["samples_per_s"] == pytest.approx(plan.speedup.estimate, rel=1e-3)
         assert before["seconds_per_step"] / after["seconds_per_step"] == pytest.approx(plan.speedup.estimate, rel=1e-3)
+
+
+def test_a_plan_that_saves_memory_is_kept_where_its_confirmation_was_not_finished(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(small={"aims": ("memory",)})
+    peak = lambda on: 600 << 20 if on else 1000 << 20  # noqa: E731
+    program = Simulated(peak=peak, start=5.0, takes_time=True).enter(monkeypatch)
+    wanted = Objective("memory")
+    spare = 600.0 - searched(tmp_path, budget=600.0, objective=wanted).seconds
+    (tmp_path / "late").mkdir()
+    program.spent, program.started[:] = 0.0, []
+
+    def lose() -> None:
+        program.spent += spare + 14.0
+
+    found = searched(tmp_path / "late", budget=600.0, objective=wanted, progress=Late("confirmation", lose))
+    result, plan = told(found)
+    assert found.verdict is Verdict.SMALLER and names(found) == ["small"] and not found.confirmed
+    assert sentence(result).startswith("Needs") and plan.unconfirmed in sentence(result) and plan.unconfirmed

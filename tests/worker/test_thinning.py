@@ -1,13 +1,14 @@
-"""A state replay's states leave room on the disk, in either framework."""
+"""The states of a state replay are thinned so that they leave room on the disk, in either framework."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from overdrive.worker.replay import Reference
 from overdrive.worker.thinning import thinned
 
 STEPS = {1, 2, 3, 4, 10, 20, 40, 80, 97, 98, 99, 100}
@@ -40,22 +41,37 @@ def test_a_full_disk_leaves_four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert thinned({1, 2, 3}, 10**9, tmp_path) == {1, 2, 3}
 
 
-def test_a_keras_reference_saves_fewer_states_where_all_would_fill_the_disk(
+class _Program:
+    """Steps with a state of 4,000 bytes."""
+
+    needs = "targets"
+
+    def size(self) -> int:
+        return 4000
+
+    def save(self, path: Path) -> None:
+        path.touch()
+
+    def values(self) -> dict[str, Any]:
+        return {}
+
+    results = values
+
+    def inputs(self) -> list[float]:
+        return []
+
+    def nothing(self) -> None:
+        pass
+
+    settle = begin = end = nothing
+
+
+def test_a_reference_run_saves_fewer_states_where_all_would_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    np = pytest.importorskip("numpy")
-    from overdrive.worker.keras.replay import Reference
-
-    class Ops:
-        def array(self, variable: Any) -> Any:
-            return variable
-
     with_free(4 * 5 * 6 * 4000, monkeypatch)
-    reference = Reference(sorted(STEPS), tmp_path)
-    reference._ops, reference._state = Ops(), {"kernel": np.zeros(1000, np.float32)}
-    for step in range(1, 101):
-        if step in reference._steps:
-            reference._steps.discard(step)
-            reference.begins(step)
-            reference.done.append(step)
-    assert len(list(tmp_path.glob("state-*.npz"))) == 6 and reference.report()["thinned"]
+    reference = Reference(cast(Any, _Program()), sorted(STEPS), tmp_path)
+    for step in range(101):
+        reference.stands(step)
+    assert len(list(tmp_path.glob("state-*"))) == 6
+    assert reference.report()["thinned"] and len(reference.report()["states"]) == 6

@@ -13,7 +13,7 @@ from torch import nn
 
 from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.parameters import parameters_of
 from tests.zoo.specimen import Swap, specimen
 
 Call = Callable[..., Any]

@@ -9,29 +9,29 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import json
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
 
+from overdrive.core import messages
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.statistical import judge
 from overdrive.proof.prover import Prover
-from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.worker.main import Worker, kind_of, seed_everything
+from overdrive.worker.main import Worker, kind_of, seeds
 from overdrive.worker.session import Session
 from tests.zoo import program
 
@@ -44,24 +44,24 @@ class _Enough(BaseException):
     """The run has made its steps. No Exception: neither the hub nor the program may catch it."""
 
 
-class _Orders:
-    """What the host would send: so many steps, then a trace, then the end."""
+class _Commands:
+    """What the parent would send: so many steps, then a trace, then the end."""
 
     def __init__(self, steps: int) -> None:
-        run = [{"do": "run", "steps": steps - 1, "lead": 0}] if steps > 1 else []
-        self._left = [*run, {"do": "trace"}]
+        run = [messages.Run(steps - 1)] if steps > 1 else []
+        self._left: list[messages.Command] = [*run, messages.TellTrace()]
 
     def readline(self) -> bytes:
         if not self._left:
             raise _Enough
-        return json.dumps(self._left.pop(0)).encode()
+        return messages.write(self._left.pop(0))
 
 
 class LeftOut(BaseException):
     """A technique of the zoo, or the observer, failed: the run says nothing."""
 
 
-class _InProcessGuest(Worker):
+class _InProcessWorker(Worker):
     def left_out(self, name: str, reason: str) -> None:
         raise LeftOut(f"{name}: {reason}")
 
@@ -70,35 +70,27 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
     """The program's first `steps` steps, or all of it, as a trial of `order` would report them."""
     gc.collect()
     gc.freeze()  # what lives by now is none of this run's: the worker looks for models among what does not
-    job = {
-        "digests": order.digests,
-        "part": asdict(order.part) if order.part else None,
-        "returned": order.returned,
-        "deterministic": order.deterministic,
-        "profiling": order.profiling,
-    }
     reports, printed = io.BytesIO(), io.StringIO()
-    worker = _InProcessGuest(cast(Any, _Orders(steps)), cast(Any, reports), job)
-
-    def seeds(seams: Seams) -> None:  # as trials/worker.py does
-        seams.framework_arrived.subscribe(lambda: seed_everything(order.seed, "torch"))
-        if order.seed:
-            seams.seed_set.subscribe(lambda value: (value + 7919 * order.seed) % 2**32)
-
-    worker.session = Session(order.techniques, [seeds, worker.observe], worker.left_out)
+    job = messages.Job(order)
+    worker = _InProcessWorker(cast(Any, _Commands(steps)), cast(Any, reports), job)
+    worker.session = Session(order.techniques, [seeds(order.seed, isolated=False), worker.observe], worker.left_out)
     with _settings_kept(), contextlib.redirect_stdout(printed):
         try:
             with worker.session, worker.returned or contextlib.nullcontext():
                 program.main(*order.program.arguments)
-            worker.report("trace", **worker.final())
+            worker.report(worker.ended())
         except _Enough:
             pass
         except Exception as error:
             return ExitReason(kind_of(error), f"{type(error).__name__}: {error}")
     if output is not None:
         output.append(printed.getvalue())
-    found = [json.loads(line) for line in reports.getvalue().splitlines()]
-    return Trace.from_report(next(report for report in found if report["event"] == "trace"))
+    found = [messages.read(line) for line in reports.getvalue().splitlines()]
+    return next(
+        each.trace if isinstance(each, messages.Ended) else each
+        for each in found
+        if isinstance(each, (Trace, messages.Ended))
+    )
 
 
 @contextlib.contextmanager

@@ -11,10 +11,10 @@ import torch
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
 from tests.conftest import ROOT
 from tests.zoo.harness import MODULES, InProcess

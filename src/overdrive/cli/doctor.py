@@ -103,7 +103,7 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, A
 def command(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
-    Nothing is changed: each finding says what it costs and which command mends it. The exit code is 1 where
+    Nothing is changed: each finding says what it costs and which command fixes it. The exit code is 1 where
     something is wrong, and 0 where nothing is, whatever could be better.
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and

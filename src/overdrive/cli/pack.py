@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -20,17 +19,20 @@ from rich.console import Console
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
+from overdrive.core.places import samples_folder
 from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
-from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _CACHE = "sample_cache"
 _PLAN = "plan.toml"
 _OURS = re.compile(r"[0-9a-f]{40}|partial-.*|plan\.toml")
-_FINDER = "samples_kept"
+_FINDER = "overdrive.worker.cached_samples"
 
 
 class CannotPack(Exception):
@@ -58,18 +60,18 @@ def write_pack(program: Program, folder: Path) -> int:
         def fetched(done: int, total: int) -> None:
             status.update(f"{done:,} of {total:,} samples fetched")
 
-        told = _found(program, fetched)
-    for reason in told["refused"]:
+        seen = _found(program, fetched)
+    for reason in seen["refused"]:
         console.print(f"  a data set is left as it is: {reason}", markup=False)
     tables = []
-    for each in told["kept"]:
-        if each["reason"] or not (home() / str(each["key"]) / "manifest.json").is_file():
+    for each in seen["kept"]:
+        if each["reason"] or not (samples_folder() / str(each["key"]) / "manifest.json").is_file():
             reason = each["reason"] or "its samples could not be written down"
             console.print(f"  {each['data_set']}: left as it is, for {reason}", markup=False)
         else:
             tables.append(each)
     if not tables:
-        none = "" if told["kept"] or told["refused"] else " It opens no DataLoader before its first training step."
+        none = "" if seen["kept"] or seen["refused"] else " It opens no DataLoader before its first training step."
         raise CannotPack(f"The program has no samples that could be packed.{none}")
     try:
         found = _copy(tables, folder)
@@ -110,13 +112,13 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
     Raises:
         CannotPack: the program makes no such step, or its samples could not be examined.
     """
-    with TrialPool(also=[f"overdrive.worker.{_FINDER}"]) as pool:
+    with TrialPool() as pool:
         pool.on_fill = on_fill
-        report = pool.scratch / "inductor" / f"{_FINDER}.json"  # this folder stays writable in a trial
         cache = (_CACHE, catalogue()[_CACHE].defaults())
-        trial = Trial(pool, TrialSpec(program, (cache, (_FINDER, {"report": str(report)}))))
+        trial = Trial(pool, TrialSpec(program, (cache,), observers=(_FINDER,)))
         try:
             trial.first_step()
+            told: dict[str, Any] | None = trial.observed().get(_FINDER)
         except TrialOver as over:
             if over.exit_reason.kind == "ended":
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
@@ -125,11 +127,9 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
             raise CannotPack(f"The program fails by itself ({over.exit_reason}).") from None
         finally:
             trial.stop()
-        try:
-            told: dict[str, Any] = json.loads(report.read_text())
-        except FileNotFoundError:
-            raise CannotPack("The program's samples could not be examined.") from None
-        return told
+    if told is None:
+        raise CannotPack("The program's samples could not be examined.")
+    return told
 
 
 def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
@@ -151,12 +151,12 @@ def _copy(tables: list[dict[str, Any]], folder: Path) -> int:
     for key in wanting:
         partial = folder / f"{_partials_here()}{os.getpid()}-{key}"
         try:
-            shutil.copytree(home() / key, partial)
+            shutil.copytree(samples_folder() / key, partial)
             os.rename(partial, folder / key)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         if store.open(key) is None:  # which compares all sums
-            raise CannotPack(f"The samples did not arrive in {folder} as they are in {home()}.")
+            raise CannotPack(f"The samples did not arrive in {folder} as they are in {samples_folder()}.")
     return len(keys) - len(wanting)
 
 

@@ -21,7 +21,7 @@ from overdrive.insight.profile.page import page
 from overdrive.insight.profile.result import result_of
 from overdrive.insight.profile.terminal import table
 from overdrive.machine.limits import LimitsUnavailable, measured_limits
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 
 __all__ = ["CannotProfile", "profile"]
 
@@ -112,7 +112,7 @@ def _check_places(program: Program, places: dict[str, Path | None]) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the profile as JSON.")
-@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could mend, with file and line.")
+@click.option("--advise", is_flag=True, help="Say as well what an edit of your code could fix, with file and line.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def command(
     output: Path | None, trace: Path | None, json_path: Path | None, advise: bool, words: tuple[str, ...]

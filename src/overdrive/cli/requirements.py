@@ -1,4 +1,4 @@
-"""`overdrive doctor --for SCRIPT`: the memory that a program needs, and how fast a step would be on other hardware."""
+"""`overdrive doctor --for SCRIPT`: the memory that a program needs, and its step time on other hardware."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ def _on(needs: Needs, gpu: Gpu, launch: float) -> dict[str, Any]:
         "needed": needs.tensors * (1 + UNFILLED) + CONTEXT,
         "fits": needs.tensors <= room,
         "largest_batch": needs.largest_batch(room),
-        "as_it_is": _told(on_gpu(needs, gpu, launch=launch)),
-        "half": _told(on_gpu(needs, gpu, half=True, launch=launch)),
+        "as_it_is": _as_dict(on_gpu(needs, gpu, launch=launch)),
+        "half": _as_dict(on_gpu(needs, gpu, half=True, launch=launch)),
         "source": gpu.source,
     }
 
 
-def _told(prediction: Prediction) -> dict[str, Any]:
+def _as_dict(prediction: Prediction) -> dict[str, Any]:
     return {"least": prediction.least, "usual": prediction.usual, "bound_by": prediction.bound_by}
 
 
 def _by_threads(needs: Needs, limits: Limits) -> list[Mapping[str, Any]]:
-    """With 1, 2, 4, … and all granted cores; only of those limits are known."""
+    """Step times with 1, 2, 4, … and all granted cores; only of those limits are known."""
     most = limits.threads
     numbers = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most} - {needs.threads})
     return [{"threads": number, "seconds": on_threads(needs, limits, number)} for number in numbers]

@@ -18,10 +18,11 @@ from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
-from overdrive.techniques.catalogue import catalogue
+from overdrive.core.settings import Chosen
+from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
-from overdrive.worker.session import Chosen, Session, environment_for
+from overdrive.worker.session import Session
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
 
@@ -35,7 +36,7 @@ def announce(name: str, reason: str) -> None:
 
 
 def announce_removed(plan: Plan) -> None:
-    """Say which techniques of the plan's file were let go of; once, though this process starts again."""
+    """Say which techniques of the plan's file were removed; once, though this process starts again."""
     for name in plan.removed if _READY not in os.environ else ():
         announce(name, REMOVED[name])
 
@@ -52,7 +53,7 @@ class Waiting:
         self._shown = False  # a line stands on the terminal
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` samples have been read. See `samples.on_progress`."""
+        """`done` of `total` samples have been read. See `core.progress`."""
         terminal, now = sys.stderr.isatty(), self._clock()
         every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
         if self._told_at is None:
@@ -63,8 +64,8 @@ class Waiting:
             self._told_at, self._shown = None, False
         elif now - self._told_at >= every:
             self._told_at, self._shown = now, terminal
-            told = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{told}\033[K" if terminal else told, end="" if terminal else "\n", file=sys.stderr, flush=True)
+            text = f"overdrive: {done:,} of {total:,} samples read"
+            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path, program: Program) -> Plan:

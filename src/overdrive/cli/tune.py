@@ -25,7 +25,7 @@ from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune

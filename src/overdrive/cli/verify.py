@@ -21,11 +21,13 @@ from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.program import Program
-from overdrive.core.records import Trace, TrialOver, TrialSpec
+from overdrive.core.records import Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 from overdrive.trials.untimed import UntimedRunner
 
 _PROFILED_STEPS = 8
@@ -114,7 +116,7 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
-        if not over.report.get("steps"):
+        if not over.trace:
             raise CannotVerify("The program made no training step that Overdrive could see.") from None
         facts, trace = Facts(), Trace()
     finally:

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writes a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ def write_atomically(path: Path, text: str) -> None:
         OSError: it cannot be written; the old file is untouched, and no other file is left.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
         try:
             mode = target.stat().st_mode & 0o777
         except FileNotFoundError:
             mode = None
         # Opened this way rather than by `tempfile`, whose files nobody else may read, whatever the umask.
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             if mode is not None:
-                os.chmod(draft, mode)
+                os.chmod(temporary, mode)
             file.write(text.encode("utf-8", "backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, target)
+        os.replace(temporary, target)
     except OSError as error:
-        _remove(draft)
+        _remove(temporary)
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from None
     except BaseException:
-        _remove(draft)
+        _remove(temporary)
         raise
     _sync_folder(target.parent)
 

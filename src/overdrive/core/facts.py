@@ -1,9 +1,9 @@
-"""What a program shows of itself while it runs: the facts that techniques judge by."""
+"""Facts of a program, seen while it runs: what techniques judge by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # What making an item consists of, in this order. "copy" is that to the GPU, 0 without one.
@@ -52,7 +52,7 @@ class Facts:
     # runs in a graph and is not taken apart, it is all in "step".
     shares: Mapping[str, float] = field(default_factory=dict)
     samples_per_step: float = 0.0
-    noise_scale: float = 0.0  # of the gradient, in samples (see trials.torch.noise_scale); 0: not known
+    noise_scale: float = 0.0  # of the gradient, in samples (see worker.torch.noise_scale); 0: not known
     loaders: tuple[LoaderFacts, ...] = ()
     parameters: int = 0  # count of trained scalars
     parameter_dtypes: tuple[str, ...] = ()
@@ -89,21 +89,6 @@ class Facts:
         if len(self.loaders) != len(other.loaders):
             return self
         return replace(self, loaders=tuple(map(_with_costs, self.loaders, other.loaders)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Facts:
-        """A name that is not known, from another version, is passed over."""
-        known = _known(cls, data)
-        known["loaders"] = tuple(LoaderFacts(**_known(LoaderFacts, each)) for each in known.get("loaders", ()))
-        known["parameter_dtypes"] = tuple(known.get("parameter_dtypes", ()))
-        return cls(**known)
-
-
-def _known(of: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: data[each.name] for each in fields(of) if each.name in data}
 
 
 def _with_costs(mine: LoaderFacts, others: LoaderFacts) -> LoaderFacts:

@@ -1,4 +1,4 @@
-"""Every trial ever run here, kept in SQLite, so that a killed tune goes on from where it was."""
+"""The ledger: every trial ever run here, in SQLite, so that a killed tune continues where it was."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph"
 class Ledger:
     """Values by key (which tune), kind ("duel", "trial", "proof") and name.
 
-    No trouble with the file ever stops a tune: what cannot be kept there is kept in memory for as long as
-    the process lives, and `notice` says so.
+    A fault of the file never stops a tune: what cannot be written is kept in memory for as long as the process
+    lives, and `notice` says so.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Ledger:
         self._say(f"The ledger cannot be written ({_reason(error)}), so what follows is not kept.")
 
     def _say(self, notice: str) -> None:
-        """The first trouble is told; those that follow from it are not."""
+        """Report the first fault only; the others follow from it."""
         self.notice = self.notice or notice
 
 
@@ -271,7 +271,7 @@ def _on_network(path: Path) -> bool:
 
 
 def _checksum(*texts: str) -> int:
-    """SQLite would not notice a flipped bit inside a value, and a plan could come to rest on it."""
+    """A checksum of a value: SQLite would not notice a flipped bit, and a plan could depend on it."""
     return zlib.crc32("\0".join(texts).encode("utf-8", "surrogatepass"))
 
 

@@ -55,7 +55,7 @@ class Program:
         return self.target if self.module else Path(self.target).name
 
     def plan_path(self) -> Path:
-        """Where its plan lies unless the user says otherwise: beside the script, or in the current folder."""
+        """The place of its plan unless the user says otherwise: beside the script, or in the current folder."""
         folder = Path() if self.module else Path(self.target).parent
         return folder / f"{self.stem}.overdrive.toml"
 

@@ -1,4 +1,4 @@
-"""Samples of deterministic data sets, decoded once and kept: proof, fingerprint, store and serving."""
+"""Reports how far a fill of the sample cache has come, and logs what became of a data set."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ on_progress: Callable[[int, int], None] | None = None
 
 
 def progress(done: int, total: int) -> None:
-    """Tell whoever waits that a fill goes on."""
+    """Report that a fill goes on."""
     if on_progress is not None:
         on_progress(done, total)

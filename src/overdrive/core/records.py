@@ -1,47 +1,12 @@
-"""What a trial is told before it starts, and how it can end. Plain data."""
+"""What a trial reports, and how it can end. Plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overdrive.core.program import Program
-from overdrive.worker.session import Chosen
-
-
-@dataclass(frozen=True)
-class ReplayRole:
-    """A part in a state replay (see `worker.torch.replay`)."""
-
-    # "reference", "careful reference" (in the program's own precision) or "candidate"; where the steps in fp64 are
-    # made by another run (Keras), "targets" or "careful targets"
-    role: str
-    folder: str  # of the saved states and targets
-    steps: tuple[int, ...]  # the chosen ones, from 1
-
-
-@dataclass(frozen=True)
-class TrialSpec:
-    """One program under one choice of techniques and one seed (0: the program's own)."""
-
-    program: Program
-    techniques: tuple[Chosen, ...] = ()
-    seed: int = 0
-    digests: str = ""  # kind of digest log to keep (see `worker.torch.digests`), if any
-    part: ReplayRole | None = None
-    returned: str = ""  # a function of the program whose last returned number is wanted
-    deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
-    profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing
-    threads: int = 0  # that parallel operations may use; 0: as the program has it
-
-    def name(self) -> str:
-        """`plain`, or its techniques with the settings: the same text for the same trial."""
-        parts = []
-        for name, settings in self.techniques:
-            values = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-            parts.append(f"{name}({values})" if values else name)
-        return " + ".join(parts) or "plain"
+from overdrive.core.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -55,24 +20,38 @@ class ExitReason:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
-class TrialOver(Exception):
-    """A trial that was to go on is over; caught inside `trials`, never crosses the search."""
-
-    def __init__(self, exit_reason: ExitReason, report: Mapping[str, Any] | None = None) -> None:
-        super().__init__(str(exit_reason))
-        self.exit_reason = exit_reason
-        self.report = report or {}
-
-
 @dataclass(frozen=True)
 class Block:
-    """Some whole training steps of one trial, measured in one go."""
+    """Some whole steps of one trial, measured in one go."""
 
     step: int  # the program's step count at the end of the block
     steps: int
     seconds: float
     samples: float
     peak_memory: int = 0  # bytes that the process has used at most so far: of the GPU where it uses one; 0: not known
+    call_steps: int = 1  # the most steps that were made in one call so far, between which a trial cannot stand still
+    left_out: Mapping[str, str] = field(default_factory=dict)  # techniques and observers, by now, with the reason
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What went into one training step and what came out of it: hashes, but for `samples` and the slots.
+
+    A slot is one tensor that the model was given: its checksum, then its sketch where it holds fractions.
+    """
+
+    batches: str = ""
+    samples: float = 0
+    calls: str = ""
+    inputs: tuple[Sequence[float], ...] = ()
+    evaluation: tuple[Sequence[float], ...] = ()
+    settings: str = ""
+    # Only in a digest log with bits:
+    parameters: str = ""
+    buffers: str = ""
+    optimizer_state: str = ""
+    random_states: str = ""
+    evaluation_results: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,8 +64,8 @@ class Trace:
     samples: float = 0
     batches: tuple[str, ...] = ()  # checksums of the first steps' batches
     state: str = ""  # hash of parameters, optimizer and random state at the last step
-    digests: tuple[Mapping[str, Any], ...] = ()  # by step, where one was ordered (see `worker.torch.digests`)
-    replay: Mapping[str, Any] = field(default_factory=dict)  # what a part in a comparison came to
+    digests: tuple[StepRecord, ...] = ()  # by step, where a digest log was ordered
+    replay: Mapping[str, Any] = field(default_factory=dict)  # what a role in a state replay came to
     # Step counts at which it could stand still, where several steps are made in one call; empty: after every step.
     rests: tuple[int, ...] = ()
     trained: str = ""  # how many tensors and scalars are trained
@@ -94,20 +73,25 @@ class Trace:
     active: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def from_report(cls, report: Mapping[str, Any]) -> Trace:
-        return cls(
-            steps=int(report["steps"]),
-            losses=tuple(tuple(step) for step in report["losses"]),
-            rates=tuple(report["rates"]),
-            samples=report["samples"],
-            batches=tuple(report["batches"]),
-            state=report["state"],
-            digests=tuple(report.get("digests", ())),
-            replay=dict(report.get("replay", {})),
-            rests=tuple(report.get("rests", ())),
-            trained=report.get("trained", ""),
-            returned=report.get("returned"),
-            active=tuple(report["active"]),
-            left_out=dict(report["left_out"]),
-        )
+
+class TrialOver(Exception):
+    """A trial that was to go on is over; caught inside `trials`, never crosses the search.
+
+    Attributes:
+        trace: of the whole run, where the program ended by itself and made a step.
+        facts: of a program that ran out of memory, where they could be had.
+        observed: the observers' reports, where the program ended by itself.
+    """
+
+    def __init__(
+        self,
+        exit_reason: ExitReason,
+        trace: Trace | None = None,
+        facts: Facts | None = None,
+        observed: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(str(exit_reason))
+        self.exit_reason = exit_reason
+        self.trace = trace
+        self.facts = facts
+        self.observed = observed or {}

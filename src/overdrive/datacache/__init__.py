@@ -1,1 +1,1 @@
-"""Samples of deterministic data sets, decoded once and kept: identity, dry run, table, loader."""
+"""Caches samples of deterministic data sets, decoded once: fingerprint, dry run, table, loader."""

@@ -35,7 +35,7 @@ _LAST_WORDS = 1.0  # seconds
 
 
 class CachedDataset:
-    """A table that stands for a source until the source changes.
+    """A table that replaces a source until the source changes.
 
     Attributes:
         dropped: why it does not any more; None while it does.
@@ -173,7 +173,7 @@ class CachedDataset:
         self.finish_if_complete()
 
     def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
-        """Let idle cores fetch what is missing from now on, if that is worth the trouble of a fork.
+        """Let idle cores fetch what is missing from now on, if that is worth the time of a fork.
 
         Args:
             coming: see `Filling`.

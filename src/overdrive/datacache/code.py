@@ -1,4 +1,4 @@
-"""What a function or class is made of: its code, and the sources and versions behind it."""
+"""Identifies a function or class: by its code, and by the sources and versions behind it."""
 
 from __future__ import annotations
 

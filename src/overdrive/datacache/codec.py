@@ -82,7 +82,7 @@ class Ragged:
 
     @classmethod
     def of(cls, encoded: list[tuple[Form, Bytes]]) -> Ragged:
-        """With room for rows twice as long as the longest of these."""
+        """Rows with room for twice the longest of these."""
         sizes = [cls._HEAD.size + len(literal(form).encode()) + len(row) for form, row in encoded]
         return cls(-(-2 * max(sizes) // _PAGE) * _PAGE, sum(sizes) // len(sizes))
 

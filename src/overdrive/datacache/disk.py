@@ -1,4 +1,4 @@
-"""Files of tables: mapped into memory, summed, locked, with their blocks taken beforehand."""
+"""Files of tables: mapped into memory, checksummed, locked, with their blocks allocated beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out, in a forked process, whether a data set's samples are always the same and can be stacked."""
+"""Dry run in a forked process: whether a data set's samples are always the same and can be stacked."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     Raises:
         Unfit: the samples change, or are more than stacked; with the reason.
     """
-    told = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
-    checks = {int(index): crc for index, crc in told["checks"].items()}
-    layout = Layout.from_json(told["layout"])
-    return Proof(layout, told["seconds"], told["opened"], told["settles"], checks)
+    answer = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
+    checks = {int(index): crc for index, crc in answer["checks"].items()}
+    layout = Layout.from_json(answer["layout"])
+    return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
 
 
 def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:

@@ -1,4 +1,4 @@
-"""Checks the tables that this program used last time while it is still starting, on a core that is idle then."""
+"""Checks the tables that this program used last time, while it is still starting, on a core that is idle then."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EarlyCheck:
         self._thread.start()
 
     def take(self, place: Path, manifest: str) -> dict[str, Summed]:
-        """Of the table's files, by name, those that were summed up; none where another table stands there now."""
+        """Take the table's files that were summed up, by name; none where another table stands there now."""
         if os.getpid() != self._process:
             return {}  # a fork has no such thread
         while place not in self._found and self._thread.is_alive():
@@ -69,7 +69,7 @@ class EarlyCheck:
         return found if of == manifest else {}
 
     def give_up_rest(self) -> list[Path]:
-        """Let go of what nobody has taken, and name it: the program's data set, or its code, may be another by now."""
+        """Release what nobody has taken, and name it: the program's data set, or its code, may be another by now."""
         if os.getpid() != self._process:
             return []
         self._given_up = True

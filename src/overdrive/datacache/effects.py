@@ -26,7 +26,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Effects:
-    """What this process tried to do to the world, and was kept from. For a forked process that ends soon: an audit
+    """Side effects that this process tried and was kept from. For a forked process that ends soon: an audit
     hook cannot be taken away."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Effects:
         self._said = 0
 
     def stop(self) -> None:
-        """From now on, raise PermissionError in the place of each effect."""
+        """Raise PermissionError in the place of each effect from now on."""
         self._said = _said_so_far()
         sys.addaudithook(self._hook)
 
@@ -46,7 +46,7 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        # Compiled code of modules that a fetch imports is Python's own affair: a partial table in a new folder, then renamed.
+        # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
         if arguments and "__pycache__" in str(arguments[0]):
             return
         if event == "open":

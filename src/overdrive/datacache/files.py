@@ -103,17 +103,17 @@ class Files:
         return "\0".join(alone) + repr(sorted(self._folders.items()))
 
     def uncovered(self, paths: set[str]) -> list[str]:
-        """Those of the paths that are not among these files."""
+        """The paths that are not among these files."""
         known = set(_absolute(list(self._stats)))
         for listing in self._folders.values():
             known.update(path for path, _, _ in listing)
         rest = paths - known
-        told = set()
+        named = set()
         for path in rest:
             with contextlib.suppress(OSError):
-                told.add(_status(os.stat(path)))
+                named.add(_status(os.stat(path)))
         # One that was noted under another name has the same size and time: to resolve 50,000 names takes 1 s.
-        return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in told})
+        return sorted(rest - {os.path.realpath(path) for path, status in self._stats.items() if status in named})
 
 
 class NoFiles(Files):
@@ -138,7 +138,7 @@ _ODD = ("//", "/./", "/../", "/\0", "/.\0", "/..\0", "\0.")
 
 
 def _absolute(paths: list[str]) -> list[str]:
-    """As `os.path.abspath` has each, which takes 0.1 s for 50,000."""
+    """Absolute paths as `os.path.abspath` makes them, which takes 0.1 s for 50,000."""
     whole = "\0".join(("", *paths, ""))
     if whole.count("\0/") == len(paths) and not any(odd in whole for odd in _ODD):
         return paths

@@ -1,4 +1,4 @@
-"""Fills a table by forked processes, which fetch what is missing and write it down: at once, or beside the program."""
+"""Fills a table by forked processes, which fetch what is missing and write it: at once, or beside the program."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def fill(table: Table, source: Source) -> Filled:
 
     queue = _queue_of(blocks)
     try:
-        told = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
+        answers = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
     finally:
         os.close(queue)
         table.count_present()
-    return Filled({path for each in told for path in each["opened"]}, sum(each["failures"] for each in told))
+    return Filled({path for each in answers for path in each["opened"]}, sum(each["failures"] for each in answers))
 
 
 class Filling:
@@ -73,7 +73,7 @@ class Filling:
             Unfit: no process could be started.
         """
         self.opened: set[str] = set()  # files that samples were read from, as far as is known
-        self.unseen = False  # a process came to grief, and what it had opened is not known
+        self.unseen = False  # a process failed, and what it had opened is not known
         self._taken = 0
         self._skip = shared_bytes(8).view(np.int64)  # no file or lock, on which a process of low priority could sit
         self._blocks = -(-table.count // _BLOCK)

@@ -1,4 +1,4 @@
-"""What a data set is made of, as one hash: equal only where the samples must be equal.
+"""The fingerprint of a data set: one hash of all it is made of, equal only where the samples must be equal.
 
 Attributes are followed down to plain values, arrays by their content, code by what it is and refers
 to, paths by size and modification time. An object whose state cannot be seen makes it no hash at all.
@@ -52,7 +52,7 @@ class Fingerprint:
 def fingerprint(
     *roots: Any, besides: str = "", content: bool = True, earlier: Fingerprint | None = None
 ) -> Fingerprint:
-    """Of these objects together; files under the folder `besides` do not count.
+    """Take the fingerprint of these objects together; files under the folder `besides` do not count.
 
     Without `content`, what arrays and tensors hold does not count either, nor is it watched. Files that an
     `earlier` one has looked at are taken for what they were then: half of the time, where there are many.

@@ -1,4 +1,4 @@
-"""Work in a forked process: whatever it does to a data set or a random generator is gone with it.
+"""Runs work in a forked process: whatever it does to a data set or a random generator ends with it.
 
 This is how torch's own workers fetch, so a data set that works with workers works here. File offsets
 are shared with the parent, so nothing that holds an open file may be used here.
@@ -87,7 +87,7 @@ class Beside:
         return bool(self._children)
 
     def ended(self) -> list[_Child]:
-        """Those that have come to their end since the last look. Takes some microseconds."""
+        """The works that have ended since the last look. Takes some microseconds."""
         if os.getpid() != self._owner or not self._children or not self._poll.poll(0):
             return []
         done = [child for child in self._children if child.has_ended()]
@@ -218,7 +218,7 @@ def _forget_handlers() -> None:
 
 
 def _stand_back(parent: int, in_main_thread: bool) -> None:
-    """Run only where a core would have nothing to do, and die with the program."""
+    """Take the lowest priority, and end with the program."""
     with contextlib.suppress(OSError):
         os.nice(19)
     with contextlib.suppress(OSError, AttributeError):

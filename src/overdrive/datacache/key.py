@@ -1,4 +1,4 @@
-"""The name under which samples are stored: another one for whatever could make other samples."""
+"""The key under which samples are stored: it changes with everything that could change the samples."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Unfit(Exception):
 
 
 class ForkFailed(Unfit):
-    """A forked process came to grief, which says nothing of the samples."""
+    """A forked process failed, which says nothing of the samples."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def bytes(self) -> int:
-        """Of one sample."""
+        """Bytes of one sample."""
         return sum(leaf.bytes for leaf in self.leaves)
 
     def build(self, tensors: Sequence[torch.Tensor]) -> Any:
@@ -148,7 +148,7 @@ def _leaf(tensor: torch.Tensor) -> Leaf:
 
 
 def _orders(dimensions: int) -> list[tuple[int, ...]]:
-    """In which a tensor's dimensions may lie in memory: contiguous, and channels last."""
+    """The orders in which a tensor's dimensions may lie in memory: contiguous, and channels last."""
     plain = tuple(range(dimensions))
     return [plain, (0, *range(2, dimensions), 1)] if dimensions in (4, 5) else [plain]
 

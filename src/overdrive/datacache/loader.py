@@ -1,4 +1,4 @@
-"""Puts kept samples into torch's own iterators, which go on to consume all random numbers as before."""
+"""Serves cached samples through torch's own iterators, which consume all random numbers as before."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
 
 
-def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
-    """Open the loader; `call` gives torch's iterator."""
+def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
+    """Open the loader; `call` gives torch's iterator.
+
+    While nobody has `wanted` it, an iterator of this process fetches for itself; one that is here instead of workers
+    goes on: there are none that could fetch.
+    """
     kept.settle()
     if loader.num_workers == 0:
-        return _without_workers(kept, loader, call)
+        return _without_workers(kept, loader, call, wanted)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
         try:
@@ -30,7 +34,7 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
             kept.drop(str(error))
     if kept.table.complete and kept.dropped is None:
         return _instead_of_workers(kept, loader, call)
-    return _recording(kept, loader, call)
+    return _recording(kept, loader, call, wanted)
 
 
 class Early(Protocol):
@@ -40,13 +44,14 @@ class Early(Protocol):
 
 
 class _Fetcher:
-    """Stands for torch's fetcher in one iterator: gathers what is kept, fetches what is not."""
+    """Replaces torch's fetcher in one iterator: gathers what is cached, fetches what is not."""
 
     def __init__(
         self,
         kept: CachedDataset,
         real: Any,
         live: bool,
+        wanted: Callable[[], bool] = lambda: True,
         coming: Callable[[], Iterable[int]] | None = None,
         buffers: Buffers | None = None,
     ) -> None:
@@ -54,6 +59,7 @@ class _Fetcher:
         self._buffers = buffers
         self._real = real
         self._live = live  # whether the program sees changes to its data set at once, having no workers
+        self._wanted = wanted
         self._coming = coming
         self._filling: Filling | None = None
         self.ahead: Early | None = None  # gathers the next batches meanwhile
@@ -81,6 +87,8 @@ class _Fetcher:
     def _rows(self, indices: Any) -> Rows | None:
         """The rows of a batch; None where the program has to fetch it for itself."""
         kept = self._kept
+        if not self._wanted():
+            return None
         if kept.filling:
             kept.look_after_filling()
         if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
@@ -91,14 +99,14 @@ class _Fetcher:
         return rows
 
     def _absent(self, rows: Rows) -> Rows:
-        """Those that are not there yet."""
+        """The rows that are not there yet."""
         absent = self._kept.table.absent(rows)
         if self._live and not self._kept.table.complete:
             self._let_others_fill(len(rows), bool(len(absent)))
         return absent
 
     def _let_others_fill(self, samples: int, missed: bool) -> None:
-        """In the first epoch: idle cores fetch what this iterator will want."""
+        """Let idle cores fetch, in the first epoch, what this iterator will want."""
         if self._filling is not None and self._filling.going:
             self._filling.taken(samples, missed)
         elif missed:
@@ -139,24 +147,28 @@ def is_served(iterator: Any) -> bool:
     return isinstance(getattr(iterator, "_dataset_fetcher", None), _Fetcher)
 
 
+def stays_served(loader: Any) -> bool:
+    """Whether it goes on with an iterator of ours in each epoch, in the place of workers that live on or with them."""
+    return is_served(loader._iterator) or isinstance(loader._iterator, _recording_iterator())
+
+
 def release(loader: Any) -> None:
     """Let the loader make its own iterator again, where it has kept one of ours."""
     iterator = loader._iterator
-    if isinstance(getattr(iterator, "_dataset_fetcher", None), _Fetcher):
+    if is_served(iterator):
         loader._iterator = None
     elif isinstance(iterator, _recording_iterator()):
         iterator.__class__ = _recording_iterator().__base__
         iterator._index_sampler = iterator._index_sampler.sampler
 
 
-def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
+def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
     iterator = call()
     real = getattr(iterator, "_dataset_fetcher", None)
     if real is not None and not isinstance(real, _Fetcher):
         kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher
-        iterator._dataset_fetcher = kind(
-            kept, real, live=True, coming=_coming(loader, iterator), buffers=_buffers_for(iterator)
-        )
+        coming, buffers = _coming(loader, iterator), _buffers_for(iterator)
+        iterator._dataset_fetcher = kind(kept, real, True, wanted, coming=coming, buffers=buffers)
     return iterator
 
 
@@ -182,7 +194,7 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
     """An iterator of this process in the place of one with workers: reading from memory needs none."""
     ahead = (loader.prefetch_factor or 2) * loader.num_workers
     current = loader._iterator if loader.persistent_workers else None
-    if current is not None and isinstance(getattr(current, "_dataset_fetcher", None), _Fetcher):
+    if current is not None and is_served(current):
         current._reset(loader)  # as torch does; it draws no seed again
         current._sampler_iter = Drawn(current._sampler_iter, ahead)
         return current
@@ -283,6 +295,7 @@ def _recording_iterator() -> Any:
     class Recording(_MultiProcessingDataLoaderIter):
         overdrive_kept: CachedDataset
         overdrive_tap: _Tap
+        overdrive_wanted: Callable[[], bool]
 
         def _next_data(self) -> Any:
             try:
@@ -292,14 +305,15 @@ def _recording_iterator() -> Any:
             except BaseException:
                 self.overdrive_tap.handed.clear()  # from here on, batches and indices may not match
                 raise
-            if self.overdrive_tap.handed:
-                self.overdrive_kept.record(self.overdrive_tap.handed.popleft(), batch)
+            indices = self.overdrive_tap.handed.popleft() if self.overdrive_tap.handed else None
+            if indices is not None and self.overdrive_wanted():
+                self.overdrive_kept.record(indices, batch)
             return batch
 
     return Recording
 
 
-def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
+def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
     """torch's own workers, whose batches are kept as they come."""
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
@@ -315,5 +329,5 @@ def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any
         space["batch_sampler"] = sampler
     if type(iterator) is _MultiProcessingDataLoaderIter:
         iterator.__class__ = _recording_iterator()
-        vars(iterator).update(overdrive_kept=kept, overdrive_tap=tap)
+        vars(iterator).update(overdrive_kept=kept, overdrive_tap=tap, overdrive_wanted=wanted)
     return iterator

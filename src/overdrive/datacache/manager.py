@@ -1,8 +1,7 @@
-"""Decides which loaders' samples are kept, and where their tables come from."""
+"""The cache manager: decides which loaders' samples are cached, and where their tables come from."""
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import weakref
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
@@ -19,12 +19,12 @@ from overdrive.datacache.early import EarlyCheck, this_program
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.key import key_of
 from overdrive.datacache.layout import Unfit
-from overdrive.datacache.loader import release
+from overdrive.datacache.loader import release, serve
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
-from overdrive.datacache.store import Store, StoreUnavailable, home
+from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
 
@@ -42,7 +42,10 @@ _NOT_PACKED = (
 
 
 class Hub(Protocol):
-    """Of a session's seams, what is needed here."""
+    """The part of a session's seams that is needed here."""
+
+    off: set[str]
+    left_out: dict[str, str]
 
     def owned_by(self, owner: str) -> AbstractContextManager[None]: ...
 
@@ -55,14 +58,17 @@ _early: weakref.WeakKeyDictionary[Hub, EarlyCheck] = weakref.WeakKeyDictionary()
 
 def begin_early(seams: Hub) -> None:
     """Check what this program used last time, beside its start. For the session that is about to need it."""
-    if (folder := home()).is_dir():
+    if (folder := samples_folder()).is_dir():
         _early[seams] = EarlyCheck(folder)
 
 
-def shared(seams: Hub, memory_share: float, folder: str = "") -> CacheManager:
+def shared(seams: Hub, memory_share: float, folder: str = "", user: str = "") -> CacheManager:
     """The session's one cache manager, for all techniques that need samples; closed when the session ends.
 
     Who asks first decides on the share of memory, and on the folder.
+
+    Args:
+        user: the technique that wants samples; where all of them are off, none are served.
 
     Raises:
         StoreUnavailable: the folder that is named is not there, or is not the user's own.
@@ -72,6 +78,9 @@ def shared(seams: Hub, memory_share: float, folder: str = "") -> CacheManager:
         manager = _managers[seams] = CacheManager(memory_share, fills_at_once(), folder, _early.pop(seams, None))
         with seams.owned_by("session"):  # not undone with any technique that is left out
             seams.on_undo(manager.close)
+        manager.wanted = lambda: any(name not in seams.off and name not in seams.left_out for name in manager.users)
+    if user:
+        manager.users.add(user)
     return manager
 
 
@@ -90,6 +99,8 @@ class CacheManager:
 
     def __init__(self, memory_share: float, at_once: bool, folder: str = "", early: EarlyCheck | None = None) -> None:
         self.reasons: list[str] = []  # why loaders were refused
+        self.users: set[str] = set()
+        self.wanted: Callable[[], bool] = lambda: True  # whether one of them is on
         self._process = os.getpid()
         self._memory_share = memory_share
         self._at_once = at_once
@@ -100,7 +111,9 @@ class CacheManager:
         self._tried = 0
         self._opened = False
         try:
-            self.store: Store | None = Store(Path(folder), packed=True) if folder else Store(home(), early=early)
+            self.store: Store | None = (
+                Store(Path(folder), packed=True) if folder else Store(samples_folder(), early=early)
+            )
         except StoreUnavailable as error:
             if folder:
                 raise
@@ -136,10 +149,9 @@ class CacheManager:
         self,
         loader: Any,
         call: Callable[[], Any],
-        serve: Callable[[CachedDataset, Any, Callable[[], Any]], Any],
         leave_out: Callable[[str], None],
     ) -> Any:
-        """The iterator over an epoch of this loader's batches: by `serve` where its samples are kept, else by `call`.
+        """The iterator over an epoch of this loader's batches: served where its samples are kept, else that of `call`.
 
         At the first opening, all other loaders are looked at where this one is refused, or where all is to be
         filled at once. Where nothing is kept after that, `leave_out` is told why.
@@ -149,10 +161,13 @@ class CacheManager:
         if first and (kept is None or fills_at_once()):
             self.keep_others()
         if kept is not None:
-            return serve(kept, loader, call)
+            return self.serve(kept, loader, call)
         if not self.useful:
             leave_out(self.reasons[0])
         return call()
+
+    def serve(self, kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
+        return serve(kept, loader, call, lambda: self.wanted())
 
     def keep_others(self) -> None:
         """Look at all other loaders that the program has made: the one for evaluation, say."""
@@ -160,7 +175,7 @@ class CacheManager:
             self.kept_for(loader)
 
     def close(self) -> None:
-        """Let go of all samples; the reasons stay."""
+        """Release all samples; the reasons stay."""
         if os.getpid() != self._process:
             return  # a fork of the program that came back up here: what is on disk is not its own
         for kept in self._kept:
@@ -310,10 +325,9 @@ class CacheManager:
 
 def other_loaders(known: Container[Any]) -> list[Any]:
     """The loaders that this process has made, besides these."""
-    from torch.utils.data import DataLoader
+    from overdrive.seams.torch.loaders import live_loaders
 
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
-    return [loader for loader in found if loader not in known]
+    return [loader for loader in live_loaders() if loader not in known]
 
 
 def fills_at_once() -> bool:

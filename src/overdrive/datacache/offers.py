@@ -1,4 +1,4 @@
-"""Copies of batches on another device, there before the program asks for them with `.to(device)`."""
+"""Copies batches to another device before the program asks for them with `.to(device)`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from overdrive.seams.parameters import parameters_of
 
 # A program that moves its batches in another way (a copy of them first, say) gets no more made in vain.
 _MOST_IN_VAIN = 8
@@ -61,6 +63,8 @@ class Offers:
         return offer.give()
 
     def clear(self) -> None:
+        """Of those that are let go of, none counts as in vain."""
+        self._in_vain = max(0, self._in_vain - len(self._offers))
         self._offers.clear()
 
 
@@ -130,10 +134,8 @@ class Trained:
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
         """A subscriber of the seam *optimizer made*."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                self._parameter = weakref.ref(parameter)
-                return
+        for parameter in parameters_of(optimizer)[:1]:
+            self._parameter = weakref.ref(parameter)
 
     @property
     def device(self) -> Any:

@@ -28,8 +28,8 @@ from overdrive.datacache.table import Table
 
 FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"
-# How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and loses
-# them when it closes the file anywhere: it must not even ask.
+# How many partial tables of this process take part in each. On file servers a process does not meet its own locks, and
+# loses them when it closes the file anywhere: it must not even ask.
 _taking_part: Counter[Path] = Counter()
 
 
@@ -80,8 +80,8 @@ class PartialTable:
                     for number, leaf in enumerate(layout.leaves)
                 ]
                 partial.table = Table(layout, count, leaves, present)
-            told = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
-            (place / "layout.json").write_text(json.dumps({**told, "machine": this_machine()}))
+            description = {"layout": layout.to_json(), "count": count, "limit": limit if filled is not None else None}
+            (place / "layout.json").write_text(json.dumps({**description, "machine": this_machine()}))
             partial.place = folder / f"{PARTIAL}{key}"
             os.rename(place, partial.place)  # only one can take this name: the others' folder is not empty
             _taking_part[partial.place] += 1
@@ -104,11 +104,11 @@ class PartialTable:
         _taking_part[place] += 1
         try:
             fcntl.flock(partial._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            told = json.loads((place / "layout.json").read_text())
-            if told["machine"] != this_machine():
+            description = json.loads((place / "layout.json").read_text())
+            if description["machine"] != this_machine():
                 raise ValueError(f"{place} is filled on another machine")
             partial._say_that_it_writes()  # before the first write
-            partial.table = _joined(place, told, filled)
+            partial.table = _joined(place, description, filled)
         except BaseException:  # nothing has been written yet
             (place / (_WRITES + partial._name)).unlink(missing_ok=True)
             partial._let_go()
@@ -193,12 +193,12 @@ class PartialTable:
         self._lock = -1
 
 
-def _joined(place: Path, told: Any, filled: Filled | None) -> Table:
-    layout, count = Layout.from_json(told["layout"]), int(told["count"])
+def _joined(place: Path, description: Any, filled: Filled | None) -> Table:
+    layout, count = Layout.from_json(description["layout"]), int(description["count"])
     present = mapped(place / "present", count, 1, writable=True).reshape(-1).view(np.bool_)
-    if (told["limit"] is None) != (filled is None):
+    if (description["limit"] is None) != (filled is None):
         raise ValueError("it has rows of another kind")
     if filled is not None:
-        return FiledTable.join(place, layout, count, present, filled, int(told["limit"]))
+        return FiledTable.join(place, layout, count, present, filled, int(description["limit"]))
     names = [(place / f"{number}.raw", leaf.bytes) for number, leaf in enumerate(layout.leaves)]
     return Table(layout, count, [mapped(path, count, size, writable=True) for path, size in names], present)

@@ -1,4 +1,4 @@
-"""Tables whose rows are of different lengths: in memory, or one after another in a file, with an index."""
+"""Ragged tables, whose rows have different lengths: in memory, or one after another in a file, with an index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENTRY = 16  # bytes of the index for a row
 
 
 class RaggedTable(Table):
-    """In memory: the rest of a row is not touched, and takes no memory."""
+    """A ragged table in memory: the rest of a row is not touched, and takes no memory."""
 
     def __init__(
         self, layout: Layout, count: int, leaves: list[Bytes], present: NDArray[np.bool_], filled: Filled
@@ -53,7 +53,7 @@ class RaggedTable(Table):
 
 
 class FiledTable(RaggedTable):
-    """In a file, each row where it was appended, with an index of where it begins and how long it is.
+    """A ragged table in a file, each row where it was appended, with an index of where it begins and how long it is.
 
     Rows are written with plain calls, not through mapped memory, since nobody knows beforehand how much room they
     take: a full disk is then an error, which leaves a row out, and no signal that ends the process. Processes that

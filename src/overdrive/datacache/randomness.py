@@ -1,4 +1,4 @@
-"""What random generators do while samples are fetched."""
+"""Guards random generators while samples are fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two samples are the same: equal in every bit, kind and stride."""
+"""Compares two samples: equal in every bit, kind and stride."""
 
 from __future__ import annotations
 

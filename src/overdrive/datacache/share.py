@@ -1,4 +1,4 @@
-"""Which of a data set's samples a loader ever asks for, where its sampler asks for the same ones in each epoch.
+"""Finds which of a data set's samples a loader asks for, where its sampler asks for the same ones in each epoch.
 
 The ranks of a training get such samplers (`DistributedSampler` with `shuffle=False`), and so do the two halves of a
 data set that was split by numbers (`SubsetRandomSampler`). A table then needs rows for these samples only.
@@ -41,7 +41,7 @@ class Share:
 
 
 class Shares:
-    """Of all loaders of a session, by their samplers."""
+    """The shares of all loaders of a session, by their samplers."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Any, Share | None] = weakref.WeakKeyDictionary()

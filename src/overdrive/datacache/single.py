@@ -1,4 +1,4 @@
-"""Samples kept one by one, as bytes, for a collate function of the program's own to make batches of.
+"""Caches samples one by one, as bytes, for programs with a collate function of their own.
 
 Such a function may pad, sort, mix or draw: it is called as without us, at the same moments, with samples that are equal
 in every bit to those that the data set would make. So it is only these that must always come out the same.
@@ -39,13 +39,13 @@ class SingleSource(Source):
         Raises:
             Unfit: its samples cannot be written down, or are not made anew for each fetch.
         """
-        told = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, source.count))
+        answer = in_child(lambda tick: _examine(source, tick), lambda _: progress(0, source.count))
         how = (source.dataset, source.collate, source.workers, source.prepare_worker, source.batch_size)
-        return cls(*how, share=source.share, form=Ragged(*told))
+        return cls(*how, share=source.share, form=Ragged(*answer))
 
     @property
     def roots(self) -> tuple[Any, ...]:
-        """Without the collate function, which is called each time."""
+        """All that the samples depend on but the collate function, which is called each time."""
         return (*replace(self.plain, collate=None).roots, "one by one")
 
     def same(self, other: Source) -> bool:
@@ -100,7 +100,7 @@ def makes_batches_itself(source: Source) -> bool:
 
 
 def _samples(source: Source, rows: list[int]) -> list[Any]:
-    """As torch's fetcher hands them to the collate function."""
+    """Samples as torch's fetcher hands them to the collate function."""
     samples = replace(source, collate=_as_they_are).fetch(rows)
     if type(samples) is not list or len(samples) != len(rows):
         raise Unfit("its data set fetches other things than a list of samples")

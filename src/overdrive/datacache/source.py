@@ -1,4 +1,4 @@
-"""Where samples come from: what of a data loader decides on the content of its batches."""
+"""The source of samples: the parts of a data loader that decide on the content of its batches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Source:
 
     @property
     def count(self) -> int:
-        """Of the rows that a table for it has."""
+        """The number of rows of a table for it."""
         return len(self.dataset) if self.share is None else len(self.share.numbers)
 
     def rows(self, table: Table, indices: Any) -> Rows | None:

@@ -1,4 +1,4 @@
-"""What can be seen of an object from outside: plain values, slots, bytes, and whether that is all."""
+"""The visible state of an object: plain values, slots, bytes, and whether that is all of it."""
 
 from __future__ import annotations
 

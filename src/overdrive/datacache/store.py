@@ -42,14 +42,6 @@ class StoreUnavailable(Exception):
     """The cache folder cannot be used; the message says why."""
 
 
-def home() -> Path:
-    """Where samples are kept: $OVERDRIVE_CACHE, else overdrive/samples in the user's cache folder."""
-    if chosen := os.environ.get("OVERDRIVE_CACHE"):
-        return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "overdrive" / "samples"
-
-
 class Store:
     """The tables under one folder, which is the user's own and nobody else's to read."""
 

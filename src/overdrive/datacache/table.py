@@ -1,4 +1,4 @@
-"""The samples themselves, stacked: one row of bytes a sample and leaf, with which of them are there."""
+"""Tables of stacked samples: one row of bytes for each sample and leaf, and a flag whether it is there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Table:
         return rows if rows is not None and rows.max() < self.count else None
 
     def absent(self, rows: Rows) -> Rows:
-        """Those of the rows that are not there yet, each once, in the order of their first use."""
+        """The rows that are not there yet, each once, in the order of their first use."""
         if self.complete:
             return rows[:0]
         wanting = rows[~self.present[rows]]

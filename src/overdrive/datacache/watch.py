@@ -1,4 +1,4 @@
-"""Notices quickly that a data set which was fingerprinted has been changed since."""
+"""Detects quickly that a data set was changed since it was fingerprinted."""
 
 from __future__ import annotations
 

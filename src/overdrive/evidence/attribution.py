@@ -1,4 +1,4 @@
-"""Which technique of a plan gained what: from the paces of its parts, measured in turn, to factors that multiply.
+"""Attributes a plan's gain to its techniques: from step times of its subsets, measured in turn, to speed-up factors.
 
 A technique's gain depends on which others are there: alone (add-one-in), as the last of the plan
 (leave-one-out), or on average over the orders in which the plan can be put together, which is its Shapley
@@ -71,9 +71,9 @@ def configurations(names: Names, most: int = 16, seed: int = 0) -> list[Configur
     whole = frozenset(names)
     ends = [frozenset(), whole, *(whole - {name} for name in names), *(frozenset({name}) for name in names)]
     found = dict.fromkeys(ends)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        order = chance.sample(names, len(names))
+        order = rng.sample(names, len(names))
         starts = [frozenset(order[:size]) for size in range(1, len(names))]
         longer = found | dict.fromkeys(starts) | dict.fromkeys(whole - start for start in starts)
         if len(longer) > most:
@@ -182,7 +182,7 @@ def _method(orders: int, possible: int) -> str:
 
 
 def _ways(measured: set[Configuration], start: Configuration, direction: int) -> Counter[Configuration]:
-    """In how many orders each configuration is reached from `start` by adding (1) or removing (-1) one at a time."""
+    """Count the orders that reach each configuration from `start` by adding (1) or removing (-1) one at a time."""
     ways = Counter({start: 1})
     for one in sorted(measured, key=lambda each: direction * len(each)):
         for other in measured:
@@ -206,14 +206,14 @@ def _sum(parts: Iterable[tuple[Weights, float]]) -> Weights:
 def _require(seconds: Mapping[Configuration, Sequence[float]], needed: Iterable[Configuration]) -> None:
     missing = [configuration for configuration in needed if configuration not in seconds]
     if missing:
-        raise ValueError(f"no times were given of {_told(missing[0])}")
+        raise ValueError(f"no times were given of {_described(missing[0])}")
     rounds = {len(times) for times in seconds.values()}
     if len(rounds) != 1 or 0 in rounds:
         raise ValueError(f"all configurations need the same rounds, one at the least; these have {sorted(rounds)}")
     for configuration, times in seconds.items():
         if not all(0 < time < math.inf for time in times):
-            raise ValueError(f"a step takes more than 0 seconds; {_told(configuration)} was given {list(times)}")
+            raise ValueError(f"a step takes more than 0 seconds; {_described(configuration)} was given {list(times)}")
 
 
-def _told(configuration: Configuration) -> str:
+def _described(configuration: Configuration) -> str:
     return " + ".join(sorted(configuration)) or "the untouched program"

@@ -1,8 +1,8 @@
-"""How two arms of runs got where they are: which ended, how soon they learned, and by which road.
+"""Compares the training of two arms of runs: which ended, how soon they learned, and along which loss curve.
 
 Three ways in which a candidate can be wrong although its final metric is right: it diverges more often;
-it learns much slower or, by a leak or changed semantics, much faster; it takes another road. Every test
-here compares labels that could have been dealt otherwise: Fisher's exact test, and permutations of runs.
+it learns much slower or, by a leak or changed semantics, much faster; its loss curve is another one. Every test
+here is one of exchangeable labels: Fisher's exact test, and permutations of runs.
 
 Sources: the reference convergence points of MLPerf Training (steps to target); R. A. Fisher (1935).
 """
@@ -36,7 +36,7 @@ _CHANGE = 0.1  # of steps to target, as a share
 
 @dataclass(frozen=True)
 class Pace:
-    """After how many steps the arms reach the same smoothed loss; a run that never does counts with all steps."""
+    """The steps after which the arms reach the same smoothed loss; a run that never does counts with all steps."""
 
     target: float  # loss
     original: float  # mean steps
@@ -54,13 +54,13 @@ class Pace:
         """Why the candidate is refused, as a clause, or None."""
         if self.p >= _RARE or abs(self.change) <= _CHANGE:
             return None
-        told = f"it came to the loss {self.target:.4g} in {self.candidate:.0f} steps instead of {self.original:.0f}"
-        return f"{told} (p = {self.p:.2g})"
+        summary = f"it came to the loss {self.target:.4g} in {self.candidate:.0f} steps instead of {self.original:.0f}"
+        return f"{summary} (p = {self.p:.2g})"
 
 
 @dataclass(frozen=True)
 class Band:
-    """Where the candidate's smoothed loss lies farthest from the original's, measured in spreads over seeds."""
+    """The place where the candidate's smoothed loss is farthest from the original's, in spreads over seeds."""
 
     step: int
     difference: float  # candidate's mean less the original's, in the loss's unit
@@ -74,8 +74,8 @@ class Band:
         """Why the candidate is refused, as a clause, or None: the whole interval lies beyond the envelope."""
         if self.p >= _RARE or (self.low <= self.envelope and self.high >= -self.envelope):
             return None
-        told = f"around step {self.step} its loss is {self.difference:+.2g} away"
-        return f"{told}, and seeds excuse ±{self.envelope:.2g} (p = {self.p:.2g})"
+        summary = f"around step {self.step} its loss is {self.difference:+.2g} away"
+        return f"{summary}, and seeds excuse ±{self.envelope:.2g} (p = {self.p:.2g})"
 
 
 def fisher(original: tuple[int, int], candidate: tuple[int, int]) -> float:

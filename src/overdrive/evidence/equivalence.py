@@ -1,4 +1,4 @@
-"""Whether two trials did the same, from what they left behind.
+"""Decides whether two trials did the same, from their traces and step digest logs.
 
 `screened` judges the traces of a duel: a first look, over the duel's own steps. `compared` and `judged_exact` judge
 the digest logs of two trials that were made for the proof: what went into every step, which no level may change,
@@ -11,10 +11,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import Trace
+from overdrive.core.records import StepRecord, Trace
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
@@ -86,12 +87,12 @@ def differing_invariant(original: Trace, candidate: Trace) -> str | None:
 
 
 def too_short_to_look(original: Trace, candidate: Trace) -> Check | None:
-    """Of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides alone."""
+    """The check of a duel with so few steps that their late loss says nothing: the proof of the whole plan decides."""
     steps = min(original.steps, candidate.steps)
     if steps >= _FEWEST_STEPS:
         return None
-    told = f"{steps} steps are too few for a first look at its result: the proof of the whole plan decides"
-    return Check(Contract.STATISTICAL, told, proxy=True)
+    sentence = f"{steps} steps are too few for a first look at its result: the proof of the whole plan decides"
+    return Check(Contract.STATISTICAL, sentence, proxy=True)
 
 
 def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]) -> Check:
@@ -105,21 +106,27 @@ def screened(original: Trace, candidate: Trace, seeds: Sequence[Sequence[float]]
     own, reached, *others = (late_loss(curve, steps) for curve in curves)
     late = [own, *others]
     bound = max(_SPREADS * statistics.stdev(late), _RELATIVE * abs(own))
-    told = f"late loss {reached:.4g} against {own:.4g} over {steps} steps"
+    sentence = f"late loss {reached:.4g} against {own:.4g} over {steps} steps"
     if not abs(reached - own) <= bound:
-        return Check(None, f"{told}, outside the spread of {len(late)} seeds (±{bound:.2g})", proxy=True)
+        return Check(None, f"{sentence}, outside the spread of {len(late)} seeds (±{bound:.2g})", proxy=True)
     return Check(
-        Contract.STATISTICAL, f"{told}, within the spread of {len(late)} seeds (±{bound:.2g}); a first look", proxy=True
+        Contract.STATISTICAL,
+        f"{sentence}, within the spread of {len(late)} seeds (±{bound:.2g}); a first look",
+        proxy=True,
     )
 
 
 # What a digest log's entry holds of a step's outcome, in the order in which two runs part.
-_OUTCOMES = ("losses", "parameters", "buffers", "optimizer state", "random states", "evaluation results")
+_OUTCOMES = ("losses", "parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
 # Two sketches of one batch, one of them rounded to bf16, differ by less than this; those of two batches by 0.7 in the
 # first number, and of one batch normalised wrongly, in the others, by as much as it is wrong. The first is a sum with
 # changing signs, in which the roundings of pixels that are alike add up: 0.002 as a rule, and above 0.005 once in
 # 84 batches of normalised 8-bit images.
 _SKETCHES = (0.02, 0.005, 0.005)
+
+
+def _named(part: str) -> str:
+    return part.replace("_", " ")
 
 
 def aligned(one: Trace, other: Trace) -> tuple[Trace, Trace]:
@@ -156,13 +163,13 @@ def compared(
     original, candidate = aligned(original, candidate)
     entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
     steps = len(entries)
-    evaluated = sum(bool(entry["evaluation"]) for entry, _, _ in entries)
+    evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
     found = [
         _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
         _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
         _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} steps, by checksum"),
         _same_values("calls of the model", ("calls",), entries, "as many, training or evaluating"),
-        _same_inputs("evaluation data", "evaluation", entries, level, _told_evaluation(evaluated)),
+        _same_inputs("evaluation data", "evaluation", entries, level, _evaluation_summary(evaluated)),
         _same_values("learning rates and weight decay", ("settings",), entries, f"in {steps} steps, group by group"),
         _same("trained parameters", original.trained, candidate.trained),
         _losses_sent(original, candidate),
@@ -170,7 +177,7 @@ def compared(
     return tuple(found)
 
 
-def _told_evaluation(evaluated: int) -> str:
+def _evaluation_summary(evaluated: int) -> str:
     return f"seen after {evaluated} steps, by checksum" if evaluated else "no evaluation within these steps"
 
 
@@ -183,20 +190,21 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
     return Invariant("backward passes", "as many in every step" if same else "another number of backward passes", same)
 
 
-_Entries = Sequence[tuple[Mapping[str, Any], ...]]  # of the original, the candidate and the perturbed original
+_Entries = Sequence[tuple[StepRecord, ...]]  # of the original, the candidate and the perturbed original
 
 
-def _same_values(what: str, keys: Sequence[str], entries: _Entries, told: str) -> Invariant:
+def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str) -> Invariant:
+    values = [attrgetter(key) for key in keys]
     for number, (one, other, perturbed) in enumerate(entries, start=1):
-        if any(one[key] != other[key] and one[key] == perturbed[key] for key in keys):
+        if any(value(one) != value(other) and value(one) == value(perturbed) for value in values):
             return Invariant(what, f"other {what} in step {number}", False)
-    return Invariant(what, told, True)
+    return Invariant(what, detail, True)
 
 
-def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: str) -> Invariant:
+def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, detail: str) -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
     for number, (one, other, perturbed) in enumerate(entries, start=1):
-        given, got, varied = one[key], other[key], perturbed[key]
+        given, got, varied = (getattr(each, key) for each in (one, other, perturbed))
         if len(given) != len(varied):
             continue  # how often the model is called depends on what it says
         if len(given) != len(got):
@@ -204,7 +212,7 @@ def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, told: 
         for slot, its, data in zip(given, got, varied, strict=True):
             if slot[0] != its[0] and slot[0] == data[0] and not (level is Contract.STATISTICAL and _alike(slot, its)):
                 return Invariant(what, f"other {what} in step {number}", False)
-    return Invariant(what, told, True)
+    return Invariant(what, detail, True)
 
 
 def _alike(slot: Sequence[float], other: Sequence[float]) -> bool:
@@ -220,15 +228,15 @@ def first_broken(invariants: Sequence[Invariant]) -> Invariant | None:
 
 
 def first_difference(original: Trace, candidate: Trace) -> str | None:
-    """Where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
+    """The place where two runs part, as the end of a sentence; None where every step is the same bit for bit."""
     for number, (one, other) in enumerate(zip(original.digests, candidate.digests, strict=False), start=1):
         for part in ("batches", "calls", "inputs", "settings", *_OUTCOMES):
             if part == "losses":
                 same = original.losses[number - 1] == candidate.losses[number - 1]
             else:
-                same = one.get(part) == other.get(part)
+                same = getattr(one, part) == getattr(other, part)
             if not same:
-                return f"other {part} in step {number}"
+                return f"other {_named(part)} in step {number}"
     if original.steps != candidate.steps:
         return f"one makes {original.steps} steps, the other {candidate.steps}"
     return None if original.state == candidate.state else "they end in different states"
@@ -237,20 +245,20 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
 def judged_exact(original: Trace, candidate: Trace) -> Check:
     """Level `exact`, from two digest logs with bits."""
     original, candidate = aligned(original, candidate)
-    told = compared(original, candidate, Contract.EXACT)
-    wrong = first_broken(told)
+    invariants = compared(original, candidate, Contract.EXACT)
+    wrong = first_broken(invariants)
     difference = wrong.told if wrong else first_difference(original, candidate)
     evidence = {
         "exact": {
             "steps": original.steps,
-            "parts": [*_OUTCOMES, "batches"],
+            "parts": [*map(_named, _OUTCOMES), "batches"],
             "first_difference": difference,
         }
     }
     if difference:
-        return Check(None, difference, invariants=told, evidence=evidence)
+        return Check(None, difference, invariants=invariants, evidence=evidence)
     sentence = f"{original.steps} steps identical bit for bit: losses, parameters, buffers, optimizer and random states"
-    return Check(Contract.EXACT, sentence, invariants=told, evidence=evidence)
+    return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
 
 
 def proof_data(check: Check) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Level `rounding`: is a candidate no further from fp64 than the original, step by step from the same states?
+"""Level `rounding`: a candidate is no further from fp64 than the original, step by step from the same states.
 
 Per tensor (gradient, update, state of the optimizer, buffer, result of an evaluation; and all initial values) and
 state, the error e is the root mean square of the difference from the fp64 reference. The thresholds are those of
@@ -96,7 +96,7 @@ def usable(original: Sequence[Row]) -> str | None:
 
 
 def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = False) -> Rounding:
-    """Compare two candidates of one reference run. `careful`: the reference is in fp32, so that only sizes are compared."""
+    """Compare two candidates of one reference run. `careful`: the reference is in fp32, so only sizes are compared."""
     base = {(row.step, *row.key): row for row in original}
     mine = {(row.step, *row.key): row for row in candidate}
     missing = sorted({key[1:] for key in base.keys() ^ mine.keys()})
@@ -135,25 +135,25 @@ def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = Fal
         "worst": _worst(exceeded, low, careful),
         "by_step": [{"step": step, "ratio": math.exp(value)} for step, value in by_step.items()],
     }
-    told = f"{len(steps)} replayed steps, {tensors} tensors"
+    extent = f"{len(steps)} replayed steps, {tensors} tensors"
     if outside:
         worst = max(outside, key=lambda excess: excess.times)
         return Rounding(
             False,
-            f"in {told}, the {worst.row.kind} of {worst.row.tensor} is {_told_error(worst)} from the "
+            f"in {extent}, the {worst.row.kind} of {worst.row.tensor} is {_error_text(worst)} from the "
             f"{'careful' if careful else 'fp64'} reference, more than rounding explains",
             evidence,
         )
     if not careful and ratio.low > _MEAN:
         return Rounding(
-            False, f"in {told}, its error against fp64 is {ratio.estimate:.3g} times the original's own", evidence
+            False, f"in {extent}, its error against fp64 is {ratio.estimate:.3g} times the original's own", evidence
         )
     if careful:
-        sentence = f"{told}: within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
+        sentence = f"{extent}: within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
         return Rounding(True, sentence, evidence)
     return Rounding(
         True,
-        f"{told}: its error against fp64 is {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times "
+        f"{extent}: its error against fp64 is {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times "
         "the original's own",
         evidence,
     )
@@ -217,17 +217,17 @@ def _pooled(values: Iterable[float | None]) -> float:
 
 def _worst(exceeded: Mapping[tuple[str, str], Sequence[_Excess]], low: bool, careful: bool) -> list[dict[str, Any]]:
     """The dozen tensors that came closest to their threshold, or went beyond; by their median over states."""
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for (kind, tensor), excesses in exceeded.items():
         pairs = [(each.row.error or 0.0, each.original) for each in excesses]
         ratio = float(np.median([error / max(own.error or 0.0, 1e-300) for error, own in pairs]))
         allowed = float(np.median([_allowed(own, low, careful) / max(own.error or 0.0, 1e-300) for _, own in pairs]))
-        told.append({"tensor": tensor, "kind": kind, "ratio": min(ratio, 1e9), "allowed": min(allowed, 1e9)})
-    told.sort(key=lambda each: -each["ratio"] / max(each["allowed"], 1e-300))
-    return told[:12]
+        rows.append({"tensor": tensor, "kind": kind, "ratio": min(ratio, 1e9), "allowed": min(allowed, 1e9)})
+    rows.sort(key=lambda each: -each["ratio"] / max(each["allowed"], 1e-300))
+    return rows[:12]
 
 
-def _told_error(excess: _Excess) -> str:
+def _error_text(excess: _Excess) -> str:
     size = excess.original.size
     return f"{(excess.row.error or 0.0) / size:.2g} of its size" if size > 0 else f"{excess.row.error:.2g}"
 

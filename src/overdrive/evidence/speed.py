@@ -153,7 +153,7 @@ def noise_floor(control_pairs: Sequence[Pair]) -> float:
 
 
 def break_even_steps(setup_seconds: float, seconds_per_step_before: float, seconds_per_step_after: float) -> int | None:
-    """After how many steps tuning and compiling have paid for themselves; None where they never do."""
+    """The steps after which tuning and compiling have paid for themselves; None where they never do."""
     gain = seconds_per_step_before - seconds_per_step_after
     steps = setup_seconds / gain if gain > 0 else math.nan
     return math.ceil(max(steps, 0.0)) if math.isfinite(steps) else None

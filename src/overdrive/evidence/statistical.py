@@ -3,7 +3,7 @@
 Fixed before the candidate's first run: the metric, the horizon, the seeds, the looks, the margin. Then
 both arms run under many seeds, the same for both (common random numbers), and two one-sided paired t tests
 (TOST) follow: equivalent where both reject a difference as large as the margin. With two looks each has half of
-alpha, 2.5 %. Where few seeds told the margin, it may be too wide by chance; the difference must then also lie
+alpha, 2.5 %. Where few seeds gave the margin, it may be too wide by chance; the difference must then also lie
 within the share of it that is certain at the same level (0.69 of it for 10 seeds).
 
 Four findings refuse a candidate for good:
@@ -62,7 +62,7 @@ class Registration:
     looks: tuple[int, ...]  # numbers of runs per arm after which it may be judged
     margin: float  # in the metric's unit
     margin_rule: str  # where the margin came from, as a sentence
-    margin_runs: int = 0  # how many runs told the margin; 0: it was given
+    margin_runs: int = 0  # how many runs gave the margin; 0: the user gave it
     alpha: float = 0.05  # shared by the looks (Bonferroni)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Registration:
 
     @property
     def certain(self) -> float:
-        """The share of the margin that the true one exceeds with `1 - alpha / looks`: 0.69 where 10 seeds told it."""
+        """The share of the margin that the true one exceeds with `1 - alpha / looks`: 0.69 where 10 seeds gave it."""
         if self.margin_runs < 2:
             return 1.0
         # The quantile of chi-square over its degrees of freedom, by Wilson and Hilferty (1931).
@@ -129,7 +129,7 @@ class Outcome:
 
 
 def margin_from(original: Sequence[Run], tolerance: float | None = None) -> tuple[float, str, int]:
-    """The margin in the metric's unit, where it came from, and how many seeds told it: 0 for a given one.
+    """The margin in the metric's unit, where it came from, and how many seeds gave it: 0 where the user gave it.
 
     Raises ValueError where fewer than two runs converged, and for a tolerance that is not above 0.
     """
@@ -265,19 +265,19 @@ def _sentence(
     verdict = {True: "equivalent", False: "not equivalent", None: "not established"}[equivalent]
     because = f": {'; '.join(reasons)}" if reasons else ""
     steps = f" over {registration.horizon} steps" if registration.horizon else ""
-    told, smallest = "cannot be compared", "no margin would pass"
+    difference, smallest = "cannot be compared", "no margin would pass"
     if math.isfinite(_farthest(interval)):
-        told = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
+        difference = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
         smallest = f"the smallest that would pass ±{_smallest(registration, interval):.3g}"
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (
-        f"{verdict}{because}; {registration.metric}{steps} {told}, margin ±{registration.margin:.3g}, {smallest},"
+        f"{verdict}{because}; {registration.metric}{steps} {difference}, margin ±{registration.margin:.3g}, {smallest},"
         f" {runs[0]} and {runs[1]} runs{proxy}"
     )
 
 
 def _plain(value: Any) -> Any:
-    """As JSON holds it: lists for tuples, None for what is not finite."""
+    """A value as JSON holds it: lists for tuples, None for what is not finite."""
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, (tuple, list)):

@@ -1,1 +1,1 @@
-"""What a program does with its time, and what it would like of its hardware."""
+"""Where a program's time goes, and what hardware it needs."""

@@ -1,4 +1,4 @@
-"""AMD's GPUs, as the kernel's driver amdgpu tells in /sys: no command of ROCm is needed, and no rights.
+"""AMD's GPUs, as the kernel's driver amdgpu reports them in /sys: no command of ROCm is needed, and no rights.
 
 Files of the device: Documentation/gpu/amdgpu (thermal, driver-misc, ras) of the kernel. Its compute side, KFD, tells in
 /sys/class/kfd which instructions it has and how the GPUs are joined. Serial numbers and unique ids are not read.
@@ -97,18 +97,18 @@ def _clocks(path: Path) -> tuple[list[int], int | None]:
 
 
 def _watts(path: Path) -> int | None:
-    told = number(path)
-    return None if told is None else told // _MICRO
+    value = number(path)
+    return None if value is None else value // _MICRO
 
 
 def _hottest(sensors: Path) -> int | None:
-    """Of edge, junction and memory, in degrees; the files tell thousandths."""
-    told = [number(each) for each in sensors.glob("temp*_input")]
-    return max((each // 1000 for each in told if each is not None), default=None)
+    """The hottest of edge, junction and memory, in degrees; the files have thousandths."""
+    values = [number(each) for each in sensors.glob("temp*_input")]
+    return max((each // 1000 for each in values if each is not None), default=None)
 
 
 def _uncorrected(folder: Path) -> int | None:
-    """Errors that ECC could not mend since the driver was loaded, of all blocks: files "ue: 0", "ce: 12"."""
+    """Errors that ECC could not correct since the driver was loaded, of all blocks: files "ue: 0", "ce: 12"."""
     found = [re.search(r"^ue:\s*(\d+)", text(each), re.MULTILINE) for each in folder.glob("*_err_count")]
     counts = [int(each.group(1)) for each in found if each]
     return sum(counts) if counts else None
@@ -118,21 +118,21 @@ def _uncorrected(folder: Path) -> int | None:
 
 
 def _nodes(root: Path) -> list[dict[str, Any]]:
-    """Those that compute as GPUs; a partition of one is a node of its own."""
+    """KFD's nodes that compute as GPUs; a partition of one is a node of its own."""
     found = []
     for place in sorted(folders(root / _NODES), key=lambda path: first_number(path.name) or 0):
-        told = _properties(place)
-        if not told.get("gfx_target_version"):
+        properties = _properties(place)
+        if not properties.get("gfx_target_version"):
             continue  # a processor
-        at = told.get("location_id", 0)
-        bus = f"{told.get('domain', 0):04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7}"
+        at = properties.get("location_id", 0)
+        bus = f"{properties.get('domain', 0):04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7}"
         links = [_properties(each) for each in folders(place / "io_links")]
         found.append(
             {
                 "node": first_number(place.name),
                 "bus": bus,
-                "architecture": _architecture(told["gfx_target_version"]),
-                "most_mhz": told.get("max_engine_clk_fcompute"),
+                "architecture": _architecture(properties["gfx_target_version"]),
+                "most_mhz": properties.get("max_engine_clk_fcompute"),
                 "xgmi_to": {each.get("node_to") for each in links if each.get("type") == _XGMI},
             }
         )

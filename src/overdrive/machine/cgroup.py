@@ -1,4 +1,4 @@
-"""What a container or a batch system leaves of a machine: the limits of Linux control groups, v1 and v2."""
+"""The limits of Linux control groups, v1 and v2: what a container or a batch system grants of a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another program answers, within a time, and nothing where it does not."""
+"""Asks another program, with a time limit; gives None where it does not answer."""
 
 from __future__ import annotations
 

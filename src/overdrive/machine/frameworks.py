@@ -40,32 +40,32 @@ def frameworks(root: Path = ROOT) -> dict[str, Any]:
 
 
 def torch_build(folder: Path | None) -> dict[str, Any] | None:
-    """From torch/version.py: `cuda` and `hip` are what it was built for, None where it was not."""
+    """PyTorch's build, from torch/version.py: `cuda` and `hip` are what it was built for, else None."""
     if folder is None:
         return None
-    told = _constants(text(folder / "version.py"))
-    if "__version__" not in told:
+    constants = _constants(text(folder / "version.py"))
+    if "__version__" not in constants:
         return None
     return {
-        "version": told["__version__"],
-        "cuda": told.get("cuda"),
-        "hip": told.get("hip") or told.get("rocm"),
-        "xpu": told.get("xpu"),
-        "debug": bool(told.get("debug")),
+        "version": constants["__version__"],
+        "cuda": constants.get("cuda"),
+        "hip": constants.get("hip") or constants.get("rocm"),
+        "xpu": constants.get("xpu"),
+        "debug": bool(constants.get("debug")),
     }
 
 
 def tensorflow_build(folder: Path | None) -> dict[str, Any] | None:
-    """From tensorflow/python/platform/build_info.py, which the build writes."""
+    """TensorFlow's build, from tensorflow/python/platform/build_info.py, which the build writes."""
     if folder is None:
         return None
     source = text(folder / "python/platform/build_info.py")
-    told = dict(
+    build = dict(
         re.findall(r"""\(?["'](is_cuda_build|is_rocm_build|cuda_version|cudnn_version)["']\s*[,:]\s*(.+?)\)""", source)
     )
-    if not told:
+    if not build:
         return None
-    clean = {name: value.strip(" ,'\"") for name, value in told.items()}
+    clean = {name: value.strip(" ,'\"") for name, value in build.items()}
     return {
         "cuda": (clean.get("cuda_version") or "yes") if clean.get("is_cuda_build") == "True" else None,
         "cudnn": clean.get("cudnn_version") or None,
@@ -74,7 +74,7 @@ def tensorflow_build(folder: Path | None) -> dict[str, Any] | None:
 
 
 def _folder(package: str) -> Path | None:
-    """Where the package lies; finding it runs nothing of it."""
+    """The folder of the package; finding it runs nothing of it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError, AttributeError):
@@ -113,7 +113,7 @@ def _nvidia_packages() -> dict[str, str]:
 
 
 def _mismatched(packages: dict[str, str]) -> list[dict[str, str]]:
-    """Of NVIDIA's packages that torch asks for in one version, those installed in another."""
+    """NVIDIA's packages that torch asks for in one version, installed in another."""
     try:
         asked = importlib.metadata.requires("torch") or []
     except Exception:

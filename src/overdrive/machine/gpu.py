@@ -16,19 +16,19 @@ _LASTING = ("name", "memory_bytes", "compute_capability", "power_limit_watts", "
 def gpus() -> tuple[dict[str, Any], ...]:
     """All GPUs of the machine; () where there are none, or where the driver does not answer."""
     found = []
-    told = _told()
-    for gpu in told.get("gpus", []):
+    reported = _reported()
+    for gpu in reported.get("gpus", []):
         if "name" in gpu:  # one that fell off the bus has none
             found.append({name: gpu[name] for name in _LASTING if name in gpu})
-            found[-1] |= {"driver": told["driver"]} if "driver" in told else {}
+            found[-1] |= {"driver": reported["driver"]} if "driver" in reported else {}
     return tuple(found)
 
 
 def memory_in_use() -> int:
     """Bytes that are taken now on the fullest of the GPUs, by anybody; 0 where there is none."""
-    return max((gpu.get("memory_used_bytes", 0) for gpu in _told().get("gpus", [])), default=0)
+    return max((gpu.get("memory_used_bytes", 0) for gpu in _reported().get("gpus", [])), default=0)
 
 
-def _told() -> dict[str, Any]:
-    """NVML's answer; {} at once where the driver has no device, as on machines without a GPU."""
+def _reported() -> dict[str, Any]:
+    """NVML's report; {} at once where the driver has no device, as on machines without a GPU."""
     return nvml() if any(map(os.path.exists, _DEVICES)) else {}

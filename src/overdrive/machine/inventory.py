@@ -33,7 +33,7 @@ def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
 
 
 def _amd_gpus(root: Path) -> list[dict[str, Any]]:
-    """Only what does not change by itself."""
+    """AMD's GPUs, by what does not change by itself."""
     lasting = ("name", "architecture", "memory_bytes", "power_limit_watts", "compute_partition", "memory_partition")
     return [
         {name: gpu[name] for name in lasting if name in gpu}
@@ -56,7 +56,7 @@ def fingerprint(root: Path = cgroup.ROOT) -> str:
 
 
 def operating_system() -> str:
-    """Such as "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"."""
+    """The operating system, such as "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"."""
     kernel = f"{platform.system()} {platform.release()}".strip()
     try:
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"

@@ -73,7 +73,7 @@ class Limits:
 
     @property
     def device(self) -> str:
-        """Where training would run: "cuda" where there is a GPU, else "cpu"."""
+        """The device that training would run on: "cuda" where there is a GPU, else "cpu"."""
         return "cuda" if self.gpu else "cpu"
 
     @property
@@ -83,11 +83,11 @@ class Limits:
 
     @property
     def memory_bytes_per_second(self) -> float:
-        """Of `device`; 0.0 where it could not be measured."""
+        """Bytes a second of `device`; 0.0 where it could not be measured."""
         return self.roofline().memory_bytes_per_second
 
     def roofline(self, device: str = "", threads: int = 0) -> Roofline:
-        """Of `device` ("": that of training); `threads`: 0 for all granted cores, else that number of a CPU.
+        """The roofline of `device` ("": that of training); `threads`: of a CPU; 0 for all granted cores.
 
         Only one thread and all were measured; what lies between is taken to grow evenly.
         """
@@ -220,7 +220,7 @@ def _measure(mine: str, quick: bool) -> Limits:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MOST_SECONDS, env=environment
             )
-            told = json.loads(answer.read_text())
+            measured = json.loads(answer.read_text())
         except subprocess.TimeoutExpired:
             raise LimitsUnavailable(f"The limits were not measured after {_MOST_SECONDS:.0f} s.") from None
         except OSError:  # no answer was written, or no process could be started
@@ -229,9 +229,9 @@ def _measure(mine: str, quick: bool) -> Limits:
             raise LimitsUnavailable(f"The limits could not be measured: {reason}.") from None
         except ValueError:
             raise LimitsUnavailable("The limits could not be measured: the answer is damaged.") from None
-    told.update(version=_VERSION, fingerprint=mine, seconds=time.monotonic() - began, when=time.time(), quick=quick)
+    measured.update(version=_VERSION, fingerprint=mine, seconds=time.monotonic() - began, when=time.time(), quick=quick)
     try:
-        return Limits.from_dict(told)
+        return Limits.from_dict(measured)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LimitsUnavailable(f"The limits could not be measured: the answer is damaged ({error}).") from None
 

@@ -1,4 +1,4 @@
-"""What the libraries say of themselves once they are loaded.
+"""What the libraries report once they are loaded.
 
 `main` runs in a child process, and prints one JSON object. The parent asks it with `libraries()`, and never loads any
 of them itself.
@@ -78,7 +78,7 @@ def _look() -> dict[str, Any]:
 
 
 def _package(path: str) -> str:
-    """The package that a shared object belongs to, from its path: the user's folders are not told."""
+    """The package that a shared object belongs to, from its path: the user's folders are not named."""
     parts = path.split("/")
     for place in ("site-packages", "dist-packages"):
         if place in parts:

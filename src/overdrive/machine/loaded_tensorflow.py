@@ -1,4 +1,4 @@
-"""What TensorFlow says of itself once it is loaded, in a child process of its own.
+"""What TensorFlow reports once it is loaded, in a child process of its own.
 
 Of its own, since it takes seconds, and programs that load PyTorch do not load it beside that: its libraries would
 show as loaded twice. `main` runs in the child, and prints one JSON object.
@@ -29,7 +29,7 @@ _NO_GPU = re.compile(
 
 
 def tensorflow(environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
-    """Its version, build, threads and GPUs, or `failed` and why; None where the child gave no answer."""
+    """TensorFlow's version, build, threads and GPUs, or `failed` and why; None where the child gave no answer."""
     return answer_of(_START, environment)
 
 
@@ -55,9 +55,9 @@ def _look() -> dict[str, Any]:
         found["threads"] = int(chosen) if chosen.isdigit() and int(chosen) else allowed
     gpus: list[Any] = []
     with contextlib.suppress(Exception):
-        told = _printed(lambda: gpus.extend(tensorflow.config.list_physical_devices("GPU")))
+        printed = _printed(lambda: gpus.extend(tensorflow.config.list_physical_devices("GPU")))
         found["gpus_seen"] = len(gpus)
-        if not gpus and (reason := _NO_GPU.search(told)):
+        if not gpus and (reason := _NO_GPU.search(printed)):
             found["no_gpu_because"] = " ".join(reason.group(1).split())[:300]
     return found
 

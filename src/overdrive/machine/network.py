@@ -65,12 +65,12 @@ def _port(card: str, place: Path) -> dict[str, Any] | None:
 
 
 def _ethernet(root: Path) -> list[dict[str, Any]]:
-    """Only real cards: those that have a device."""
+    """Ethernet cards, of real ones only: those that have a device."""
     found = []
     for place in folders(root / "sys/class/net"):
         if (place / "device").exists():
             speed = number(place / "speed")  # Mb/s; -1: not told
-            told = speed / 1000 if speed and speed > 0 else None
+            gigabits = speed / 1000 if speed and speed > 0 else None
             up = text(place / "operstate")
-            found.append(dict(known({"name": place.name, "state": up, "gigabits_per_second": told})))
+            found.append(dict(known({"name": place.name, "state": up, "gigabits_per_second": gigabits})))
     return found

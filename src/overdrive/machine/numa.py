@@ -17,7 +17,7 @@ def allowed_cores() -> frozenset[int]:
 
 
 def nodes(root: Path = ROOT, allowed: frozenset[int] | None = None) -> list[frozenset[int]]:
-    """The allowed cores of each memory node that has any, by the node's number; one node where nothing is told."""
+    """The allowed cores of each memory node that has any, by the node's number; one node where none is reported."""
     allowed = allowed_cores() if allowed is None else allowed
     folder = root / "sys/devices/system/node"
     found: list[frozenset[int]] = []
@@ -28,7 +28,7 @@ def nodes(root: Path = ROOT, allowed: frozenset[int] | None = None) -> list[froz
 
 
 def one_a_core(cores: frozenset[int], root: Path = ROOT) -> frozenset[int]:
-    """Of these logical cores, the first of each physical one."""
+    """The first of these logical cores on each physical core."""
     first = set()
     for core in cores:
         siblings = numbers_in(text(root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"))

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as the driver's own library NVML tells, by NVIDIA's package nvidia-ml-py.
+"""NVIDIA's GPUs as the driver's own library NVML reports them, by NVIDIA's package nvidia-ml-py.
 
 It is asked in a child process: a broken driver may never answer, and a call into it cannot be ended. What a driver or
 a version of the package does not know is left out, like everything else that cannot be found out. So are serial numbers
@@ -156,7 +156,7 @@ def _gpu(ask: _Asked, index: int) -> dict[str, Any]:
 
 
 def _memory(ask: _Asked) -> Any:
-    """Its second version counts what the driver keeps for itself (hundreds of MiB) apart from what is used."""
+    """Memory by NVML's second version, which counts what the driver keeps (hundreds of MiB) apart from what is used."""
     version = getattr(ask.library, "nvmlMemory_v2", None)
     return ask("nvmlDeviceGetMemoryInfo", version) or ask("nvmlDeviceGetMemoryInfo")
 
@@ -177,9 +177,9 @@ def _fabric(ask: _Asked) -> str | None:
     ):
         make = getattr(ask.library, kind, None)
         if make is not None:
-            told = make()
-            if ask(function, ctypes.pointer(told)) is not None:
-                return _FABRIC.get(told.state) if told.state else None
+            info = make()
+            if ask(function, ctypes.pointer(info)) is not None:
+                return _FABRIC.get(info.state) if info.state else None
     return None
 
 
@@ -191,11 +191,11 @@ def _slices(ask: _Asked) -> list[dict[str, Any]]:
         if handle is not None:
             part = _Asked(ask.library, handle)
             memory, attributes = _memory(part), part("nvmlDeviceGetAttributes")
-            told = {
+            slices = {
                 "memory_bytes": memory.total if memory else None,
                 "multiprocessors": attributes.multiprocessorCount if attributes else None,
             }
-            found.append(dict(known(told)))
+            found.append(dict(known(slices)))
     return found
 
 
@@ -203,13 +203,13 @@ def _processes(ask: _Asked, kind: str, letter: str) -> list[dict[str, Any]]:
     found = []
     for process in ask(f"nvmlDeviceGet{kind}RunningProcesses") or []:
         command = _text(_Asked(ask.library)("nvmlSystemGetProcessName", process.pid)) or ""
-        told = {
+        counts = {
             "pid": process.pid,
             "kind": letter,  # C: computes, G: draws
             "name": os.path.basename(command.split(" ")[0]),
             "memory_bytes": process.usedGpuMemory,
         }
-        found.append(dict(known(told)))
+        found.append(dict(known(counts)))
     return found
 
 
@@ -287,10 +287,10 @@ def _switch(state: int | None) -> bool | None:
     return None if state is None else state == 1
 
 
-def _text(told: Any) -> str | None:
+def _text(value: Any) -> str | None:
     """Old versions of the package give bytes."""
-    if isinstance(told, bytes):
+    if isinstance(value, bytes):
         with contextlib.suppress(UnicodeDecodeError):
-            return told.decode()
+            return value.decode()
         return None
-    return told if isinstance(told, str) else None
+    return value if isinstance(value, str) else None

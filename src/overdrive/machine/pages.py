@@ -1,4 +1,4 @@
-"""The main memory as doctor looks at it: pages, swap, shared memory, and the limits set on this process."""
+"""Surveys the main memory for doctor: pages, swap, shared memory, and the limits set on this process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ UNLIMITED = "unlimited"
 
 def pages(root: Path = ROOT) -> dict[str, Any]:
     """All in bytes; `granted_bytes` is what the container leaves of the machine's memory."""
-    told = {name: first_number(value) or 0 for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
-    size = {name: told[name] * 1024 for name in told}
+    values = {name: first_number(value) or 0 for name, value in table(root / "proc/meminfo") if value[:1].isdigit()}
+    size = {name: values[name] * 1024 for name in values}
     limit = cgroup.memory(root)
     total = size.get("MemTotal") or (total_memory(root) if root == ROOT else None)
     available = size.get("MemAvailable")
@@ -37,15 +37,15 @@ def pages(root: Path = ROOT) -> dict[str, Any]:
         "swap_bytes": size.get("SwapTotal"),
         "swap_used_bytes": size["SwapTotal"] - size.get("SwapFree", 0) if "SwapTotal" in size else None,
         "transparent_hugepages": _chosen(text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        "reserved_hugepages": told.get("HugePages_Total"),
-        "free_hugepages": told.get("HugePages_Free"),
+        "reserved_hugepages": values.get("HugePages_Total"),
+        "free_hugepages": values.get("HugePages_Free"),
         "hugepage_bytes": size.get("Hugepagesize"),
     }
     return dict(known(found | _shared(root) | {name: _limit(name, root) for name in _LIMITS}))
 
 
 def _chosen(words: str) -> str | None:
-    """Of "always [madvise] never", the word in brackets."""
+    """The word in brackets of "always [madvise] never"."""
     return words.partition("[")[2].partition("]")[0] or None
 
 
@@ -57,14 +57,14 @@ def _shared(root: Path) -> dict[str, object]:
             found["shared_memory_bytes"] = size_option(mount["options"])
     if root == ROOT:
         with contextlib.suppress(OSError):
-            told = os.statvfs(PLACE)
-            found["shared_memory_bytes"] = told.f_blocks * told.f_frsize
-            found["shared_memory_free_bytes"] = told.f_bavail * told.f_frsize
+            stat = os.statvfs(PLACE)
+            found["shared_memory_bytes"] = stat.f_blocks * stat.f_frsize
+            found["shared_memory_free_bytes"] = stat.f_bavail * stat.f_frsize
     return found
 
 
 def _limit(name: str, root: Path) -> int | str | None:
-    """The soft limit of this process; "unlimited", a number, or None where it is not told."""
+    """The soft limit of this process; "unlimited", a number, or None where the system does not report it."""
     title, constant = _LIMITS[name]
     for line in text(root / "proc/self/limits").splitlines():
         if line.startswith(title):

@@ -11,7 +11,7 @@ from overdrive.machine import cgroup
 from overdrive.machine.cpu import cpu
 from overdrive.machine.reading import ROOT, known, number, numbers_in, table, text
 
-# What the instructions are called in the field, by the kernel's name for them; the best of a row is told.
+# The usual names of the instructions, by the kernel's name for them; the best of a row is reported.
 _VECTOR = (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sve2", "SVE2"), ("sve", "SVE"), ("asimd", "NEON"))
 _SHORT = {
     "avx512_bf16": "bf16",
@@ -25,7 +25,7 @@ _SHORT = {
 
 
 def processors(root: Path = ROOT) -> dict[str, Any]:
-    """What is told of them; clocks in MHz, the quota in cores, `steal` as a share of all time since the start."""
+    """What the system reports of them; clocks in MHz, the quota in cores, `steal` as a share of all time since boot."""
     found = cpu(root)
     allowed = _allowed(root)
     quota = cgroup.cores(root)
@@ -68,7 +68,7 @@ def _allowed(root: Path) -> frozenset[int]:
 
 
 def _listed(cores: frozenset[int]) -> str:
-    """As the kernel writes it: "0-3,8"."""
+    """Numbers as the kernel lists them: "0-3,8"."""
     runs: list[list[int]] = []
     for core in sorted(cores):
         if runs and core == runs[-1][1] + 1:

@@ -10,7 +10,7 @@ ROOT = Path("/")
 
 
 def text(path: Path) -> str:
-    """Without the ends' white space; "" where the file is not there, or may not be read."""
+    """The file's text, stripped; "" where the file is not there, or may not be read."""
     try:
         return path.read_text(errors="replace").strip()
     except (OSError, ValueError):  # a name with a null byte
@@ -44,7 +44,7 @@ def table(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def numbers_in(listed: str) -> frozenset[int]:
-    """From a list such as "0-3,8,10-11"; empty where it is none."""
+    """The numbers in a list such as "0-3,8,10-11"; empty where it is none."""
     found: set[int] = set()
     for part in filter(None, listed.strip().split(",")):
         first, _, last = part.partition("-")
@@ -62,5 +62,5 @@ def memory_node(device: Path) -> int | None:
 
 
 def known(found: Mapping[str, object]) -> dict[str, object]:
-    """Without what could not be found out."""
+    """The entries that could be found out."""
     return {name: value for name, value in found.items() if value is not None and value != ""}

@@ -1,4 +1,4 @@
-"""Who gave this process its share of a machine, and how much: Slurm, PBS, LSF, Kubernetes, a container."""
+"""The share of a machine that Slurm, PBS, LSF, Kubernetes or a container gave this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scheduler(environment: Mapping[str, str] | None = None, root: Path = ROOT) -
 
 
 def _slurm(environment: Mapping[str, str]) -> dict[str, object]:
-    """Of one task, where it is told (sbatch(1), srun(1), "output environment variables")."""
+    """Slurm's grant of one task, where it says (sbatch(1), srun(1), "output environment variables")."""
     per_node, per_cpu = _int(environment, "SLURM_MEM_PER_NODE"), _int(environment, "SLURM_MEM_PER_CPU")
     cores = _int(environment, "SLURM_CPUS_PER_TASK")
     on_node = _int(environment, "SLURM_CPUS_ON_NODE")

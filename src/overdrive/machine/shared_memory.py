@@ -22,7 +22,7 @@ def free_shared_memory(place: str = PLACE) -> int | None:
 
 
 def fitting(workers: int, prefetch: int, batch_bytes: int, free: int) -> tuple[int, int]:
-    """As many workers and batches ahead of each as fit, first less prefetch, then fewer workers; (0, 0) if none."""
+    """The workers, and batches ahead of each, that fit: first less prefetch, then fewer workers; (0, 0) if none."""
     room = int(USABLE_SHARE * free / max(1, batch_bytes)) - BESIDES
     workers = max(0, min(workers, room))
     return (workers, min(prefetch, room // workers)) if workers else (0, 0)

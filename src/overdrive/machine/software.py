@@ -15,7 +15,7 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """By name; what is not installed is left out."""
+    """Versions by name; what is not installed is left out."""
     found = {"python": platform.python_version(), "overdrive": __version__}
     for package in _PACKAGES:
         if version := _version(package):

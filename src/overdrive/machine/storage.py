@@ -1,4 +1,4 @@
-"""Where the program's files lie: the kind of file system and of disk. How fast it is, machine.limits measures."""
+"""The file systems and disks of the program's files. How fast they are, machine.limits measures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def size_option(options: str) -> int | None:
 
 
 def _by_psutil(root: Path) -> list[dict[str, str]]:
-    """Where there is no /proc, as on macOS."""
+    """The mounts where there is no /proc, as on macOS."""
     if root != ROOT:
         return []
     try:
@@ -88,9 +88,9 @@ def _described(mount: Mapping[str, str], root: Path) -> dict[str, object]:
     found: dict[str, object] = {"mount": mount["place"], "type": mount["type"], "kind": _kind(kind, mount, root)}
     if root == ROOT:
         with contextlib.suppress(OSError):
-            told = os.statvfs(mount["place"])
-            found["bytes"] = told.f_blocks * told.f_frsize
-            found["free_bytes"] = told.f_bavail * told.f_frsize
+            stat = os.statvfs(mount["place"])
+            found["bytes"] = stat.f_blocks * stat.f_frsize
+            found["free_bytes"] = stat.f_bavail * stat.f_frsize
     return known(found)
 
 

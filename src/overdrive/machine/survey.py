@@ -62,8 +62,8 @@ def survey(
 
     if ask_nvml is None and root == ROOT:
         ask_nvml = nvml
-    told = (part("NVML", ask_nvml) if ask_nvml else None) or {}
-    joined = told.pop("topology", None)
+    answer = (part("NVML", ask_nvml) if ask_nvml else None) or {}
+    joined = answer.pop("topology", None)
     found: dict[str, Any] = {
         "os": part("operating system", operating_system) if root == ROOT else None,
         "cpu": part("processors", lambda: processors(root)) or {},
@@ -72,7 +72,7 @@ def survey(
         "pci": part("PCI devices", lambda: pci.devices(root)) or [],
         "network": part("network", lambda: network(root)) or {},
         "scheduler": part("scheduler", lambda: scheduler(environment, root)) or {},
-        "nvidia": told if "gpus" in told else None,
+        "nvidia": answer if "gpus" in answer else None,
         "amd": part("AMD GPUs", lambda: amd(root)),
         "software": part("software", lambda: frameworks(root)) or {},
         "environment": telling(environment),
@@ -83,7 +83,7 @@ def survey(
     blind = not (root / "sys/bus/pci/devices").is_dir()
     seen = any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
     if found["nvidia"] is None and (blind or seen):
-        left_out.append({"what": "NVIDIA GPUs", "why": told.get("why", "NVML was not asked")})
+        left_out.append({"what": "NVIDIA GPUs", "why": answer.get("why", "NVML was not asked")})
     if blind:
         left_out.append({"what": "PCI devices", "why": "/sys/bus/pci is not to be seen here"})
     found["loaded"] = part("loaded libraries", lambda: libraries(environment)) if load else None

@@ -1,4 +1,4 @@
-"""What a tune can spare for its proofs: how long they are, and how many of their runs share the machine."""
+"""The budget of a tune's proofs: how long they are, and how many of their runs share the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overdrive.machine.memory import available_memory
 FEWEST_STEPS = 100  # that a proof covers, where the program makes so many and the budget allows it ...
 _SLOW_STEPS = 20  # ... and where it does not: each state from which a replayed step is made, and some more
 MOST_STEPS = 400
-_PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze chance shows
+_PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze random draws shows
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.

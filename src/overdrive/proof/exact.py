@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_difference, judged_exact
 from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ProofRuns, broke_off
 
 
 class ExactProof:
-    """Proves by digest logs, every step hashed."""
+    """Proves by step digest logs: every step is hashed."""
 
     def __init__(self, runs: ProofRuns) -> None:
         self.begun = False  # the original's own log is there, or was asked for

@@ -1,4 +1,4 @@
-"""Proves, in trials that nobody times, at which level a plan is still the same program.
+"""Proves, in untimed trials, at which level a plan is still the same program.
 
 What is compared is decided by `evidence`; the trials are made by `trials`; here is what is run, in which order, and
 what is kept.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.metric import Metric
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.budget import MOST_STEPS, ProofBudget
 from overdrive.proof.exact import ExactProof
 from overdrive.proof.rounding import RoundingProof
@@ -67,5 +67,5 @@ class Prover:
         return 3.0 * needed + max(given_up.values(), default=0.0)
 
     def trial_seconds(self) -> float:
-        """Of the longest trial under the program's own seed so far."""
+        """Seconds of the longest trial under the program's own seed so far."""
         return self._runs.untimed.seconds

@@ -1,4 +1,4 @@
-"""Runs the trials of a state replay: one reference run, and any number of candidates (see `worker.torch.replay`)."""
+"""Runs the trials of a state replay: one reference run, and any number of candidates (see `worker.replay`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overdrive.core.records import ExitReason, ReplayRole, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence import rounding
 from overdrive.trials.untimed import UntimedRunner
 
@@ -16,7 +17,7 @@ STATES = 16
 
 
 class ReferenceRun:
-    """The reference run of one program, and what its candidates came to.
+    """The reference run of one program, and the results of its candidates.
 
     Attributes:
         plain: the program whose run it is.
@@ -37,11 +38,11 @@ class ReferenceRun:
 
     @property
     def begun(self) -> bool:
-        """Whether the reference run was run, and need not be again."""
+        """Whether the reference run was made already."""
         return self._folder is not None
 
     def begin(self) -> str | None:
-        """Run the reference run once; returns why it is impossible, or None."""
+        """Make the reference run, once; returns why it is impossible, or None."""
         if self._folder is not None:
             return None if self._saved else "no state of the program could be saved"
         self._folder = Path(tempfile.mkdtemp(prefix="replay-", dir=self._untimed.pool.scratch))
@@ -59,7 +60,7 @@ class ReferenceRun:
         return f"its steps cannot be repeated from saved states ({self.careful})"
 
     def _run_as(self, role: str) -> ExitReason | str | None:
-        """Why this reference run is of no use, or None."""
+        """Make a reference run in this role; returns why it is of no use, or None."""
         chosen = self._chosen(self._steps)
         trace = self._run(role, chosen)
         if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < STATES:

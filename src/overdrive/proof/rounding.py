@@ -1,9 +1,10 @@
-"""Level `rounding`: steps from the same saved states, each held against the same step in fp64."""
+"""Level `rounding`: steps from the same saved states, each compared with the same step in fp64."""
 
 from __future__ import annotations
 
 from overdrive.core.contract import Contract
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
@@ -12,7 +13,7 @@ from overdrive.proof.runs import ProofRuns, broke_off
 
 
 class RoundingProof:
-    """Proves by state replay. The reference run is made once, from the first program that is given."""
+    """Proves by state replay. The reference run is made once, of the first program that is given."""
 
     def __init__(self, runs: ProofRuns) -> None:
         self._runs = runs
@@ -48,19 +49,21 @@ class RoundingProof:
         perturbed = runs.perturbed(reference.plain)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)  # without it, what the model made itself looks like other data
-        told = compared(one, other, Contract.ROUNDING, None if isinstance(perturbed, ExitReason) else perturbed)
-        wrong = first_broken(told)
+        invariants = compared(one, other, Contract.ROUNDING, None if isinstance(perturbed, ExitReason) else perturbed)
+        wrong = first_broken(invariants)
         if wrong:
-            return Check(None, wrong.told, invariants=told)
+            return Check(None, wrong.told, invariants=invariants)
         # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
         skipped = {step for trace in (one, other) for step in trace.replay.get("out_of_reach", ())}
         mine, its = ([row for row in rounding.rows_of(each.replay) if row.step not in skipped] for each in (one, other))
         result = rounding.judge(mine, its, careful=bool(reference.careful))
         evidence = {"rounding": {**result.evidence, "flag": reference.careful or None}}
-        return Check(Contract.ROUNDING if result.holds else None, result.sentence, invariants=told, evidence=evidence)
+        return Check(
+            Contract.ROUNDING if result.holds else None, result.sentence, invariants=invariants, evidence=evidence
+        )
 
     def error_against_fp64(self, plain: TrialSpec, new: TrialSpec) -> float | None:
-        """Of a gradient, as a share of its size, in replayed steps; None where there is no step in fp64."""
+        """The error of a gradient, as a share of its size, in replayed steps; None where there is no step in fp64."""
         reference = self._made(plain)
         if reference.begin() or reference.careful:
             return None

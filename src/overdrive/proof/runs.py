@@ -1,4 +1,4 @@
-"""The trials that proofs are made of: digest logs of a program, its candidates and a perturbed run, each made once."""
+"""The trials of proofs: step digest logs of a program, its candidates and a perturbed run, each made once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.machine.cpu import granted_cores
 from overdrive.proof.budget import ProofBudget, horizon, runs_at_once
@@ -62,9 +63,11 @@ class ProofRuns:
             return broke_off(one, other)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)
-        told = compared(one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed)
-        wrong = first_broken(told)
-        return Check(None, wrong.told, invariants=told) if wrong else told
+        invariants = compared(
+            one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed
+        )
+        wrong = first_broken(invariants)
+        return Check(None, wrong.told, invariants=invariants) if wrong else invariants
 
     def side_by_side(self, run: Callable[[_One, int], _Result], each: Sequence[_One]) -> list[_Result]:
         """`run` of each, some at once; it is told how many threads a trial gets (0: as many as it likes)."""
@@ -75,7 +78,7 @@ class ProofRuns:
 
 
 def broke_off(one: Trace | ExitReason, other: Trace | ExitReason) -> Check:
-    """Nothing is established, since a trial of the proof did not come to its end."""
+    """A check that establishes nothing, since a trial of the proof did not come to its end."""
     exit_reason = other if isinstance(other, ExitReason) else one
     late = any(isinstance(each, ExitReason) and each.kind == "late" for each in (one, other))
     return Check(None, f"its proof broke off ({exit_reason})", late=late)

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
-from overdrive.core.records import ExitReason, Trace, TrialSpec
+from overdrive.core.records import ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
 from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
 from overdrive.proof.budget import FEWEST_STEPS
@@ -48,9 +49,9 @@ class StatisticalProof:
         Args:
             latest: until when it may go on where it will then have come to a look: most of a proof is worth nothing.
         """
-        told = self._runs.same_inputs(old, new)
-        if isinstance(told, Check):
-            return told
+        inputs = self._runs.same_inputs(old, new)
+        if isinstance(inputs, Check):
+            return inputs
         fewest = _LOOKS[0]
         original = self._original_arm(old, range(1, fewest + 1), deadline)
         if len(original) < fewest:
@@ -91,7 +92,7 @@ class StatisticalProof:
             Contract.STATISTICAL if outcome.equivalent else None,
             outcome.sentence,
             proxy=not registration.whole,
-            invariants=told,
+            invariants=inputs,
             evidence={"statistical": evidence},
         )
 
@@ -102,15 +103,15 @@ class StatisticalProof:
             closer: one that lies outside the spread of a few seeds, which may be half as wide as it should be, is
                 looked at among as many as the proof of the whole plan is going to need.
         """
-        told = self._runs.same_inputs(old, new)
-        if isinstance(told, Check):
-            return told
+        inputs = self._runs.same_inputs(old, new)
+        if isinstance(inputs, Check):
+            return inputs
         if undecided := too_short_to_look(one, other):
             return undecided
         for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
-            if check.level is not None or not check.proxy or len(runs) < count:  # what else is wrong, seeds don't mend
+            if check.level is not None or not check.proxy or len(runs) < count:  # more seeds cannot fix anything else
                 break
         return check
 
@@ -142,7 +143,7 @@ class StatisticalProof:
         return [list(run.losses) for run in self._originals.values() if run.losses]
 
     def _steps_of_a_run(self) -> int:
-        """As many as there is time for; runs at once share the cores. A tune that goes on keeps to its first answer."""
+        """As many steps as there is time for; runs at once share the cores. A resumed tune keeps its first answer."""
         most = max(self._runs.steps, _RUN_STEPS)
         step = self._runs.facts.step_seconds * self._runs.at_once
         if not step or self._runs.budget.seconds == math.inf:

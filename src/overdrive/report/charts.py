@@ -1,4 +1,4 @@
-"""The charts of speed: what each technique gave, every duel, a step's time, the loss.
+"""Draws the charts of speed: what each technique gave, every duel, a step's time, the loss.
 
 Every chart takes its width in pixels, so that a page can hold one drawing for a desk and one for a phone,
 with text of the same size in both. Numbers must be finite and speed-ups above zero.
@@ -70,7 +70,7 @@ def item_time(bars: Bars, width: int = svg.WIDE) -> str:
 
 
 def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
-    """Where time goes: one stacked bar for each name, all to one scale."""
+    """One stacked bar of times for each name, all to one scale."""
     longest = max((sum(seconds for _, seconds in parts) for _, parts in bars), default=0.0)
     if longest <= 0:
         return ""
@@ -84,8 +84,8 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
         x = 0.0
         for part, seconds in parts:
             across = scale.at(seconds)
-            told = f"{name}: {part} {_milliseconds(seconds)}"
-            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=told))
+            label = f"{name}: {part} {_milliseconds(seconds)}"
+            drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=label))
             label = f"{part} {_milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
                 drawn.append(svg.text(x + 8, y + 41, label, "on-part"))

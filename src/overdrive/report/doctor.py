@@ -39,9 +39,9 @@ def diagnosis(result: Mapping[str, Any], console: Console) -> None:
         mark, style = _MARKS[each["severity"]]
         paper.pairs([(mark, each["what"])], _MARGIN, (style, "bold"))
         if each["severity"] == "note":
-            paper.pairs([("", f"{each['cost']} {_mend(each)}")], _MARGIN)
+            paper.pairs([("", f"{each['cost']} {_fix(each)}")], _MARGIN)
             continue
-        paper.pairs([("", f"{each['cost']} ({each['basis']})"), ("", _mend(each))], _MARGIN)
+        paper.pairs([("", f"{each['cost']} ({each['basis']})"), ("", _fix(each))], _MARGIN)
         if each["command"]:
             paper.copied(each["command"], _MARGIN)
         if each["source"] and each["severity"] == "wrong":
@@ -66,9 +66,9 @@ def summary(findings: list[Mapping[str, Any]]) -> str:
     return ", ".join(words) + "."
 
 
-def _mend(finding: Mapping[str, Any]) -> str:
+def _fix(finding: Mapping[str, Any]) -> str:
     doubt = "" if finding["sure"] == "certain" else f" ({finding['sure']})"
-    return f"→ {finding['mend']}{doubt}"
+    return f"→ {finding['fix']}{doubt}"
 
 
 def _limits(limits: Mapping[str, Any], paper: Paper) -> None:

@@ -93,13 +93,13 @@ def _proof(found: Proof) -> dict[str, Any]:
     """The proof for the template: a verdict with its mark for all of it, and for everything compared."""
     return {
         "sentence": found.sentence[:1].upper() + found.sentence[1:],
-        "invariants": [(*_MARKS[same], what, told) for what, told, same in found.invariants],
+        "invariants": [(*_MARKS[same], what, detail) for what, detail, same in found.invariants],
         "levels": [
             {
                 "name": str(each.level),
                 "meaning": LEVELS[each.level],
                 "mark": _level_mark(each, found),
-                "told": each.told or _not_compared(each, found),
+                "detail": each.detail or _not_compared(each, found),
                 "claimed": each.level is found.claimed,
             }
             for each in found.levels
@@ -113,7 +113,7 @@ def _level_mark(each: Level, found: Proof) -> tuple[str, str, str]:
     tone, mark = _MARKS[each.holds]
     if each.holds is False and each.level is not found.claimed:
         return "still", "✗", "does not hold, and need not"
-    if each.holds is None and not each.told:
+    if each.holds is None and not each.detail:
         follows = found.claimed is not None and found.claimed.rank < each.level.rank and found.holds
         return ("good", "✓", "follows") if follows else ("still", "·", "not compared")
     return tone, mark, {True: "holds", False: "does not hold", None: "not established"}[each.holds]

@@ -1,4 +1,4 @@
-"""What `overdrive tune` shows while it works: one living line on a terminal, plain lines elsewhere."""
+"""Progress of `overdrive tune`: one line that changes on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Live(Progress):
 
     def filling(self, done: int, total: int) -> None:
         """A trial is reading its samples before it begins: `done` of `total` so far."""
-        told = f"{done:,} of {total:,} samples read"
+        text = f"{done:,} of {total:,} samples read"
         if self._status:
-            self._show(told)
+            self._show(text)
         elif self._spent() - self._told_at > _EVERY_SECONDS:
             self._told_at = self._spent()
-            self._console.print(f"        {told}", markup=False, highlight=False, soft_wrap=True)
+            self._console.print(f"        {text}", markup=False, highlight=False, soft_wrap=True)
 
     def outcome(self, text: str) -> None:
         if self._status:

@@ -1,4 +1,4 @@
-"""Says what a machine is in short lines: (name, what is said of it), for people."""
+"""Describes a machine in short lines for people: (name, description)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GIB = 2**30
 
 
 def lines(machine: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What there is; what there is not is told only of GPUs."""
+    """A line for each part that there is; of GPUs also that there is none."""
     parts = (
         ("CPU", _cpu(machine["cpu"])),
         ("Memory", _memory(machine["memory"])),
@@ -81,8 +81,8 @@ def _memory(memory: Mapping[str, Any]) -> str:
         words.append(f"/dev/shm {gib(memory['shared_memory_bytes'])}")
     pages = memory.get("transparent_hugepages")
     if pages:
-        told = {"always": "always", "madvise": "on request", "never": "off"}
-        words.append(f"huge pages {told.get(pages, pages)}")
+        modes = {"always": "always", "madvise": "on request", "never": "off"}
+        words.append(f"huge pages {modes.get(pages, pages)}")
     locked = memory.get("locked_bytes")
     if locked is not None:
         words.append(f"may lock {gib(locked) if isinstance(locked, int) else 'all of it'}")
@@ -97,9 +97,9 @@ def _gpu_lines(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
     seen = [device for device in machine["pci"] if device["use"] == "gpu" and device["bus"] not in known]
     if not gpus and known:
         kinds = Counter(_gpu(gpu) for gpu in amd["gpus"])
-        told = [("GPU", f"{count} × {said}" if count > 1 else said) for said, count in kinds.items()]
+        rows = [("GPU", f"{count} × {said}" if count > 1 else said) for said, count in kinds.items()]
         joined = {"all": "joined by XGMI", "some": "joined by XGMI in part"}.get(amd.get("xgmi", ""))
-        return [*told, ("", joined)] if joined else told
+        return [*rows, ("", joined)] if joined else rows
     if not gpus:
         others = Counter(f"{device['vendor']} {device.get('device', '')}".strip() for device in seen)
         return [("GPU", "; ".join(f"{count} × {name}" for name, count in others.items()) or "none")]
@@ -194,25 +194,25 @@ def _scheduler(found: Mapping[str, Any]) -> str:
 def _software(software: Mapping[str, Any]) -> str:
     versions, loaded = software.get("versions", {}), software.get("loaded") or {}
     words = [f"Python {versions['python']}"] if "python" in versions else []
-    if torch := software.get("torch"):
-        built = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}" if torch["hip"] else "CPU"
+    if build := software.get("torch"):
+        built = f"CUDA {build['cuda']}" if build["cuda"] else f"ROCm {build['hip']}" if build["hip"] else "CPU"
         details = [f"built for {built}"]
-        told = loaded.get("torch") or {}
-        if told.get("threads"):
-            details.append(_count(told["threads"], "thread"))
-        if told.get("cpu_capability"):
-            details.append(told["cpu_capability"])
-        words.append(f"PyTorch {torch['version']} ({', '.join(details)})")
+        running = loaded.get("torch") or {}
+        if running.get("threads"):
+            details.append(_count(running["threads"], "thread"))
+        if running.get("cpu_capability"):
+            details.append(running["cpu_capability"])
+        words.append(f"PyTorch {build['version']} ({', '.join(details)})")
     else:
         words.append("no PyTorch")
     if "tensorflow" in versions:
         build = software.get("tensorflow") or {}
-        told = loaded.get("tensorflow") or {}
+        running = loaded.get("tensorflow") or {}
         details = [f"{'CUDA' if build.get('cuda') else 'CPU'} build"]
-        if told.get("threads"):
-            details.append(_count(told["threads"], "thread"))
-        if "onednn" in told:
-            details.append("oneDNN" if told["onednn"] else "without oneDNN")
+        if running.get("threads"):
+            details.append(_count(running["threads"], "thread"))
+        if "onednn" in running:
+            details.append("oneDNN" if running["onednn"] else "without oneDNN")
         words.append(f"TensorFlow {versions['tensorflow']} ({', '.join(details)})")
     others = (("keras", "Keras"), ("jax", "JAX"), ("numpy", "NumPy"))
     words += [f"{name} {versions[package]}" for package, name in others if package in versions]

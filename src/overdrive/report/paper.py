@@ -1,4 +1,4 @@
-"""Text, tables and commands on a terminal: plain where there is none, and nothing in them is taken for markup."""
+"""Prints text, tables and commands: plain where there is no terminal, and never read as markup."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def waterfall(result: Mapping[str, Any]) -> Plot | None:
 
 
 def _shares(result: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By technique: what it gives alone, and what it gives as the last one added; empty if not measured."""
+    """Gains by technique: alone, and as the last one added; empty if not measured."""
     found = {}
     for item in words.shares(result):
         alone, last = interval(item.get("alone")), interval(item.get("last"))
@@ -141,8 +141,8 @@ def item_time(result: Mapping[str, Any]) -> Plot | None:
                 notes.append(f"Loader {place} is not taken apart: {why}.")
             if parts or waited is not None:
                 cells = (words.duration(known[part]) if part in known else "–" for part in words.ITEM_PARTS)
-                told = words.duration(waited) if waited is not None else "–"
-                table.append((name, f"{workers or 0:,.0f}", *cells, told))
+                text = words.duration(waited) if waited is not None else "–"
+                table.append((name, f"{workers or 0:,.0f}", *cells, text))
     if not bars:
         return None
     head = ("loader", "workers", *words.ITEM_PARTS, "waited")
@@ -166,8 +166,8 @@ def losses(result: Mapping[str, Any]) -> Plot | None:
     for step in steps:
         spread = [curve[step] for curve in seeds if step < len(curve)]
         known = [value for value in spread if value is not None]
-        told = f"{min(known):.4g} to {max(known):.4g}" if len(known) > 1 else "–"
-        table.append((f"{step + 1:,}", _loss(before, step), _loss(after, step), told))
+        text = f"{min(known):.4g} to {max(known):.4g}" if len(known) > 1 else "–"
+        table.append((f"{step + 1:,}", _loss(before, step), _loss(after, step), text))
     notes = []
     broken = sum(value is None for curve in (before, after) for value in curve)
     if broken:
@@ -191,10 +191,10 @@ def _loss(curve: Sequence[float | None], step: int) -> str:
 
 def duels(result: Mapping[str, Any]) -> Plot | None:
     """Every pair of every duel, and what came of it."""
-    fought = [_duel(item) for item in mappings(result.get("duels"))]
-    if not fought:
+    drawn = [_duel(item) for item in mappings(result.get("duels"))]
+    if not drawn:
         return None
-    rows, table = [row for row, _ in fought if row], [line for _, line in fought]
+    rows, table = [row for row, _ in drawn if row], [line for _, line in drawn]
     noise = positive(result.get("noise_floor"))
     noise = noise if noise and noise < 10 else None
     head = ("duel", "verdict", "speed-up", "pairs in processes", "steps", "original first")

@@ -20,7 +20,7 @@ class Row:
     memory: str
     error: str
     learns: str
-    told: str
+    detail: str
 
 
 def precision(result: Mapping[str, Any]) -> list[Row]:

@@ -24,7 +24,7 @@ class Level:
 
     level: Contract
     holds: bool | None
-    told: str  # empty where nothing was compared
+    detail: str  # empty where nothing was compared
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Proof:
     claimed: Contract | None
     shown: bool
     levels: tuple[Level, ...]
-    invariants: tuple[tuple[str, str, bool], ...]  # (what, told, same)
+    invariants: tuple[tuple[str, str, bool], ...]  # (what, detail, same)
     sentence: str  # without a full stop
     proxy: bool
 
@@ -48,9 +48,9 @@ class Proof:
 
     def why(self) -> str:
         """What was found to differ, or was not established, for the end of a sentence."""
-        differing = [told or what for what, told, same in self.invariants if not same]
-        told = next((each.told for each in self.levels if each.level is self.claimed), "")
-        return "; ".join(differing) or self.sentence or told.rstrip(".") or "no reason is recorded"
+        differing = [detail or what for what, detail, same in self.invariants if not same]
+        detail = next((each.detail for each in self.levels if each.level is self.claimed), "")
+        return "; ".join(differing) or self.sentence or detail.rstrip(".") or "no reason is recorded"
 
 
 def proof(result: Mapping[str, Any]) -> Proof | None:
@@ -107,8 +107,8 @@ def _exact(data: Mapping[str, Any]) -> Level:
     if difference := word(found.get("first_difference")):
         return Level(Contract.EXACT, False, f"First difference: {difference}.".replace("..", "."))
     what = word(", ".join(parts)) or "what was compared"
-    told = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
-    return Level(Contract.EXACT, True if steps else None, told)
+    text = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
+    return Level(Contract.EXACT, True if steps else None, text)
 
 
 def _rounding(data: Mapping[str, Any], shown: bool) -> Level:
@@ -146,13 +146,13 @@ def _statistical(data: Mapping[str, Any]) -> Level:
         number(found.get("difference")),
         span(found.get("interval")),
     )
-    told = [metric[:1].upper() + metric[1:]]
-    told.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
+    parts = [metric[:1].upper() + metric[1:]]
+    parts.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
     whole = found.get("whole") is True
-    told.append(
+    parts.append(
         "of the whole program" if whole else f"over {steps:,.0f} steps" if steps else "over a part of the program"
     )
-    said = " ".join(told)
+    said = " ".join(parts)
     if difference is not None and within is not None:
         low, high = (decimal(end, True) for end in within)
         said += f": difference {decimal(difference, True)} [{low}, {high}]"

@@ -1,4 +1,4 @@
-"""The charts of sameness: errors against a better arithmetic, and the results of both arms of seeds."""
+"""Draws the charts of sameness: errors against fp64, and the results of both arms of seeds."""
 
 from __future__ import annotations
 

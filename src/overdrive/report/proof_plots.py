@@ -134,10 +134,10 @@ def _notes(data: Mapping[str, Any], band: bool) -> list[str]:
     before, after, loss = (number(target.get(key)) for key in ("original", "candidate", "target"))
     if before is not None and after is not None and loss is not None:
         p = number(target.get("p"))
-        chance = f" (p = {p:.2g})" if p is not None else ""
+        p_text = f" (p = {p:.2g})" if p is not None else ""
         notes.append(
             f"A loss of {decimal(loss)} is reached after {before:,.0f} steps as written, "
-            f"{after:,.0f} under the plan{chance}."
+            f"{after:,.0f} under the plan{p_text}."
         )
     curves = mapping(data.get("band"))
     step, apart, excused = (number(curves.get(key)) for key in ("step", "difference", "envelope"))
@@ -150,6 +150,6 @@ def _notes(data: Mapping[str, Any], band: bool) -> list[str]:
 
 
 def _confidence(data: Mapping[str, Any]) -> str:
-    """Such as "90 % ": two one-sided tests at alpha, shared by all looks."""
+    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks."""
     alpha, looks = positive(data.get("alpha")), len(sequence(data.get("looks"))) or 1
     return f"{1 - 2 * alpha / looks:.0%} ".replace("%", " %") if alpha and alpha < 0.5 else ""

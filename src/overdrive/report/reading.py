@@ -1,4 +1,4 @@
-"""Reads a result that may be missing parts, broken or hostile: nothing that comes from a file is trusted.
+"""Reads a result that may lack parts, be broken or hostile: nothing from a file is trusted.
 
 Text passes through `word`, numbers through `number`, speed-ups through `interval`.
 """

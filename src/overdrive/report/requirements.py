@@ -1,4 +1,4 @@
-"""What a program would like of its hardware, in the terminal."""
+"""Prints what hardware a program needs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where a value lies between two pixels, on a logarithmic or linear axis."""
+    """Places a value between two pixels, on a logarithmic or linear axis."""
 
     low: float
     high: float

@@ -24,8 +24,8 @@ def table(result: Mapping[str, Any], console: Console) -> None:
     paper.say()
     style = "bold green" if good else "bold red" if found in ("FASTER", "SLOWER") else "bold"
     paper.say(words.sentence(result), style)
-    if told := words.notice(result):
-        paper.say(told)
+    if notice := words.notice(result):
+        paper.say(notice)
     paper.say()
     numbers = words.before_after(result)
     if numbers:
@@ -71,11 +71,11 @@ def _proof(result: Mapping[str, Any], paper: Paper) -> None:
     body = []
     if same := [what for what, _, held in found.invariants if held]:
         body.append(("always", "the same", ", ".join(same)))
-    body += [("always", "NOT THE SAME", f"{what}: {told}") for what, told, held in found.invariants if not held]
+    body += [("always", "NOT THE SAME", f"{what}: {detail}") for what, detail, held in found.invariants if not held]
     for each in found.levels:
-        if each.told:
+        if each.detail:
             said = "not established" if each.holds is None else "holds" if each.holds else "does not hold"
             asked = "" if each.level is found.claimed else ", not asked for" if each.holds is False else ""
-            body.append((str(each.level), said + asked, each.told))
+            body.append((str(each.level), said + asked, each.detail))
     if body:
         paper.rows(("sameness", "verdict", "what was compared"), body)

@@ -1,4 +1,4 @@
-"""Says what a tune found in words: plain strings that every report uses."""
+"""Words for the result of a tune: plain strings that every report uses."""
 
 from __future__ import annotations
 
@@ -241,9 +241,9 @@ def interaction(result: Mapping[str, Any]) -> str:
 def dropped(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What was tried and is not in the plan: rejected by its duel, or without effect in the whole plan."""
     rejected = mappings(result.get("rejected"))
-    told = {(word(item.get("name")), word(item.get("reason"))) for item in rejected}
+    reasons = {(word(item.get("name")), word(item.get("reason"))) for item in rejected}
     gone = mappings(mapping(result.get("attribution")).get("dropped"))
-    return [*rejected, *(item for item in gone if (word(item.get("name")), word(item.get("reason"))) not in told)]
+    return [*rejected, *(item for item in gone if (word(item.get("name")), word(item.get("reason"))) not in reasons)]
 
 
 def notice(result: Mapping[str, Any]) -> str:
@@ -278,9 +278,9 @@ def item_times(loader: Mapping[str, Any]) -> tuple[list[tuple[str, float]], floa
 
 
 def items(result: Mapping[str, Any]) -> str:
-    """Where the time of an item goes in the loader that is waited for most, as a sentence; "" if not known."""
-    told = [item_times(loader) for loader in mappings(result.get("loaders"))]
-    parts, waited = max(told, key=lambda each: each[1] or 0.0, default=([], None))
+    """A sentence on the time of an item in the loader that is waited for most; "" if not known."""
+    times = [item_times(loader) for loader in mappings(result.get("loaders"))]
+    parts, waited = max(times, key=lambda each: each[1] or 0.0, default=([], None))
     if not parts:
         return ""
     whole = sum(seconds for _, seconds in parts)
@@ -321,13 +321,13 @@ def devices(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         keys = ("samples_per_s", "seconds_per_step", "setup_seconds", "peak_memory")
         rate, step, setup, peak = (positive(item.get(key)) for key in keys)
         if step is not None:
-            told = (
+            cells = (
                 count(rate) if rate else "-",
                 duration(step),
                 duration(setup) if setup else "-",
                 size(int(peak)) if peak else "-",
             )
-            rows.append((word(item.get("device"), 40), *told))
+            rows.append((word(item.get("device"), 40), *cells))
     return rows if len(rows) > 1 else []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 _PATIENCE = 16
 
 
-class Clock:
+class StepCounter:
     """One training step is one step of the leading optimizer: the first that stepped, as long as it goes on.
 
     So a GAN's pair of steps (discriminator, generator) is one step of training, and a program that
@@ -37,12 +37,12 @@ class Clock:
 class Iterations:
     """Tells when an iteration of the training loop is over: when the last of its optimizers has stepped.
 
-    A GAN's step ends, for the clock, in the midst of an iteration, with a graph of the generator still to be
+    A GAN's step ends, for the counter, in the midst of an iteration, with a graph of the generator still to be
     used. Where there are several optimizers, the first iteration shows in which order they step.
     """
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = StepCounter()
         self._order: list[int] = []  # ids of the optimizers that stepped in this iteration
         self._last = 0
 

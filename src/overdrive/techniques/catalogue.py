@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from overdrive import techniques
+from overdrive.core.settings import Chosen
 from overdrive.techniques.technique import Technique
 
 _GROUP = "overdrive.techniques"  # of entry points
@@ -85,3 +86,12 @@ def conflict(name: str, others: Iterable[str]) -> str | None:
         if other in known[name].conflicts or name in known[other].conflicts:
             return other
     return None
+
+
+def environment_for(chosen: Iterable[Chosen]) -> dict[str, str]:
+    """The environment variables that these techniques need before their process starts."""
+    needed: dict[str, str] = {}
+    for name, settings in chosen:
+        technique = catalogue()[name]
+        needed.update(technique.environment({**technique.defaults(), **settings}))
+    return needed

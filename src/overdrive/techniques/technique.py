@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.settings import Settings as Settings  # a technique needs one import of ours
+from overdrive.core.settings import Value as Value
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
-
-Value: TypeAlias = bool | int | float | str
-Settings: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True)

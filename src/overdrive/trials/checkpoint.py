@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.core.facts import Facts
-from overdrive.core.interval import Interval
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
-from overdrive.core.records import ExitReason, Trace, TrialSpec
-from overdrive.evidence.speed import Pair, Verdict
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.inventory import fingerprint
-from overdrive.trials.duel import Duel, Side
+from overdrive.trials.duel import Duel
 
 
 class TuneCheckpoint:
@@ -67,39 +65,8 @@ class TuneCheckpoint:
 
 
 def store_duel(duel: Duel) -> dict[str, Any]:
-    data = {name: value for name, value in vars(duel).items() if name not in ("old", "new")}
-    return {
-        name: [asdict(pair) for pair in value]
-        if name == "pairs"
-        else asdict(value)
-        if hasattr(value, "__dataclass_fields__")
-        else value
-        for name, value in data.items()
-    }
+    return {name: value for name, value in to_json(duel).items() if name not in ("old", "new")}
 
 
 def restore_duel(data: dict[str, Any], old: TrialSpec, new: TrialSpec) -> Duel:
-    def made(kind: Any, name: str) -> Any:
-        return kind(**data[name]) if data.get(name) is not None else None
-
-    return Duel(
-        old,
-        new,
-        pairs=[Pair(**pair) for pair in data["pairs"]],
-        verdict=Verdict(data["verdict"]),
-        interval=made(Interval, "interval"),
-        old_side=made(Side, "old_side"),
-        new_side=made(Side, "new_side"),
-        old_trace=_trace(data["old_trace"]),
-        new_trace=_trace(data["new_trace"]),
-        old_facts=Facts.from_dict(data["old_facts"]) if data["old_facts"] else None,
-        new_facts=Facts.from_dict(data["new_facts"]) if data["new_facts"] else None,
-        exit_reason=made(ExitReason, "exit_reason"),
-        old_exit_reason=made(ExitReason, "old_exit_reason"),
-        total_steps=data.get("total_steps"),
-        apart=data.get("apart", False),
-    )
-
-
-def _trace(data: dict[str, Any] | None) -> Trace | None:
-    return Trace.from_report(data) if data else None
+    return replace(from_json(Duel, {**data, "old": to_json(old), "new": to_json(new)}), old=old, new=new)

@@ -1,18 +1,22 @@
-"""A duel between two orders, as data: what was measured of each side, and what may be said of it."""
+"""A duel between two trial specs, as data: what was measured of each side, and what may be said of it."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
-from overdrive.core.records import Block, ExitReason, Trace, TrialOver, TrialSpec
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.process import Trial
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 # A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ... On a shared machine,
 # whose pace wanders within seconds, the same time in blocks of 0.1 s gives intervals 1.2 to 2 times as narrow as in
@@ -94,7 +98,7 @@ class Side:
 
 @dataclass
 class Duel:
-    """The outcome of fighting `new` against `old`, as data."""
+    """The outcome of `new` against `old`, as data."""
 
     old: TrialSpec
     new: TrialSpec
@@ -107,10 +111,10 @@ class Duel:
     new_trace: Trace | None = None
     old_facts: Facts | None = None
     new_facts: Facts | None = None
-    exit_reason: ExitReason | None = None  # why `new` could not fight (on), where it could not
+    exit_reason: ExitReason | None = None  # why `new` could not start or go on, where it could not
     old_exit_reason: ExitReason | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
-    apart: bool = False  # whole processes in turn: two at once did not fit into the memory
+    sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
 
     def told(self) -> str:
         """Its interval for people; there must be one."""
@@ -126,7 +130,7 @@ class Rules:
     looks: tuple[int, ...] = (10, 20, 40, 80)  # pairs per process pair after which it may be over
     processes: int = 1  # fresh process pairs, at least
     most_processes: int = 2
-    patient: bool = False  # keep fighting to the last look, though one side is hopeless (controls and confirmations)
+    patient: bool = False  # go on to the last look, though one side is hopeless (controls and confirmations)
 
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
         """Those that there is time for; the first in any case."""
@@ -147,12 +151,11 @@ def hopeless(pairs: list[Pair]) -> bool:
     )
 
 
-def comparable(duel: Duel, blocks: dict[bool, Block]) -> float:
+def comparable(duel: Duel, old: Block, new: Block) -> float:
     """The new side's seconds: for as many steps, or for as many samples where the training itself is changed.
 
     A side that makes several steps in a call cannot stand still between them: its block is longer than was asked for.
     """
-    old, new = blocks[True], blocks[False]
     if not changes_training(duel.new) or not (old.samples and new.samples):
         return new.seconds * old.steps / new.steps
     return new.seconds * (old.samples / old.steps) / (new.samples / new.steps)
@@ -170,6 +173,40 @@ def nothing_new(duel: Duel, new: Trial) -> bool:
 
 
 @dataclass(frozen=True)
+class ProcessPair:
+    """What one fresh pair of processes of a duel is to do; `interleaved` and `sequential` do it."""
+
+    pool: TrialPool
+    duel: Duel
+    number: int  # of the pair, from 0
+    rules: Rules
+    deadline: float  # time.monotonic()
+    short_block: int | None  # steps in a block, where the program's length dictates them
+    on_pair: Callable[[Duel], None]
+
+    def order(self) -> random.Random:
+        """Which side comes first is drawn from this."""
+        return random.Random(1000 * self.number + len(self.duel.new.techniques))
+
+    def started(self, first: Block, new: bool) -> None:
+        """Note the first step of a side: its seconds are those of all set-up."""
+        side = self.duel.new_side if new else self.duel.old_side
+        side = replace(side, setup_seconds=min(side.setup_seconds or first.seconds, first.seconds))
+        if new:
+            self.duel.new_side = side
+        else:
+            self.duel.old_side = side
+
+    def measured(self, old: Block, new: Block, old_first: bool) -> Pair:
+        """Note a block of each side."""
+        duel = self.duel
+        duel.old_side, duel.new_side = duel.old_side.add(old), duel.new_side.add(new)
+        pair = Pair(self.number, old.steps, old.seconds, comparable(duel, old, new), old_first)
+        duel.pairs.append(pair)
+        return pair
+
+
+@dataclass(frozen=True)
 class Pace:
     """What warming up showed."""
 
@@ -181,11 +218,6 @@ class Pace:
     @property
     def block_steps(self) -> int:
         return block_steps(self.step_seconds, self.slower_step_seconds)
-
-
-def with_setup(side: Side, first: Block) -> Side:
-    shortest = min(side.setup_seconds or first.seconds, first.seconds)
-    return replace(side, setup_seconds=shortest)
 
 
 class blame:

@@ -1,4 +1,4 @@
-"""A field: many live trials stepped in turn, a block of each in every round, in random order.
+"""A factorial measurement: many live trials stepped in turn, a block of each in every round, in random order.
 
 A duel compares two; what each technique of a plan gained takes all its configurations side by side.
 """
@@ -12,7 +12,8 @@ from contextlib import ExitStack, suppress
 
 import psutil
 
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
 from overdrive.trials.duel import (
@@ -23,13 +24,14 @@ from overdrive.trials.duel import (
     changes_training,
     lead_steps,
 )
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 # Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
 _MEMORY_SHARE = 0.6
 
 
-class FieldTooLarge(Exception):
+class FactorialTooLarge(Exception):
     """The trials do not fit into memory all at once. Its text is a sentence for people."""
 
 
@@ -41,7 +43,7 @@ def measure(
     on_round: Callable[[int], None] = lambda done: None,
     total_steps: int | None = None,
 ) -> list[list[float]]:
-    """Seconds a training step, for each order a list with one number a round; where one of them changes the training
+    """Seconds a training step, for each spec a list with one number a round; where one of them changes the training
     itself (its batches, say), seconds a sample.
 
     In each round all trials make the same number of steps, and the same steps of the program: what it does
@@ -52,7 +54,7 @@ def measure(
     `total_steps` is the program's length, where it is known to be short: blocks are then made to fit it.
 
     Raises:
-        FieldTooLarge: the memory left does not hold all trials at once.
+        FactorialTooLarge: the memory left does not hold all trials at once.
     """
     seconds: list[list[float]] = [[] for _ in specs]
     with ExitStack() as stack, suppress(TrialOver):
@@ -92,9 +94,9 @@ def _start(
     trials: list[Trial] = []
     paces: list[float] = []
     steps, chunk = 0, 0
-    together = granted_cores()
+    at_once = granted_cores()
     # The first alone: it tells how much memory the others will take.
-    groups = [specs[:1], *(specs[at : at + together] for at in range(1, len(specs), together))]
+    groups = [specs[:1], *(specs[at : at + at_once] for at in range(1, len(specs), at_once))]
     for group in groups:
         if trials:
             _look_at_memory(len(trials), len(specs), _resident() - others)
@@ -128,7 +130,7 @@ def _look_at_memory(started: int, planned: int, resident: int) -> None:
     left = available_memory()
     each = resident // started
     if left and (planned - started) * each > _MEMORY_SHARE * left:
-        raise FieldTooLarge(
+        raise FactorialTooLarge(
             f"{planned} trials of {each / 2**20:.0f} MiB each do not fit into memory at once: "
             f"{started} are running and {left / 2**20:.0f} MiB are left."
         )

@@ -1,10 +1,8 @@
-"""The two sides of a duel side by side: two live trials, of which one steps while the other stands still."""
+"""Runs the two sides of a duel interleaved: two live trials, of which one steps while the other stands still."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,93 +15,80 @@ from overdrive.trials.duel import (
     WARM_UP_STEPS,
     Duel,
     Pace,
-    Rules,
+    ProcessPair,
     blame,
     changes_training,
-    comparable,
     hopeless,
     lead_steps,
     nothing_new,
     profile_steps,
     warmed_up,
-    with_setup,
 )
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.trial import Trial
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 
 
-def process_pair(
-    pool: TrialPool,
-    duel: Duel,
-    process: int,
-    rules: Rules,
-    deadline: float,
-    short_block: int | None,
-    on_pair: Callable[[Duel], None],
-) -> Pace | None:
-    """A fresh pair of processes, stepped in turn, in random order, block by block.
-
-    Args:
-        process: its number, from 0.
-        short_block: steps in a block, where the program's length dictates them.
-    """
-    chance = random.Random(1000 * process + len(duel.new.techniques))
+def run_pair(pair: ProcessPair) -> Pace | None:
+    """Step a fresh process of each side in turn, in random order, block by block."""
+    duel = pair.duel
     pace: Pace | None = None
-    until = max(deadline, time.monotonic() + FEWEST_SECONDS)
     with ExitStack() as stack:
-        old = Trial(pool, duel.old)
+        old = Trial(pair.pool, duel.old)
         stack.callback(old.stop)
         # Two that start at once delay each other: what is published tells how long one takes by itself.
-        begun = _begun(old, until) if rules.patient else None
-        new = Trial(pool, duel.new)
+        until = max(pair.deadline, time.monotonic() + FEWEST_SECONDS)
+        begun = _begun(old, until) if pair.rules.patient else None
+        new = Trial(pair.pool, duel.new)
         stack.callback(new.stop)
         try:
             with blame(duel, new=False):
                 if isinstance(begun, TrialOver):
                     raise begun
-                duel.old_side = with_setup(duel.old_side, begun or old.first_step(until))
+                pair.started(begun or old.first_step(until), new=False)
             with blame(duel, new=True):
                 until = max(until, time.monotonic() + FEWEST_SECONDS) if begun else until
-                duel.new_side = with_setup(duel.new_side, new.first_step(until))
-            if not rules.patient and nothing_new(duel, new):
+                pair.started(new.first_step(until), new=True)
+            if not pair.rules.patient and nothing_new(duel, new):
                 duel.new_trace = new.trace()
                 return None
-            pace = _warm_up(duel, old, new, process, costs=rules.patient)
-            call = max(old.call_steps, new.call_steps)
-            size = -(-(short_block or pace.block_steps) // call) * call
-            lead = lead_steps(size, call)
-            looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
-            mine: list[Pair] = []
-            while True:
-                first = chance.random() < 0.5
-                blocks: dict[bool, Block] = {}
-                for is_old in (first, not first):
-                    with blame(duel, new=not is_old):
-                        blocks[is_old] = (old if is_old else new).run(size, lead)
-                duel.old_side = duel.old_side.add(blocks[True])
-                duel.new_side = duel.new_side.add(blocks[False])
-                pair = Pair(process, blocks[True].steps, blocks[True].seconds, comparable(duel, blocks), first)
-                mine.append(pair)
-                duel.pairs.append(pair)
-                on_pair(duel)
-                if time.monotonic() > deadline or len(mine) >= looks[-1]:
-                    break
-                if rules.patient:
-                    continue
-                if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
-                    break
+            pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient)
+            _measure(pair, old, new, pace)
             _align(duel, old, new)
             with blame(duel, new=True):
                 duel.new_trace = new.trace()
-                if process == 0:
-                    duel.new_facts = new.facts(rules.patient and bool(duel.new.techniques))
+                if pair.number == 0:
+                    duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
             with blame(duel, new=False):
                 duel.old_trace = old.trace()
         except TrialOver as over:
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
-                pace = _both_to_the_end(duel, old, new, over, pace)
+            if over.trace:
+                pace = _both_to_the_end(duel, old, new, over.trace, pace)
     return pace
+
+
+def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
+    """Pairs of blocks, until they say enough, or the deadline or the last look has come."""
+    duel, rules, order = pair.duel, pair.rules, pair.order()
+    call = max(old.call_steps, new.call_steps)
+    size = -(-(pair.short_block or pace.block_steps) // call) * call
+    lead = lead_steps(size, call)
+    looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
+    mine: list[Pair] = []
+    while True:
+        old_first = order.random() < 0.5
+        blocks: dict[bool, Block] = {}
+        for is_old in (old_first, not old_first):
+            with blame(duel, new=not is_old):
+                blocks[is_old] = (old if is_old else new).run(size, lead)
+        mine.append(pair.measured(blocks[True], blocks[False], old_first))
+        pair.on_pair(duel)
+        if time.monotonic() > pair.deadline or len(mine) >= looks[-1]:
+            return
+        if rules.patient:
+            continue
+        if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
+            return
 
 
 def _begun(trial: Trial, until: float) -> Block | TrialOver:
@@ -161,18 +146,17 @@ def _align(duel: Duel, old: Trial, new: Trial) -> None:
             behind.run(ahead.step - behind.step)
 
 
-def _both_to_the_end(duel: Duel, old: Trial, new: Trial, over: TrialOver, pace: Pace | None) -> Pace | None:
-    """The program is over on one side; let the other side come to its end too, and keep both traces."""
-    reports = {duel.exit_reason is not None: over.report}
+def _both_to_the_end(duel: Duel, old: Trial, new: Trial, trace: Trace, pace: Pace | None) -> Pace | None:
+    """The program is over on one side, with this trace; let the other come to its end too, and keep both traces."""
+    traces = {duel.exit_reason is not None: trace}
     missing = old if duel.exit_reason is not None else new
     try:
         with blame(duel, new=missing is new):
             missing.run(TO_THE_END)
     except TrialOver as other:
-        if other.exit_reason.kind == "ended" and other.report.get("steps"):
-            reports[missing is new] = other.report
-    duel.new_trace = Trace.from_report(reports[True]) if True in reports else None
-    duel.old_trace = Trace.from_report(reports[False]) if False in reports else None
+        if other.trace:
+            traces[missing is new] = other.trace
+    duel.old_trace, duel.new_trace = traces.get(False), traces.get(True)
     if pace is None or duel.old_trace is None:
         return pace
     steps = duel.old_trace.steps

@@ -1,4 +1,4 @@
-"""Fights duels: as many fresh pairs of processes as it takes, and what they say together."""
+"""Runs a duel: as many fresh pairs of processes as it takes, and what they say together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from overdrive.core.interval import Interval
-from overdrive.core.records import ExitReason, TrialSpec
+from overdrive.core.records import ExitReason
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
-from overdrive.trials.duel import FEWEST_PAIRS, SHORTEST_BLOCK_SECONDS, Duel, Rules, full_processes, lead_steps
-from overdrive.trials.interleaved import process_pair as side_by_side
-from overdrive.trials.process import TrialPool
-from overdrive.trials.sequential import process_pair as one_after_the_other
+from overdrive.trials import interleaved
+from overdrive.trials import sequential as sequential_processes
+from overdrive.trials.duel import (
+    FEWEST_PAIRS,
+    SHORTEST_BLOCK_SECONDS,
+    Duel,
+    ProcessPair,
+    Rules,
+    full_processes,
+    lead_steps,
+)
+from overdrive.trials.pool import TrialPool
 
 _FEWEST_TO_JUDGE = 5  # pairs
 _SPARE_PAIRS = 6  # that a short program has room for: the next process may warm up longer than the last
-# A gain below this is fought for again by fresh processes: the place of code and data in memory alone
+# A gain below this is measured again by fresh processes: the place of code and data in memory alone
 # has been seen to make a process a few per cent faster or slower for all its life.
 CLEAR_GAIN = 1.10
 # Where the allocator gives memory back in every step, processes of one program differ by half (eight of them: 7.4 to
@@ -25,7 +34,7 @@ CLEAR_GAIN = 1.10
 _BEYOND_PROCESSES = 1.6
 # Processes a side where two do not fit at once: minutes lie between the two sides, and only more of them can tell
 # how much those differ.
-_APART = 3
+_SEQUENTIAL = 3
 
 
 def run_duel(
@@ -35,22 +44,22 @@ def run_duel(
     rules: Rules,
     deadline: float,
     on_pair: Callable[[Duel], None] = lambda duel: None,
-    apart: bool = False,
+    sequential: bool = False,
 ) -> Duel:
     """Duel until the outcome is clear, the rules say stop, or `deadline` (time.monotonic()) has come.
 
     Args:
-        apart: run whole processes in turn, never two at once.
+        sequential: run whole processes in turn, never two at once.
     """
-    duel = Duel(old, new, apart=apart)
-    process_pair = one_after_the_other if apart else side_by_side
-    if apart:
-        most = max(_APART, rules.most_processes)
-        rules = replace(rules, processes=max(_APART, rules.processes), most_processes=most)
+    duel = Duel(old, new, sequential=sequential)
+    run_pair = sequential_processes.run_pair if sequential else interleaved.run_pair
+    if sequential:
+        most = max(_SEQUENTIAL, rules.most_processes)
+        rules = replace(rules, processes=max(_SEQUENTIAL, rules.processes), most_processes=most)
     size: int | None = None  # steps in a block, where the program's length dictates it
     process, most = 0, rules.most_processes
     while process < most:
-        pace = process_pair(pool, duel, process, rules, deadline, size, on_pair)
+        pace = run_pair(ProcessPair(pool, duel, process, rules, deadline, size, on_pair))
         process += 1
         if duel.exit_reason or duel.old_exit_reason:
             if pace is None or pace.total_steps is None:
@@ -89,7 +98,7 @@ def _is_over(duel: Duel, rules: Rules) -> bool:
 
 def beyond_doubt(duel: Duel) -> bool:
     """Whether the gain is larger than processes of one program differ."""
-    if duel.apart or duel.interval is None:
+    if duel.sequential or duel.interval is None:
         return False
     return duel.verdict is Verdict.FASTER and duel.interval.low > _BEYOND_PROCESSES
 
@@ -106,7 +115,7 @@ def _judge(duel: Duel, rules: Rules) -> None:
     if len(duel.pairs) >= _FEWEST_TO_JUDGE:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
         # (its interval is of these processes); what is published comes from a confirmation with more.
-        published = rules.patient or duel.apart
+        published = rules.patient or duel.sequential
         duel.interval = speedup(duel.pairs) if published else speedup_of_these(duel.pairs)
         duel.verdict = verdict(duel.interval)
     if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:

@@ -7,8 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from overdrive.core.records import ExitReason, Trace, TrialOver, TrialSpec
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.core.records import ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _CHUNK = 400  # steps between two reports of a trial at the most; at first it is one ...
 _CHUNK_SECONDS = 2.0  # ... and then about so long, since a trial that is late is ended between two of them
@@ -19,8 +21,8 @@ class UntimedRunner:
 
     Attributes:
         until: when (time.monotonic()) trials end as "late", whatever is missing.
-        given_up: by part ("reference run", "candidate", ...), seconds that the longest trial would have needed that was ended as
-            soon as there was seen to be no time for it; 0: there was none.
+        given_up: by replay role ("reference", "candidate", ...), seconds that the longest trial would have needed that
+            was ended as soon as there was seen to be no time for it; 0: there was none.
     """
 
     def __init__(self, pool: TrialPool) -> None:
@@ -60,9 +62,7 @@ class UntimedRunner:
                 chunk = max(1, min(_CHUNK, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))))
             return trial.trace()
         except TrialOver as over:
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
-                return Trace.from_report(over.report)
-            return over.exit_reason
+            return over.trace or over.exit_reason
         finally:
             if output is not None:
                 output.append(trial.output_tail(1 << 20))
@@ -74,7 +74,7 @@ class UntimedRunner:
                 self.digests_seconds = max(self.digests_seconds, took)
 
     def _no_time_for(self, spec: TrialSpec, done: int, seconds: float) -> bool:
-        """Whether the chosen steps of a part cannot be made in time, of which each takes as long as those so far.
+        """Whether there is no time for the chosen steps of a state replay, if each takes as long as those so far.
 
         Steps in fp64 on a CPU were seen to take 16 times as long as others (convolutions). It is told from the first
         steps, as long as all of them are chosen ones, at the earliest from the second and third.

@@ -10,7 +10,7 @@ from overdrive.evidence.equivalence import first_non_finite, same_bits
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
-from overdrive.trials.process import MANY_FILES
+from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.findings import Findings
@@ -40,7 +40,7 @@ class Control:
         if failure and len(duel.pairs) < 2:
             found.refusal, found.refusal_is_failure = _refusal(failure)
             return None
-        if duel.apart:
+        if duel.sequential:
             found.notes.append(
                 "Two of the program at once do not fit into the memory: whole processes were run in turn instead, "
                 "which takes longer and leaves wider intervals."
@@ -66,7 +66,7 @@ class Control:
                 _DIGESTS_SHARE * seconds,
                 duel.old_side.setup_seconds,
                 duel.total_steps,
-                duel.apart,
+                duel.sequential,
                 duel.old_side.peak_memory,
             ),
         )

@@ -1,24 +1,24 @@
-"""Where duels are fought: by which rules, remembered in the ledger, shown as they go."""
+"""Runs a tune's duels: sets their rules, keeps them in the ledger, shows them as they go."""
 
 from __future__ import annotations
 
 import time
 
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.duel import Duel, Rules
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import run_duel
 
 CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
-WEIGHED = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
+MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
 CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
 
 
 class Progress:
-    """What the search tells while it works; the terminal shows it. This one is silent."""
+    """Receives what the search reports while it works; the terminal shows it. This one is silent."""
 
     def stage(self, text: str) -> None: ...
 
@@ -34,22 +34,22 @@ class DuelRunner:
         self.pool = pool
         self.progress = progress
         self.checkpoint = checkpoint
-        self.apart = False  # the program fits into the memory once, and not twice
+        self.sequential = False  # the program fits into the memory once, and not twice
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
-        """`new` against `old`, until `deadline` (time.monotonic()); one fought before is taken from the ledger."""
+        """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
         key = f"{rules.processes}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")
-            self.apart |= known.apart and old == new
+            self.sequential |= known.sequential and old == new
             return known
-        duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, self.apart)
-        if not duel.apart and _out_of_memory(duel):
+        duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, self.sequential)
+        if not duel.sequential and _out_of_memory(duel):
             self.progress.outcome("two at once do not fit into the memory: whole processes in turn")
-            duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, apart=True)
-            self.apart |= old == new and not _out_of_memory(duel)
-        if time.monotonic() < deadline:  # a duel that ran out of time is fought again
+            duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, sequential=True)
+            self.sequential |= old == new and not _out_of_memory(duel)
+        if time.monotonic() < deadline:  # a duel that ran out of time is run again
             self.checkpoint.remember_duel(key, duel)
         return duel
 

@@ -1,4 +1,4 @@
-"""What follows the search: what each technique of the plan gained, its proof as a whole, its confirmation."""
+"""Finalises a plan: what each of its techniques gained, its proof as a whole, its confirmation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
-from overdrive.trials.factorial import FieldTooLarge, measure
+from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected, Standing
@@ -43,7 +43,7 @@ class Finaliser:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
-            if self._duels.apart:
+            if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
             names = tuple(chosen)
@@ -58,7 +58,7 @@ class Finaliser:
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._duels.pool, specs, FIELD_ROUNDS, deadline, total_steps=self._total_steps())
-            except FieldTooLarge as error:
+            except FactorialTooLarge as error:
                 return self._leave_to_duels(str(error))
             if len(seconds[0]) < FIELD_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
@@ -112,7 +112,7 @@ class Finaliser:
         out = next(each for each in found.adopted if each.name == name)
         found.adopted = [each for each in found.adopted if each is not out]
         found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
-        found.attribution = None  # it told of another plan
+        found.attribution = None  # it was of another plan
         self._duels.progress.outcome(f"dropped {name}: {reason}")
 
     def _prove(self) -> None:
@@ -216,15 +216,17 @@ class Finaliser:
                 found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
         elif duel.exit_reason or duel.old_exit_reason:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
-        self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")
+        told = found.standing.told if found.standing else "nothing established"
+        self._duels.progress.outcome(duel.told() if duel.interval and found.confirmed else told)
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""
         found = self._found
-        for_memory = found.objective.aim == "memory"
+        plain = found.control.old_side.peak_memory if found.control else 0
+        for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
         counts = Counter(pair.process for pair in confirmation.pairs)
         full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
-        fresh = (speedup if confirmation.apart else speedup_of_these)(full) if full else None
+        fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
             told = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"

@@ -1,4 +1,4 @@
-"""What a tune established, as data."""
+"""The findings of a tune, as data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.objective import TIME, Objective, saves
 from overdrive.core.program import Program
-from overdrive.core.records import TrialSpec
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
-from overdrive.worker.session import Chosen
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Findings:
     standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # fought for what had come out idle among all
+    again: list[tuple[str, Duel]] = field(default_factory=list)  # of techniques that gained nothing in the whole plan
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -150,11 +150,11 @@ class Findings:
         return _gain(self.adopted)
 
     def gain_in_proof(self) -> float:
-        """Of the plan over `quick_plain`, whose runs under seeds it is compared with."""
+        """The gain of the plan over `quick_plain`, with whose runs under seeds it is compared."""
         return _gain(self.adopted[len(self.quick_plain().techniques) :])
 
     def memory_spread(self) -> int:
-        """By how much the peaks of the program differ from those of itself."""
+        """The difference between the peaks of two processes of the program."""
         return abs(self.control.old_side.peak_memory - self.control.new_side.peak_memory) if self.control else 0
 
     def _faster_than_needed(self) -> bool:
@@ -170,7 +170,7 @@ class Findings:
         return TrialSpec(self.program, tuple((each.name, each.settings) for each in self._proved_exact()))
 
     def stepwise_plain(self) -> TrialSpec:
-        """As `quick_plain`, without those that make several steps in a call, between which no state can be loaded."""
+        """`quick_plain` without those that make several steps in a call, between which no state can be loaded."""
 
         def stands_still(each: Adopted) -> bool:
             return each.duel.new_trace is None or not each.duel.new_trace.rests
@@ -179,7 +179,7 @@ class Findings:
         return TrialSpec(self.program, tuple((each.name, each.settings) for each in proved))
 
     def _proved_exact(self) -> Iterator[Adopted]:
-        """In the order of adoption, up to the first that is not: those after it were compared with a plan with it."""
+        """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
         return itertools.takewhile(lambda each: each.check.level is Contract.EXACT or each.needed, self.adopted)
 
     def loosest(self) -> Contract:

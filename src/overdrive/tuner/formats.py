@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from overdrive.core.records import TrialSpec
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
 from overdrive.tuner.findings import Findings, Rejected
-from overdrive.worker.session import Chosen
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 _OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -22,13 +22,13 @@ _OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "flo
 
 def formats_tried(found: Findings) -> list[Chosen]:
     """The techniques that changed the number format in a duel of their own, with their settings."""
-    fought = [(each.name, each.settings, each.duel) for each in found.adopted]
-    fought += [
+    duels = [(each.name, each.settings, each.duel) for each in found.adopted]
+    duels += [
         (each.name, each.settings, each.duel)
         for each in (*found.rejected, *found.dropped)
         if each.duel and _measured(each.duel)
     ]
-    return [(name, settings) for name, settings, _ in fought if _format(name, settings)]
+    return [(name, settings) for name, settings, _ in duels if _format(name, settings)]
 
 
 def precision_table(found: Findings, rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
@@ -59,20 +59,20 @@ def _own(found: Findings, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _tried(found: Findings, name: str) -> Iterator[dict[str, Any]]:
-    fought: list[tuple[str, Settings, Duel, Any, str]] = []
-    fought += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
-    fought += [
+    duels: list[tuple[str, Settings, Duel, Any, str]] = []
+    duels += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
+    duels += [
         (each.name, each.settings, each.duel, each.check, each.reason)
         for each in (*found.rejected, *found.dropped)
         if each.duel and _measured(each.duel)
     ]
-    for technique, settings, duel, check, told in fought:
+    for technique, settings, duel, check, sentence in duels:
         if _format(technique, settings) == name:
             yield {
                 "format": name,
                 "technique": technique,
                 "settings": dict(settings),
-                "told": told,
+                "told": sentence,
                 "speedup": vars(duel.interval).copy() if duel.interval else None,
                 "against": duel.old.name(),
                 "seconds_per_step": duel.new_side.seconds_per_step,

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.objective import size
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
 from overdrive.proof.prover import Prover
 from overdrive.techniques.technique import Technique
 from overdrive.trials.duel import Duel
-from overdrive.tuner.duel_runner import CANDIDATE, WEIGHED, DuelRunner
+from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
@@ -20,7 +20,7 @@ from overdrive.tuner.strategies import Candidate
 
 
 class Judge:
-    """Only what is FASTER (or smaller, where that is asked for) and still the same program may join the plan."""
+    """Admits to the plan only what is FASTER (or smaller, where that is asked for) and still the same program."""
 
     def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
         self._found = found
@@ -54,7 +54,7 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         technique = candidate.technique
-        rules = CANDIDATE if wanted == "time" else WEIGHED
+        rules = CANDIDATE if wanted == "time" else MEMORY
         pairs = technique.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
@@ -72,7 +72,7 @@ class Judge:
         return Contract.ROUNDING if exact and not self._found.deterministic else technique.contract
 
     def _check(self, technique: Technique, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
-        """At which level the candidate is still the same program: the strictest of those it may keep."""
+        """Check at which level the candidate is still the same program: the strictest of those it may keep."""
         one, other = duel.old_trace, duel.new_trace
         if one is None or other is None:
             return Check(None, "its trial ended before it could be compared")

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.objective import size
-from overdrive.core.records import ExitReason, TrialOver, TrialSpec
+from overdrive.core.records import ExitReason, TrialOver
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, Side
-from overdrive.trials.process import Trial
+from overdrive.trials.trial import Trial
 from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
-from overdrive.worker.session import Chosen
 
 _STEPS = 20  # that it must run: optimizer states are there after the first, fragments after some
 _MOST_TOGETHER = 3
@@ -101,9 +102,8 @@ class OomRecovery:
                 return ExitReason("left out", next(iter(lost.values())))
             return side
         except TrialOver as over:
-            if over.report.get("facts"):
-                self._facts = Facts.from_dict(over.report["facts"])
-            if over.exit_reason.kind == "ended" and over.report.get("steps"):
+            self._facts = over.facts or self._facts
+            if over.trace:
                 return Side()  # a short program that came to its end
             return over.exit_reason
         finally:
@@ -117,9 +117,9 @@ class OomRecovery:
             self._found.adopted.append(Adopted(name, settings, duel, check, for_memory=True, needed=True))
         named = " and ".join(name for name, _ in spec.techniques)
         peak = f", with {size(side.peak_memory)} at the peak" if side.peak_memory else ""
-        told = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
+        said = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
         self._found.notes.append(
-            f"{told} That it learns the same is what their contracts say; it could not be seen here, since there is "
+            f"{said} That it learns the same is what their contracts say; it could not be seen here, since there is "
             "nothing to compare with. All speed-ups are against the program with them."
         )
-        self._duels.progress.outcome(told)
+        self._duels.progress.outcome(said)

@@ -20,19 +20,19 @@ def no_faster(duel: Duel, name: str) -> str | None:
         return duel.new_trace.left_out[name]
     if duel.verdict is Verdict.FASTER:
         return None
-    told = {
+    reason = {
         Verdict.SAME: "no measurable effect",
         Verdict.SLOWER: "slower",
         Verdict.INCONCLUSIVE: "inconclusive",
     }[duel.verdict]
-    return f"{told}: {duel.told()}" if duel.interval else f"{told}: too few blocks"
+    return f"{reason}: {duel.told()}" if duel.interval else f"{reason}: too few blocks"
 
 
 def no_smaller(duel: Duel, name: str, spread: int) -> str | None:
     """Why a candidate is not adopted for the memory it saves, or None where it is."""
-    for exit_reason, told in ((duel.exit_reason, ""), (duel.old_exit_reason, "the duel broke off: ")):
+    for exit_reason, prefix in ((duel.exit_reason, ""), (duel.old_exit_reason, "the duel broke off: ")):
         if exit_reason and exit_reason.kind != "ended":
-            return f"{told}{exit_reason}"
+            return f"{prefix}{exit_reason}"
     if duel.new_trace and name in duel.new_trace.left_out:
         return duel.new_trace.left_out[name]
     if not saves(duel.old_side.peak_memory, duel.new_side.peak_memory, spread):

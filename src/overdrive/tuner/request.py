@@ -22,5 +22,5 @@ class TuneRequest:
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
 
     def purpose(self) -> str:
-        """By which tunes of one program are told apart in the ledger."""
+        """The key that separates tunes of one program in the ledger."""
         return f"{self.contract}, {self.objective}"

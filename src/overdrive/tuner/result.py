@@ -1,4 +1,4 @@
-"""From findings to what people keep: the plan, the JSON result, the report's data."""
+"""Turns findings into what people keep: the plan, the JSON result, the report's data."""
 
 from __future__ import annotations
 
@@ -158,13 +158,13 @@ def _noise_scale(found: Findings) -> list[str]:
     if facts is None or not facts.noise_scale or not opened:
         return []
     # A rough figure: three looks at one small program, at different steps, gave 45, 68 and 342 samples.
-    told = (
+    size = (
         f"roughly {float(f'{facts.noise_scale:.1g}'):,.0f} samples, from a few steps"
         if math.isfinite(facts.noise_scale)
         else "too large to be told from a few steps"
     )
     return [
-        f"The gradient's noise scale early in this training is {told} (a batch has {facts.samples_per_step:,.0f}). "
+        f"The gradient's noise scale early in this training is {size} (a batch has {facts.samples_per_step:,.0f}). "
         "Batches well below it need nearly as many samples as now for the same loss, and fewer steps; batches "
         "above it need more samples. It grows during training. Speeds are in samples, whatever the batch."
     ]
@@ -180,7 +180,7 @@ def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] |
 
 
 def _loaders(facts: Facts | None) -> list[dict[str, Any]]:
-    """Where an item's time goes, for each loader that the program iterated over."""
+    """The parts of an item's time, for each loader that the program iterated over."""
     return [
         {
             "batch_size": each.batch_size,
@@ -241,7 +241,7 @@ def _rejected(each: Rejected) -> dict[str, Any]:
 
 
 def _total(found: Findings) -> Interval | None:
-    """Of the whole plan against the untouched program; None where that does not run."""
+    """The speedup of the whole plan against the untouched program; None where that does not run."""
     if found.needed() or found.confirmation is None:
         return None
     return found.standing.interval if found.standing else found.confirmation.interval
@@ -291,14 +291,14 @@ def _break_even(found: Findings, before: Mapping[str, Any] | None, after: Mappin
 
 
 def _duels(found: Findings) -> list[dict[str, Any]]:
-    fought: list[tuple[str, Duel]] = []
+    named: list[tuple[str, Duel]] = []
     if found.control:
-        fought.append(("control (A/A)", found.control))
-    fought += [(each.name, each.duel) for each in found.adopted]
-    fought += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
-    fought += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
+        named.append(("control (A/A)", found.control))
+    named += [(each.name, each.duel) for each in found.adopted]
+    named += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
+    named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
-        fought.append(("confirmation", found.confirmation))
+        named.append(("confirmation", found.confirmation))
     return [
         {
             "name": name,
@@ -309,7 +309,7 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
             "peak_memory": [duel.old_side.peak_memory or None, duel.new_side.peak_memory or None],
             "pairs": [vars(pair) for pair in duel.pairs],
         }
-        for name, duel in fought
+        for name, duel in named
     ]
 
 

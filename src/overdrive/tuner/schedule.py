@@ -1,4 +1,4 @@
-"""How a tune's budget is shared out: what comes last must have its time. Estimates, from what was seen so far."""
+"""Shares out a tune's budget, so that its last stages have their time. All are estimates from what was seen so far."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Schedule:
         return self.confirmation_begins() - needed - self.rest_seconds()
 
     def rest_seconds(self) -> float:
-        """Of the proof of what would be left, should a statistical one come to nothing: of those that joined it."""
+        """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
         joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
         levels = sorted((each for each in joined if each), key=lambda level: level.rank)
         # A digest log more: those of the statistical proof were made under other threads.
@@ -69,12 +69,12 @@ class Schedule:
         return self.seconds_missing(start, level, promise) < 0
 
     def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
-        """By how much the budget is too small for that, at least: with a larger one the proofs before it are longer."""
+        """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
         return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
-        """Whether what gained nothing in the whole plan may be fought for once more."""
+        """Whether there is time for another duel of a technique that gained nothing in the whole plan."""
         return time.monotonic() + self._duel_seconds(AGAIN) < self.proof_begins()
 
     def time_for_errors(self) -> bool:
@@ -98,7 +98,7 @@ class Schedule:
         return rules.processes * (self._start_seconds() + max(_PROCESS_SECONDS, warm_up) + blocks)
 
     def _start_seconds(self) -> float:
-        """Of two processes, the program's own and one with all that is adopted, one after the other."""
+        """Start-up of two processes, the program's own and one with all that is adopted, one after the other."""
         if self._found.control is None:
             return 0.0
         control = self._found.control.old_side.setup_seconds

@@ -1,14 +1,14 @@
-"""The loop of a tune: control, then candidates asked of a strategy and told to it, then the plan as a whole."""
+"""The loop of a tune: control, then the candidates of a strategy one by one, then the plan as a whole."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from overdrive.core.records import TrialSpec
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.process import TrialPool
+from overdrive.trials.pool import TrialPool
 from overdrive.tuner.control import Control
 from overdrive.tuner.duel_runner import DuelRunner, Progress
 from overdrive.tuner.finalise import Finaliser

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch.internals import storage_id
+
 PARTS = ("parameters", "gradients", "optimizer", "working")
 
 
@@ -30,7 +32,7 @@ class LiveMemory:
         storage = self._storage(tensor)
         if storage is None:
             return
-        key = storage._cdata
+        key = storage_id(tensor)
         known = self._alive.get(key)
         if known is None or known[0]() is not storage:
             self._alive[key] = (weakref.ref(storage, self._freed(key)), part, storage.nbytes())
@@ -42,12 +44,12 @@ class LiveMemory:
 
     def made(self, given: Iterable[Any], results: Iterable[Any]) -> None:
         """An operation is done: its results that are no views of what it was given are new, unless known."""
-        mine = {storage._cdata for each in given if (storage := self._storage(each)) is not None}
+        mine = {storage_id(each) for each in given if self._storage(each) is not None}
         for each in results:
             storage = self._storage(each)
-            if storage is None or storage._cdata in mine:
+            if storage is None or storage_id(each) in mine:
                 continue
-            known = self._alive.get(storage._cdata)
+            known = self._alive.get(storage_id(each))
             if known is None or known[0]() is not storage:
                 self.know(each, "working")
         total = sum(self.now.values())

@@ -1,32 +1,36 @@
 """The child's side of a trial: runs the program under a plan and stops at step boundaries as told.
 
-Started by `trials.process` as `python -m overdrive.worker.main ORDERS REPORTS`, two file descriptors
-that carry one JSON object a line. The worker runs the program until it has made as many training steps
-as ordered, reports, and waits inside the optimizer's step for the next order.
+Started by a launcher of trials as `python -m overdrive.worker.main COMMANDS REPORTS`, two file descriptors
+that carry the messages of `core.messages`. The worker runs the program until it has made as many steps
+as ordered, reports, and waits where its clock lets it stand still for the next command.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from overdrive.core import messages, progress
 from overdrive.core.facts import Facts
-from overdrive.core.program import Program, ProgramError
+from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed, Recorded
+from overdrive.core.program import ProgramError
+from overdrive.core.records import Block, ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
 from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
-from overdrive.seams.hub import OBSERVER, Seams
-from overdrive.techniques.catalogue import also_in
+from overdrive.seams.hub import OBSERVER, Seams, reason_of
+from overdrive.techniques.catalogue import also_in, catalogue
+from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
-from overdrive.worker.observers import observers_of
+from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_replay
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
@@ -38,95 +42,103 @@ _HASHED_STEPS = 8
 
 
 class Worker:
-    def __init__(self, commands: BinaryIO, reports: BinaryIO, job: Mapping[str, Any]) -> None:
+    """Runs one program to where it is told, and reports."""
+
+    def __init__(self, commands: BinaryIO, reports: BinaryIO, job: Job) -> None:
         self._commands = commands
         self._reports = reports
+        self._job = job
+        self.spec: TrialSpec = job.spec
         self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
-        self._lead = 0  # the step at which the clock starts, where some come before that are not timed
+        self._lead = 0  # the step at which the time is taken, where some come before that are not timed
         self._block_began = time.perf_counter()
         self._block_steps = 0
         self._block_samples = 0
         self._steps_seen = 0
         self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
         self._last_beat = 0.0
-        self._sent_steps = 0
-        # Keeping losses costs some 20 us each, which a step of 3 ms that is taken apart would show.
-        self.recorder = Recorder(losses=job["profiling"] not in ("plain", "times"))
-        self._probes = {name: observers_of(name).make_probe(_HASHED_STEPS) for name in frameworks.MODULES}
+        self.clock = CLOCKS[self.spec.clock]()
+        # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
+        self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
+        self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.MODULES}
+        self._observers: dict[str, Observer] = {}
         self._own_facts = OwnFacts()
         self.session: Session | None = None
-        self._job = job
         self._digests: dict[str, Any] = {}
         self._replays: dict[str, Any] = {}
         self._profilers: dict[str, Any] = {}
         self._rests: list[int] = []  # steps after which it could stand still, where not after each
-        self.returned: Returned | None = Returned(job["returned"]) if job["returned"] else None
+        self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
 
     @property
     def probe(self) -> Any:
         """Of the framework that makes the steps."""
         return self._probes[self.recorder.framework or next(iter(self._probes))]
 
-    def facts(self, costs: bool = False) -> dict[str, Any]:
+    def facts(self, costs: bool = False) -> Facts:
         found: Facts = self.probe.facts(self.recorder, costs)
-        return replace(found, own=self._own_facts.told(found.framework)).to_dict()
+        return replace(found, own=self._own_facts.told(found.framework))
 
     @property
     def _profiler(self) -> Any:
         return self._profilers.get(self.recorder.framework)
 
-    def report(self, event: str, **fields: Any) -> None:
+    def report(self, report: messages.Report) -> None:
         self._last_beat = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # the tuner is gone; its reaper ends us
-            self._reports.write(json.dumps({"event": event, **fields}).encode() + b"\n")
+            self._reports.write(messages.write(report))
             self._reports.flush()
 
     def observe(self, seams: Seams) -> None:
+        """The worker's own observer of the program."""
+        spec = self.spec
         self.recorder(seams)
-        if not self._job["digests"] and not self._job["part"] and self._job["profiling"] in ("", "details"):
+        if not spec.digests and not spec.part and spec.profiling in ("", "details"):
             for probe in self._probes.values():
                 probe(seams)
             self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
+        for name in spec.observers:
+            with seams.owned_by(name):
+                self._observers[name] = load_observer(name)
+                self._observers[name](seams)
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
+        self.clock.at_rest(seams, self._stand_still)
 
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""
-        name, part = seams.frameworks[-1], self._job["part"]
-        if self._job["deterministic"]:
+        name, spec = seams.frameworks[-1], self.spec
+        if spec.deterministic:
             frameworks.seams_of(name).refuse_chance()
-        if self._job["digests"]:
-            self._digests[name] = observers_of(name).make_digests(self._job["digests"])
+        if spec.digests:
+            self._digests[name] = make_digests(name, spec.digests)
             self._digests[name](seams)
-        if part:
-            self._replays[name] = observers_of(name).make_replay(part["role"], part["steps"], Path(part["folder"]))
+        if spec.part:
+            self._replays[name] = make_replay(name, spec.part.role, spec.part.steps, Path(spec.part.folder))
             self._replays[name](seams)
-        if self._job["profiling"] in ("times", "details"):
+        if spec.profiling in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler
 
-            self._profilers[name] = Profiler(name, self._job["profiling"], self._job["recordings"], seams)
-        seams.between_steps.unsubscribe(self._between_steps)
-        seams.between_steps.subscribe(self._between_steps)  # last: it is here that the trial stands still
+            self._profilers[name] = Profiler(name, spec.profiling, self._job.recordings, seams)
+        self.clock.at_rest(seams, self._stand_still)  # again: after all that was subscribed here
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
         if name == OBSERVER:
-            self.report("failed", kind="unwatched", detail=f"Overdrive could not watch this program: {reason}")
+            self.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
             os._exit(1)
 
-    def beat(self, *_: object, **progress: int) -> None:
+    def beat(self, *_: object) -> None:
         """Tell the watchdog that there is progress, at most twice a second."""
-        if time.monotonic() - self._last_beat > _BEAT_SECONDS:
-            self.report("beat", **progress)
+        self.filling(0, 0)
 
     def filling(self, done: int, total: int) -> None:
-        self.beat(done=done, total=total)
+        if time.monotonic() - self._last_beat > _BEAT_SECONDS:
+            self.report(Beat(done, total))
 
-    def _between_steps(self) -> None:
-        steps = self.recorder.clock.steps
-        if steps == self._steps_seen:
-            return  # another optimizer of the same training step
+    def _stand_still(self) -> None:
+        steps = self.clock.steps
         self._call_steps = max(self._call_steps, steps - self._steps_seen)
         self._rests.append(steps)
         self._steps_seen = steps
@@ -149,18 +161,19 @@ class Worker:
         self._of_framework().synchronize()
         now = time.perf_counter()
         self._own_facts.watch(steps < _HASHED_STEPS)
-        self.probe.end_profile()  # here: until the next order this process stands still
+        self.probe.end_profile()  # here: until the next command this process stands still
         if self._profiler:
             self._profiler.end(steps - self._block_steps)
         self.report(
-            "block",
-            step=steps,
-            steps=steps - self._block_steps,
-            seconds=now - self._block_began,
-            samples=self.recorder.samples - self._block_samples,
-            call_steps=self._call_steps,
-            peak_memory=self._of_framework().peak_memory() or peak_resident(),
-            left_out=self.session.seams.left_out if self.session else {},
+            Block(
+                steps,
+                steps - self._block_steps,
+                now - self._block_began,
+                self.recorder.samples - self._block_samples,
+                self._of_framework().peak_memory() or peak_resident(),
+                self._call_steps,
+                dict(self.session.seams.left_out) if self.session else {},
+            )
         )
         self._begin_block(steps)
         while self._obey():
@@ -171,56 +184,93 @@ class Worker:
         self._block_began = time.perf_counter()
 
     def _obey(self) -> bool:
-        """Carry out one order; False where the program is to go on."""
+        """Carry out one command; False where the program is to go on."""
         line = self._commands.readline()
-        command = json.loads(line) if line else {"do": "stop"}
-        if command["do"] == "run":
-            if command.get("profile"):
-                self._own_facts.watch(True)
-                self.probe.start_profile()
-            lead = int(command["lead"])
-            self._lead = self._block_steps + lead if lead else 0
-            self._due = self._block_steps + lead + int(command["steps"])
-            if command.get("record") and self._profiler:
-                self._profiler.begin(command["record"], self.recorder)
-            self._block_began = time.perf_counter()
-            return False
-        if command["do"] == "facts":
-            self.report("facts", facts=self.facts(bool(command["costs"])))
-        elif command["do"] == "recorded":
-            self.report("recorded", recorded=self._profiler.report())
-        elif command["do"] == "trace":
-            self.report("trace", **self._trace())
-        elif command["do"] == "stop":
-            # At once, without the program's own cleaning up: it must not save, evaluate or print now.
-            os._exit(0)
+        command = messages.read(line) if line else messages.Stop()
+        match command:
+            case messages.Run(steps, lead, profile, record):
+                if profile:
+                    self._own_facts.watch(True)
+                    self.probe.start_profile()
+                self._lead = self._block_steps + lead if lead else 0
+                self._due = self._block_steps + lead + steps
+                if record and self._profiler:
+                    self._profiler.begin(record, self.recorder)
+                self._block_began = time.perf_counter()
+                return False
+            case messages.TellFacts(costs):
+                self.report(self.facts(costs))
+            case messages.TellRecorded():
+                self.report(Recorded(self._profiler.report()))
+            case messages.TellObserved():
+                self.report(Observed(self._observed()))
+            case messages.TellTrace():
+                self.report(self._trace())
+            case messages.Stop():
+                # At once, without the program's own cleaning up: it must not save, evaluate or print now.
+                os._exit(0)
         return True
+
+    def _observed(self) -> dict[str, Any]:
+        """What those observers report that have something to report."""
+        reports = {}
+        for name, observer in self._observers.items():
+            try:
+                report = observer.report()
+            except Exception as error:
+                assert self.session is not None
+                self.session.seams.leave_out(name, reason_of(error))
+                continue
+            if report is not None:
+                reports[name] = report
+        return reports
 
     def _of_framework(self) -> frameworks.FrameworkSeams:
         return frameworks.seams_of(self.recorder.framework)
 
-    def _trace(self) -> dict[str, Any]:
+    def _trace(self) -> Trace:
         assert self.session is not None
         digests, replay = (kept.get(self.recorder.framework) for kept in (self._digests, self._replays))
-        return {
-            "steps": self.recorder.clock.steps,
-            "losses": self.recorder.losses(),
-            "rates": self.recorder.rates,
-            "samples": self.recorder.samples,
-            "batches": self.probe.batch_hashes,
-            "state": self.recorder.state_hash(),
-            "digests": digests.entries if digests else [],
-            "replay": replay.report() if replay else {},
-            "rests": self._rests if self._call_steps > 1 else [],
-            "trained": self.recorder.trained(),
-            "returned": self.returned.value if self.returned else None,
-            "active": self.session.active,
-            "left_out": self.session.seams.left_out,
-        }
+        return Trace(
+            steps=self.clock.steps,
+            losses=tuple(map(tuple, self.recorder.losses())),
+            rates=tuple(self.recorder.rates),
+            samples=self.recorder.samples,
+            batches=tuple(self.probe.batch_hashes),
+            state=self.recorder.state_hash(),
+            digests=tuple(digests.entries) if digests else (),
+            replay=replay.report() if replay else {},
+            rests=tuple(self._rests) if self._call_steps > 1 else (),
+            trained=self.recorder.trained(),
+            returned=self.returned.value if self.returned else None,
+            active=tuple(self.session.active),
+            left_out=dict(self.session.seams.left_out),
+        )
 
-    def final(self) -> dict[str, Any]:
-        """The trace, for a program that ended by itself; only its zero steps where it trained nothing."""
-        return self._trace() if self.recorder.clock.steps else {"steps": 0}
+    def ended(self) -> Ended:
+        """Of a program that ended by itself."""
+        return Ended(self._trace() if self.clock.steps else Trace(), self._observed())
+
+    def failed(self, error: BaseException) -> Failed:
+        first = str(error).strip().split("\n", 1)[0][:300]
+        reason = ExitReason(kind_of(error), f"{type(error).__name__}: {first}")
+        if reason.kind == "oom":  # which techniques may help is for the tuner to judge
+            with contextlib.suppress(Exception):
+                return Failed(reason, self.facts())
+        return Failed(reason)
+
+
+def seeds(seed: int, isolated: bool) -> Callable[[Seams], None]:
+    """An observer that seeds the program where it sets no seed, and changes those it sets where `seed` is not 0."""
+
+    def observe(seams: Seams) -> None:
+        if isolated:
+            seams.framework_arrived.subscribe(redirect_torch)
+        seams.framework_arrived.subscribe(lambda: seed_everything(seed, seams.frameworks[-1]))
+        if seed:
+            seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
+
+    return observe
 
 
 def seed_everything(seed: int, framework: str) -> None:
@@ -241,48 +291,32 @@ def kind_of(error: BaseException) -> str:
 
 def main() -> None:
     commands, reports = os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb")
-    job = json.loads(commands.readline())
-    also_in(job["also"])
+    job: Job = messages.read(commands.readline())
+    isolation = isolate(Path(job.scratch), [Path(each) for each in job.keep]) if job.isolate else None
+    also_in(job.also)
+    catalogue()  # here: what comes from outside may bring a clock
     worker = Worker(commands, reports, job)
-    program = Program(job["target"], tuple(job["arguments"]), job["module"])
-    seed = job["seed"]
-
-    def seeds(seams: Seams) -> None:
-        if job["isolate"]:
-            seams.framework_arrived.subscribe(redirect_torch)
-        seams.framework_arrived.subscribe(lambda: seed_everything(seed, seams.frameworks[-1]))
-        if seed:
-            seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
-
-    if job["isolate"]:
-        isolation = isolate(Path(job["scratch"]), [Path(each) for each in job["keep"]])
-        worker.report("isolated", kind=isolation.kind, detail=isolation.detail)
-    from overdrive.core import progress as samples
-
-    samples.on_progress = worker.filling
-    techniques = [(each["name"], each["settings"]) for each in job["techniques"]]
-    worker.session = Session(techniques, [seeds, worker.observe], worker.left_out)
+    if isolation:
+        worker.report(Isolated(isolation.kind, isolation.detail))
+    progress.on_progress = worker.filling
+    own = [seeds(job.spec.seed, job.isolate), worker.observe]
+    worker.session = Session(job.spec.techniques, own, worker.left_out)
     code = 0
     try:
         with worker.session, worker.returned or contextlib.nullcontext():
-            execute(program)
+            execute(job.spec.program)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except ProgramError as error:
-        worker.report("failed", kind="exception", detail=str(error))
+        worker.report(Failed(ExitReason("exception", str(error))))
         code = 1
     except BaseException as error:
         hide_own_frames(error)
-        first = str(error).strip().split("\n", 1)[0][:300]
-        facts = {}
-        if kind_of(error) == "oom":  # which techniques may help is for the tuner to judge
-            with contextlib.suppress(Exception):
-                facts = {"facts": worker.facts()}
-        worker.report("failed", kind=kind_of(error), detail=f"{type(error).__name__}: {first}", **facts)
+        worker.report(worker.failed(error))
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     if code == 0:
-        worker.report("ended", **worker.final())
+        worker.report(worker.ended())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

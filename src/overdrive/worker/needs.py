@@ -8,68 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overdrive.core.contract import Contract
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
-from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Handle, Seams
+    from overdrive.seams.hub import Seams
 
 # The first two steps make what the others find: gradients, the optimizer's state, plans of the libraries.
 FIRST = 2
 COUNTED = 3
 
 
-class Needs(Technique):
-    """Writes down what steps 3 to 5 need.
-
-    No technique to be chosen: it is in no catalogue but that of the one trial that `doctor --for` runs.
-    """
-
-    name = "needs"
-    family = "memory"
-    contract = Contract.EXACT
-    targets = ()
-    knobs = (Knob("report", "", "the file to write"),)
-
-    def install(self, seams: Seams, settings: Settings) -> Handle:
-        count = _Count(Path(str(settings["report"])))
-        seams.optimizer_made.subscribe(count.made)
-        seams.model_called.subscribe(count.called)
-        seams.batch_fetched.subscribe(count.fetched)
-        seams.loss_backward.subscribe(count.backward_begins)
-        seams.step_ends.subscribe(count.stepped)
-        return seams.handle()
+def make_observer() -> Needs:
+    return Needs()
 
 
-class BlocksReturned(Technique):
-    """Lets the C library give every large block back as soon as it is freed, so that the peak is what is needed.
+class Needs:
+    """An observer; reports what steps 3 to 5 need."""
 
-    As it is, it keeps them; the peak is then as much a matter of its habits. Slow, and only for measuring memory.
-    """
-
-    name = "blocks_returned"
-    family = "memory"
-    contract = Contract.EXACT
-    targets = ()
-
-    def environment(self, settings: Settings) -> dict[str, str]:
-        return {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-
-    def install(self, seams: Seams, settings: Settings) -> Handle:
-        return seams.handle()
-
-
-class _Count:
-    def __init__(self, report: Path) -> None:
-        self._report = report
+    def __init__(self) -> None:
+        self._report: dict[str, Any] | None = None
         self._iterations = Iterations()
         self._optimizers: list[Any] = []
         self._models: dict[int, Any] = {}
@@ -79,6 +43,16 @@ class _Count:
         self._hooks: list[Any] = []
         self._activations = 0  # working bytes alive when a backward pass begins
         self._steps: list[list[dict[str, Any]]] = []
+
+    def __call__(self, seams: Seams) -> None:
+        seams.optimizer_made.subscribe(self.made)
+        seams.model_called.subscribe(self.called)
+        seams.batch_fetched.subscribe(self.fetched)
+        seams.loss_backward.subscribe(self.backward_begins)
+        seams.step_ends.subscribe(self.stepped)
+
+    def report(self) -> dict[str, Any] | None:
+        return self._report
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers.append(optimizer)
@@ -146,7 +120,7 @@ class _Count:
             hook.remove()
         memory, self._mode = self._memory, None
         at_peak = memory.peak["working"]
-        report = {
+        self._report = {
             "device": memory.device,
             "threads": torch.get_num_threads(),
             "memory": {
@@ -159,9 +133,6 @@ class _Count:
             "program": self._program,
             "steps": self._steps,
         }
-        partial = self._report.with_suffix(".partial")
-        partial.write_text(json.dumps(report))
-        os.replace(partial, self._report)
 
     def _note_gradient(self, parameter: Any) -> None:
         if parameter.grad is not None:
@@ -178,8 +149,7 @@ class _Count:
 
     def _parameters(self) -> Iterator[Any]:
         for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
+            yield from parameters_of(optimizer)
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:

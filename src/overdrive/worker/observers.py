@@ -1,18 +1,22 @@
-"""What each framework's package in `trials` offers a trial: who watches, who keeps its digest log, who takes its state replays.
+"""What watches a program in a trial: its probe, its digest log, its state replay, and observers by name.
 
-Nothing here imports a framework, and neither do the packages' own `__init__` files.
+Nothing here imports a framework.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from overdrive.core.facts import Facts
+from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import Recorder
+
+if TYPE_CHECKING:
+    from overdrive.worker.replay import Replay
 
 
 class Probe(Protocol):
@@ -28,30 +32,46 @@ class Probe(Protocol):
 
 
 class DigestLog(Protocol):
-    """What went into every training step and what came out (see `evidence.equivalence` for its entries)."""
+    """What went into every training step and what came out."""
 
     @property
-    def entries(self) -> list[dict[str, Any]]: ...
+    def entries(self) -> list[StepRecord]: ...
 
     def __call__(self, seams: Seams) -> None: ...
     def stepped(self) -> None:
         """One training step or more are complete since the last call."""
 
 
-class Replay(Protocol):
-    """A part in a state replay (see `core.records.ReplayRole`)."""
-
-    def __call__(self, seams: Seams) -> None: ...
-    def report(self) -> Mapping[str, Any]: ...
+def make_probe(framework: str, hashed_steps: int) -> Probe:
+    return cast(Probe, _room(framework, "probe").Probe(hashed_steps))
 
 
-class Observers(Protocol):
-    """The module `overdrive.worker.NAME`. Digest logs and state replays are made when the framework is there."""
-
-    def make_probe(self, hashed_steps: int) -> Probe: ...
-    def make_digests(self, kind: str) -> DigestLog: ...
-    def make_replay(self, role: str, steps: Sequence[int], folder: Path) -> Replay: ...
+# The following are made when the framework is there.
 
 
-def observers_of(name: str) -> Observers:
-    return cast(Observers, importlib.import_module(f"overdrive.worker.{name}"))
+def make_digests(framework: str, kind: str) -> DigestLog:
+    return cast(DigestLog, _room(framework, "digests").DigestLog(kind))
+
+
+def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path) -> Replay:
+    from overdrive.worker.replay import ROLES
+
+    return ROLES[role](_room(framework, "replay").steps_for(role), steps, folder)
+
+
+def _room(framework: str, name: str) -> Any:
+    return importlib.import_module(f"overdrive.worker.{framework}.{name}")
+
+
+class Observer(Protocol):
+    """What a `TrialSpec` names by its module, which has a function `make_observer`."""
+
+    def __call__(self, seams: Seams) -> None:
+        """Subscribe to the seams. Called after the techniques were installed."""
+
+    def report(self) -> Any:
+        """Plain data; None as long as there is nothing to report."""
+
+
+def load_observer(module: str) -> Observer:
+    return cast(Observer, importlib.import_module(module).make_observer())

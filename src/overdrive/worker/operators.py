@@ -12,12 +12,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from overdrive.seams.torch.internals import packet_of, schema_of, storage_id
 from overdrive.worker.live_memory import LiveMemory
 
 # Written without being read: the tensor in their first place is counted once.
 _WRITE_ONLY = ("copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_")
 # Read only where they are asked to: of their first tensor no more than the result is moved.
 _GATHERS = ("embedding", "index", "index_select", "gather")
+_RECURRENT = (
+    "mkldnn_rnn_layer",
+    "mkldnn_rnn_layer_backward",
+    "_cudnn_rnn",
+    "_cudnn_rnn_backward",
+    "miopen_rnn",
+    "miopen_rnn_backward",
+)
 _CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
@@ -56,8 +65,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensors = [*given, *results]
             floating = next((each.dtype for each in tensors if each.is_floating_point()), tensors[0].dtype)
             elements = max(each.numel() for each in tensors)
-            flops = flops_of(function, args, kwargs or {}, result)
-            name = function._schema.name.removeprefix("aten::")
+            flops = flops_of(function, args, kwargs or {}, result) or 0
+            name = schema_of(function).name.removeprefix("aten::")
             self.calls.append(Call(name, str(floating).removeprefix("torch."), elements, flops, moved, began, seconds))
         return result
 
@@ -69,10 +78,10 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def bytes_moved(function: Any, args: Sequence[Any], given: list[torch.Tensor], results: list[torch.Tensor]) -> int:
     """Bytes that an operation has to read and write: 0 for one that only looks at its tensor in another way."""
-    schema = function._schema
+    schema = schema_of(function)
     name = schema.name.removeprefix("aten::")
-    mine = {_place(each) for each in given}
-    new = sum(each.nbytes for each in results if _place(each) not in mine)
+    mine = {storage_id(each) for each in given}
+    new = sum(each.nbytes for each in results if storage_id(each) not in mine)
     written = [
         leaf
         for argument, value in zip(schema.arguments, args, strict=False)
@@ -81,7 +90,7 @@ def bytes_moved(function: Any, args: Sequence[Any], given: list[torch.Tensor], r
         if isinstance(leaf, torch.Tensor)
     ]
     if not new and not written:
-        return 0 if any(_place(each) in mine for each in results) else sum(each.nbytes for each in given)
+        return 0 if any(storage_id(each) in mine for each in results) else sum(each.nbytes for each in given)
     if name.startswith(("empty", "new_empty")):
         return 0
     read = sum(each.nbytes for each in given)
@@ -92,9 +101,10 @@ def bytes_moved(function: Any, args: Sequence[Any], given: list[torch.Tensor], r
     return read + new + sum(each.nbytes for each in written)
 
 
-def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    """Of products and convolutions alone, a product and a sum being two, as `torch.utils.flop_counter` has them."""
-    packet = function._overloadpacket
+def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int | None:
+    """Of products and convolutions alone, a product and a sum being two, as `torch.utils.flop_counter` has them; None
+    where no formula is known."""
+    packet = packet_of(function)
     formula: Callable[..., Any] | None = flop_registry.get(packet)
     try:
         if formula is not None:
@@ -102,11 +112,11 @@ def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resu
         name = packet.__name__
         if name.startswith(_CPU_ATTENTION):
             return _attention(args, backward=name.endswith("backward"))
-        if "rnn" in name:
+        if name in _RECURRENT:
             return _recurrent(args, backward="backward" in name)
     except Exception:  # a formula that does not know these arguments
         return 0
-    return 0
+    return None
 
 
 def _attention(args: Sequence[Any], backward: bool) -> int:
@@ -123,10 +133,3 @@ def _recurrent(args: Sequence[Any], backward: bool) -> int:
     # oneDNN's layer has its two matrices there, cuDNN's a list of all weights.
     weights = sum(each.numel() for each in tree_leaves(args[1:3]) if isinstance(each, torch.Tensor) and each.dim() == 2)
     return int(2 * weights * (sequence.numel() // sequence.shape[-1]) * (2 if backward else 1))
-
-
-def _place(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):
-        return id(tensor)

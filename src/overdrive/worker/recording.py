@@ -8,7 +8,7 @@ from typing import Any
 from overdrive.seams import frameworks
 from overdrive.seams.frameworks import StepRecorder
 from overdrive.seams.hub import Seams
-from overdrive.seams.step_counter import Clock
+from overdrive.worker.clock import Clock, TrainingClock
 
 
 class Recorder:
@@ -17,8 +17,9 @@ class Recorder:
     With `losses` it also keeps every step's losses and learning rate, and the optimizers for the hashes.
     """
 
-    def __init__(self, losses: bool = False) -> None:
-        self.clock = Clock()
+    def __init__(self, losses: bool = False, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or TrainingClock()
+        self._seen = 0  # steps of the clock, at the last optimizer's step
         self.first_step_at: float | None = None  # time.perf_counter() when the first step was done
         self.last_step_at = 0.0
         self.first_step_samples = 0
@@ -34,18 +35,18 @@ class Recorder:
             self.framework = self.framework or name
 
         seams.framework_arrived.subscribe(arrived)
+        self.clock.watch(seams)
         seams.step_ends.subscribe(self._stepped)
-        seams.between_steps.subscribe(self._rests)
+        self.clock.at_rest(seams, self._rests)
 
     def _stepped(self, optimizer: Any) -> None:
-        ticked = self.clock.tick(optimizer)
+        ticked = self.clock.steps != self._seen  # this completed a step
+        self._seen = self.clock.steps
         for name, step_recorder in self._step_recorders.items():
             if step_recorder.stepped(optimizer, ticked) and self.first_step_at is None:
                 self.framework = name
 
     def _rests(self) -> None:
-        if not self.clock.steps:
-            return
         self.last_step_at = time.perf_counter()
         if self.first_step_at is None:
             self.first_step_at = self.last_step_at
@@ -68,7 +69,7 @@ class Recorder:
 
     @property
     def optimizers(self) -> list[Any]:
-        """CachedDataset alive (a script's are gone when its main() returns)."""
+        """Kept alive: a script's own are gone when its main() returns."""
         return self.step_recorder.optimizers if self.step_recorder else []
 
     def losses(self) -> list[list[float]]:
@@ -97,16 +98,3 @@ class Recorder:
     def state_hash(self) -> str:
         """sha256 of parameters, optimizer states and random states: equal only where the runs are equal."""
         return self.step_recorder.state_hash() if self.step_recorder else ""
-
-
-def leading_size(batch: Any) -> int:
-    """The first dimension of the first tensor in a batch of any structure; 0 where there is none."""
-    if hasattr(batch, "shape") and hasattr(batch, "dtype"):
-        return int(batch.shape[0]) if len(batch.shape) else 1
-    if hasattr(batch, "values"):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        for each in batch:
-            if size := leading_size(each):
-                return size
-    return 0

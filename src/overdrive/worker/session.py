@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 
+from overdrive.core.settings import Chosen
 from overdrive.seams import frameworks
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import OBSERVER, Handle, Seams, reason_of
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.techniques.technique import Settings
 
-Chosen = tuple[str, Settings]  # a technique's name and its settings
 Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called after the techniques
 
 
@@ -100,12 +99,3 @@ def _is_for(owner: str, framework: str) -> bool:
 
 def _environment_is_there(needed: Mapping[str, str]) -> bool:
     return all(os.environ.get(name) == value for name, value in needed.items())
-
-
-def environment_for(techniques: Iterable[Chosen]) -> dict[str, str]:
-    """The environment variables that these techniques need before their process starts."""
-    needed: dict[str, str] = {}
-    for name, settings in techniques:
-        technique = catalogue()[name]
-        needed.update(technique.environment({**technique.defaults(), **settings}))
-    return needed

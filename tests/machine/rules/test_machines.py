@@ -37,7 +37,7 @@ def test_four_lanes_of_sixteen(tmp_path: Path) -> None:
     assert rules(levels["wrong"]) == ["pcie_lanes"]
     finding = levels["wrong"][0]
     assert "4 of its 16" in finding.what and "7.9 instead of 31.5 GB/s" in finding.cost
-    assert "slot has only 4 lanes" in finding.mend
+    assert "slot has only 4 lanes" in finding.fix
     assert rules(levels["advice"]) == ["open_files", "spinning_disk"]  # a GPU at rest in generation 1 is no fault
 
 
@@ -61,8 +61,8 @@ def test_broken_ports(tmp_path: Path) -> None:
     levels = found("broken_port", tmp_path)
     assert rules(levels["wrong"]) == ["port_down", "port_down", "port_slow", "port_errors", "locked_memory"]
     cable, manager, slow, errors, _ = levels["wrong"]
-    assert "mlx5_1" in cable.what and "cable" in cable.mend
-    assert "mlx5_3" in manager.what and "subnet manager" in manager.mend
+    assert "mlx5_1" in cable.what and "cable" in cable.fix
+    assert "mlx5_3" in manager.what and "subnet manager" in manager.fix
     assert "mlx5_2" in slow.what and "25%" in slow.cost
     assert "48,213" in errors.what
     assert {"gpudirect", "far_cores"} <= set(rules(levels["advice"]))
@@ -177,7 +177,7 @@ def test_every_finding_is_whole(name: str, tmp_path: Path) -> None:
     for each in findings:
         told = each.to_dict()
         json.dumps(told)
-        assert told["what"].endswith((".", ")")) and told["cost"] and told["mend"] and " None" not in told["what"]
+        assert told["what"].endswith((".", ")")) and told["cost"] and told["fix"] and " None" not in told["what"]
         assert "\n" not in told["command"]
         if each.severity is not Severity.NOTE:
             assert each.command or each.rule == "no_kernels"

@@ -16,13 +16,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from overdrive.core.json_data import to_json
 from overdrive.core.records import Trace
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.seams.frameworks import MODULES
 from overdrive.seams.hub import Seams
-from overdrive.worker.keras import make_digests, make_replay
-from overdrive.worker.observers import observers_of
+from overdrive.worker.observers import make_digests, make_probe, make_replay
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 from tests.seams.keras import programs
@@ -140,7 +140,7 @@ def standing_still() -> dict[str, Any]:
 
 
 def digests_of(text: str, kind: str = "bits") -> Trace:
-    recorder, digests = Recorder(losses=True), make_digests(kind)
+    recorder, digests = Recorder(losses=True), make_digests("keras", kind)
 
     def observe(seams: Seams) -> None:
         recorder(seams)
@@ -150,7 +150,11 @@ def digests_of(text: str, kind: str = "bits") -> Trace:
     run(text, observe)
     losses = tuple(map(tuple, recorder.losses()))
     return Trace(
-        recorder.clock.steps, losses, tuple(recorder.rates), state=recorder.state_hash(), digests=tuple(digests.entries)
+        recorder.clock.steps,
+        losses,
+        tuple(recorder.rates),
+        state=recorder.state_hash(),
+        digests=tuple(digests.entries),
     )
 
 
@@ -168,7 +172,7 @@ def digests() -> dict[str, Any]:
         check = judged_exact(plain, digests_of(FIT.replace(old, new)))
         told[name] = "the same" if check.level else check.sentence
     perturbed = digests_of(FIT, "perturbed")
-    told["perturbed"] = perturbed.losses != plain.losses and perturbed.digests[0]["inputs"] == plain.digests[0]["inputs"]
+    told["perturbed"] = perturbed.losses != plain.losses and perturbed.digests[0].inputs == plain.digests[0].inputs
     return told
 
 
@@ -177,7 +181,7 @@ def replays() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
 
         def part(role: str, *more: Any) -> Any:
-            replay = make_replay(role, steps, Path(folder))
+            replay = make_replay("keras", role, steps, Path(folder))
             run(FIT, Recorder(losses=True), replay, *more)
             return replay.report()
 
@@ -207,11 +211,11 @@ def _slightly_off(seams: Seams) -> None:
 
 def as_in_a_trial() -> dict[str, Any]:
     """A model that is built by shapes alone, and looked at by all frameworks' probes, as in every trial."""
-    recorder, probes = Recorder(losses=True), {name: observers_of(name).make_probe(8) for name in MODULES}
+    recorder, probes = Recorder(losses=True), {name: make_probe(name, 8) for name in MODULES}
     text = FIT.replace("Sequential([", "Sequential([keras.Input((6,)), ")
     run(text, recorder, *probes.values())
     facts = probes["keras"].facts(recorder, costs=True)
-    return {"steps": recorder.clock.steps, "facts": facts.to_dict()}
+    return {"steps": recorder.clock.steps, "facts": to_json(facts)}
 
 
 def left_behind() -> bool:

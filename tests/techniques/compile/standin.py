@@ -1,4 +1,4 @@
-"""A stand-in for CUDA graphs on the CPU: a captured graph that does its work anew, and puts the results where they were."""
+"""A stand-in for CUDA graphs on the CPU: a captured graph that computes again, and writes the results in place."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from overdrive.techniques.catalogue import catalogue
-from overdrive.techniques.technique import Technique
+from overdrive.datacache import manager
 from overdrive.worker.session import Session
 
 
@@ -69,7 +68,7 @@ class Run:
 
     def __init__(self, name: str, *others: str, **settings: float) -> None:
         self.left_out: list[tuple[str, str]] = []
-        self.technique: Technique = catalogue()[name]
+        self.name = name
         chosen: list[Any] = [(name, settings), *((other, {}) for other in others)]
         self.session = Session(chosen, on_left_out=lambda *why: self.left_out.append(why))
 
@@ -84,6 +83,16 @@ class Run:
 
     def ends(self) -> None:
         """The last look at the technique before it is undone."""
+
+    @property
+    def handle(self) -> Any:
+        """Of the first of them."""
+        return self.session.handles[self.name]
+
+    @property
+    def manager(self) -> Any:
+        """Of the samples that the session keeps; None where no technique has asked for it."""
+        return manager._managers.get(self.session.seams)
 
     @property
     def reason(self) -> str:

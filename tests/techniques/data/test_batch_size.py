@@ -13,7 +13,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialSpec
+from overdrive.core.records import Block
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
 from overdrive.tuner.result import whole_run
@@ -89,9 +90,8 @@ def test_it_is_open_and_offers_what_the_data_set_has_room_for() -> None:
 def test_a_duel_compares_as_many_samples_where_the_batch_is_larger(techniques: Any, seconds: float) -> None:
     program = Program("train.py")
     duel = Duel(TrialSpec(program), TrialSpec(program, techniques))
-    blocks = {True: Block(10, 10, 1.0, 80), False: Block(10, 10, 2.0, 320)}
-    assert comparable(duel, blocks) == seconds
-    assert comparable(duel, {True: Block(10, 10, 1.0, 0), False: Block(10, 10, 2.0, 0)}) == 2.0
+    assert comparable(duel, Block(10, 10, 1.0, 80), Block(10, 10, 2.0, 320)) == seconds
+    assert comparable(duel, Block(10, 10, 1.0, 0), Block(10, 10, 2.0, 0)) == 2.0
 
 
 def test_a_whole_run_takes_fewer_of_the_larger_steps() -> None:

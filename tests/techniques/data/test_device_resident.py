@@ -18,7 +18,6 @@ from overdrive.datacache.offers import Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
-from overdrive.techniques.data.device_resident.technique import DeviceResident  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 41
@@ -48,8 +47,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trained, "device", property(lambda trained: META))
     plain = Residence.__init__
 
-    def made(self: Residence, share: float) -> None:
-        plain(self, share, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30)
+    def made(self: Residence, share: float, **how: Any) -> None:
+        plain(self, share, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30, **how)
 
     monkeypatch.setattr(Residence, "__init__", made)
     gc.collect()
@@ -118,10 +117,44 @@ def test_it_leaves_no_trace() -> None:
     assert len(list(iterator)) == len(loader) - 1
 
 
+@pytest.mark.parametrize("also", [[], [("sample_cache", {})]])
+def test_switched_off_nothing_is_offered_and_the_program_fetches_for_itself(
+    also: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
+    fetched: list[int] = []
+    real = Images.__getitem__
+    torch.manual_seed(0)
+    plain = [tensor for tensor, _ in moves(DataLoader(Images(), 4, shuffle=True), 4)]
+    torch.manual_seed(0)
+    with Session([("device_resident", {}), *also]) as session:
+        handles = list(session.handles.values())
+        loader = DataLoader(Images(), 4, shuffle=True)
+        moved: list[Any] = []
+        at: list[tuple[bool, bool]] = []
+        for _ in range(4):
+            for batch in loader:
+                active = handles[0].active
+                for tensor in batch:
+                    moved.append(tensor)
+                    copy = tensor.to("meta")
+                    at.append((active, copy.device == CPU))
+                    assert copy.device == META or same(copy, tensor)
+                if len(moved) % 12 == 0:  # after each fourth batch
+                    for handle in handles:
+                        (handle.off if handle.active else handle.on)()
+        assert all(here == active for active, here in at) and len(set(at)) == 2
+        for handle in handles:
+            handle.off()
+        monkeypatch.setattr(Images, "__getitem__", lambda self, index: (fetched.append(index), real(self, index))[1])
+        list(loader)
+    assert sorted(fetched) == list(range(COUNT)) and not session.seams.left_out
+    assert all(same(ours, theirs) for ours, theirs in zip(moved, plain, strict=True))
+
+
 def test_too_large_a_table_stays_where_it_is() -> None:
     with Session([("device_resident", {"memory_share": 0.01})]) as session:
-        found = catalogue()["device_resident"]
-        assert isinstance(found, DeviceResident)
+        found: Any = session.handles["device_resident"]
         found.residence = Residence(0.01)
         found.residence._free_memory = lambda device: 1 << 10
         assert all(copy.device == META for _, copy in moves(DataLoader(Images(), 8)))
@@ -132,10 +165,9 @@ def test_too_large_a_table_stays_where_it_is() -> None:
 def test_a_table_that_arrives_otherwise_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = resident._sent
     monkeypatch.setattr(resident, "_sent", lambda *of: sent(*of) * 0)
-    with Session([("device_resident", {})]):
+    with Session([("device_resident", {})]) as session:
         assert all(copy.device == META for _, copy in moves(DataLoader(Images(), 8)))
-    found = catalogue()["device_resident"]
-    assert isinstance(found, DeviceResident) and found.residence is not None
+    found: Any = session.handles["device_resident"]
     assert "as they were sent" in found.residence.reasons[0]
     assert issubclass(Unfit, Exception)
 

@@ -41,13 +41,13 @@ class Effect:
         pass
 
 
-class DigestLog(Effect):
+class FileLog(Effect):
     def do(self, index: int) -> None:
         with self.path.open("a") as file:
             file.write(f"{index}\n")
 
 
-class OpenDigestLog(Effect):
+class OpenLog(Effect):
     """Open since the program began, and with what was written last still in Python's own buffer."""
 
     def __init__(self, folder: Path) -> None:
@@ -145,8 +145,8 @@ class Starting(Effect):
 
 
 EFFECTS: dict[str, tuple[Callable[[Path], Effect], str]] = {
-    "a file elsewhere": (DigestLog, "opens a file for writing"),
-    "an open file": (OpenDigestLog, "writes to a file that is open"),
+    "a file elsewhere": (FileLog, "opens a file for writing"),
+    "an open file": (OpenLog, "writes to a file that is open"),
     "a logger": (Logger, "writes to a file that is open"),
     "printing": (Printing, "prints"),
     "a connection": (Sending, "could not be fetched"),

@@ -138,7 +138,22 @@ def test_pictures_are_the_same_in_every_byte(name: str) -> None:
         seen = [told(Image.open(io.BytesIO(file)).convert(mode)) for file in files]
         seen += [told(Image.open(io.BytesIO(file))) for file in files]
     assert seen == plain and not session.seams.left_out
-    assert technique().decoded == 10
+    assert session.handles[NAME].decoded == 10
+
+
+def test_switched_off_pillow_decodes_everything() -> None:
+    data = [saved(seed=seed) for seed in range(24)]
+    plain = [told(Image.open(io.BytesIO(file)).convert("RGB")) for file in data]
+    with Session([(NAME, {})]) as session:
+        handle = session.handles[NAME]
+        compared(data[0])
+        for number, file in enumerate(data):
+            before = handle.decoded
+            assert told(Image.open(io.BytesIO(file)).convert("RGB")) == plain[number]
+            assert handle.decoded - before == handle.active
+            if number % 2:
+                (handle.off if handle.active else handle.on)()
+    assert not session.seams.left_out
 
 
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
@@ -354,20 +369,20 @@ def test_what_stands_behind_a_pngs_pixels_is_known_once_they_are_taken() -> None
 
     plain = known()
     assert plain[0]["behind"] == plain[4]["behind"] == "the pixels"
-    with Session([(NAME, {})]):
+    with Session([(NAME, {})]) as session:
         compared(data)
         assert known() == plain
-        assert technique().decoded == 1
+        assert session.handles[NAME].decoded == 1
 
 
 def test_cut_files_are_read_where_the_program_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = saved()
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     plain = told(Image.open(io.BytesIO(_cut(whole))).convert("RGB"))
-    with Session([(NAME, {})]):
+    with Session([(NAME, {})]) as session:
         compared(whole)
         assert told(Image.open(io.BytesIO(_cut(whole))).convert("RGB")) == plain
-    assert technique().decoded == 0
+    assert session.handles[NAME].decoded == 0
 
 
 def test_a_draft_is_decoded_by_pillow() -> None:
@@ -379,10 +394,10 @@ def test_a_draft_is_decoded_by_pillow() -> None:
         return told(picture.convert("RGB"))
 
     plain = drafted()
-    with Session([(NAME, {})]):
+    with Session([(NAME, {})]) as session:
         for _ in range(4):
             assert drafted() == plain
-    assert technique().decoded == 0
+    assert session.handles[NAME].decoded == 0
 
 
 @pytest.mark.parametrize(("format", "decode"), [("JPEG", "simplejpeg.decode_jpeg"), ("PNG", "imagecodecs.png_decode")])
@@ -407,11 +422,11 @@ def test_it_is_left_out_at_the_first_difference(monkeypatch: pytest.MonkeyPatch,
 
 def test_each_kind_is_compared_by_itself() -> None:
     kinds = [saved(**KINDS[name]) for name in ("4:4:4", "4:2:0", "gray", "progressive", "large", "PNG", "PNG, gray")]
-    with Session([(NAME, {})]):
+    with Session([(NAME, {})]) as session:
         for _ in range(2):
             for data in kinds:
                 Image.open(io.BytesIO(data)).convert(Image.open(io.BytesIO(data)).mode)
-        assert technique().decoded == 0
+        assert session.handles[NAME].decoded == 0
 
 
 @pytest.mark.parametrize("file", [JpegImageFile, PngImageFile])

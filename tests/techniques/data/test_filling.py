@@ -35,7 +35,6 @@ from tests.techniques.data.test_sample_cache import (  # noqa: E402
     Run,
     both,
     tables,
-    technique,
 )
 
 
@@ -61,10 +60,8 @@ def look_until_ended(filling: Filling) -> None:
     wait_until(ended)
 
 
-def kept_now() -> Any:
-    manager = technique().manager
-    assert manager is not None
-    return manager._kept[0]
+def kept_now(run: Any) -> Any:
+    return run.manager._kept[0]
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -104,19 +101,19 @@ def test_the_program_finds_what_others_have_fetched_and_the_next_run_finds_all(t
         batches = iter(loader)
         seen = [list(leaves(next(batches)))]
         before = len(fetched_here(log))
-        wait_until(lambda: bool(kept_now().table.present.all()))
+        wait_until(lambda: bool(kept_now(run).table.present.all()))
         seen += [list(leaves(batch)) for batch in batches]
         seen += [list(leaves(batch)) for batch in loader]
         assert len(fetched_here(log)) == before  # the first batch, and what the proof looked at
-        wait_until(lambda: not _going())
+        wait_until(lambda: not _going(run))
         list(loader)
     assert not run.left_out and seen == plain
     assert [name.startswith("partial") for name in tables(folder)] == [False]
 
 
-def _going() -> bool:
-    kept_now().look_after_filling()
-    return bool(kept_now().filling)
+def _going(run: Run) -> bool:
+    kept_now(run).look_after_filling()
+    return bool(kept_now(run).filling)
 
 
 def filling_of(data: Any, coming: Any = None, most: int = 1) -> tuple[Table, Filling]:
@@ -214,10 +211,10 @@ def test_a_filler_that_is_killed_is_no_error_and_its_work_is_done_by_the_program
         for _ in range(3):
             for batch in loader:
                 seen.append(list(leaves(batch)))
-                filling = kept_now()._filling
+                filling = kept_now(run)._filling
                 for child in filling._processes._children if filling else ():
                     os.kill(child.pid, signal.SIGKILL)
-        assert kept_now().table.complete
+        assert kept_now(run).table.complete
     assert not run.left_out and seen == plain
     # What the killed ones had opened is not known, but all that a sample is made of is in the data set.
     assert len(tables(folder)) == 1
@@ -299,7 +296,7 @@ def test_a_loader_for_evaluation_is_kept_in_a_run_too(tmp_path: Path) -> None:
         for epoch in range(3):
             list(train)
             if epoch == 1:
-                wait_until(lambda: all(kept.table.present.all() for kept in technique().manager._kept))  # type: ignore
+                wait_until(lambda: all(kept.table.present.all() for kept in run.manager._kept))
                 log.write_text("")
             with torch.no_grad():
                 seen.append([list(leaves(batch)) for batch in evaluation])
@@ -322,7 +319,7 @@ def test_techniques_of_a_session_share_one_manager_that_is_closed_with_it() -> N
     observers = [lambda seams: seams.loader_opens.subscribe(opens)]
     with Session([("sample_cache", {})], observers) as session:  # type: ignore[arg-type]
         list(loader)
-        assert managers == [technique().manager] and managers[0].useful
+        assert managers == [shared(session.seams, 0.1)] and managers[0].useful
         session.seams.leave_out("sample_cache", "for a test")
         assert managers[0].useful  # another technique may need it still
     assert not managers[0].useful
@@ -333,17 +330,17 @@ def test_techniques_of_a_session_share_one_manager_that_is_closed_with_it() -> N
 
 def test_a_fork_of_the_program_that_leaves_the_session_takes_nothing_away(folder: Path) -> None:
     loader = DataLoader(Images(), 8)
-    with Run():
+    with Run() as run:
         batches = iter(loader)
         next(batches)
         pid = os.fork()
         if pid == 0:
             try:
-                technique().manager.close()  # type: ignore[union-attr]
+                run.manager.close()
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
         list(batches)
-        wait_until(lambda: not _going())
+        wait_until(lambda: not _going(run))
         list(loader)
     assert [name.startswith("partial") for name in tables(folder)] == [False]

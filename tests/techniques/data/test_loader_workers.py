@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 from overdrive.core.contract import Contract  # noqa: E402
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
-from overdrive.core.records import TrialSpec  # noqa: E402
+from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.machine import shared_memory  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.trials.duel import Duel  # noqa: E402

@@ -24,7 +24,7 @@ PROGRAM = """
     import torch.distributed as dist
     from torch.utils.data import DataLoader, Dataset, DistributedSampler
     from overdrive.worker.session import Session
-    from overdrive.techniques.catalogue import catalogue
+    from overdrive.datacache.manager import shared
 
     class Files(Dataset):
         def __init__(self, root):
@@ -42,7 +42,7 @@ PROGRAM = """
         os.dup2(os.open(log, os.O_RDWR | os.O_APPEND), 99)
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
         left_out, crcs, fetched = [], [], []
-        with Session([("sample_cache", {})], on_left_out=lambda *why: left_out.append(why)):
+        with Session([("sample_cache", {})], on_left_out=lambda *why: left_out.append(why)) as session:
             data = Files(root)
             sampler = DistributedSampler(data, shuffle=shuffle)
             loader = DataLoader(data, 4, sampler=sampler)
@@ -55,7 +55,7 @@ PROGRAM = """
                 crcs.append(crc)
                 dist.barrier()
                 fetched.append(len(open(log).read().split()))
-            kept = [each.table.count for each in catalogue()["sample_cache"].keeper._kept]
+            kept = [each.table.count for each in shared(session.seams, 0.5).kept]
         dist.barrier()
         print(json.dumps({"left_out": left_out, "crcs": crcs, "kept": kept, "fetched": fetched}))
         dist.destroy_process_group()

@@ -25,7 +25,7 @@ from torch.utils.data import (  # noqa: E402
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.progress import log  # noqa: E402
 from overdrive.datacache.loader import Drawn  # noqa: E402
-from overdrive.techniques.data.prefetch import gathering, prefetcher
+from overdrive.techniques.data.prefetch import gathering, prefetcher  # noqa: E402
 from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
 
@@ -99,7 +99,7 @@ def run() -> Run:
 
 
 def ahead(session: Run) -> Any:
-    return session.technique.prefetcher  # type: ignore[attr-defined]
+    return session.handle.prefetcher
 
 
 class Counted(Run):

@@ -33,9 +33,9 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
+from overdrive.datacache import draws  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
-from overdrive.techniques.catalogue import catalogue  # noqa: E402
-from overdrive.techniques.data.prefix_cache import draws, proving  # noqa: E402
+from overdrive.techniques.data.prefix_cache import proving  # noqa: E402
 from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
 from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
@@ -198,15 +198,9 @@ class Run(harness.Run):
         self.reasons: list[str] = []
 
     def ends(self) -> None:
-        halving = technique().halving
+        halving = self.session.handles["prefix_cache"].halving  # type: ignore[attr-defined]
         self.served = list(halving._served.values()) if halving else []
-        self.reasons = technique().reasons
-
-
-def technique() -> PrefixCache:
-    found = catalogue()["prefix_cache"]
-    assert isinstance(found, PrefixCache)
-    return found
+        self.reasons = halving.reasons if halving else []
 
 
 def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any], Run]:
@@ -349,8 +343,8 @@ class Counted(Packed):
         return torch.from_numpy(image) + torch.rand(1), index
 
 
-def wait_for_fillers() -> None:
-    halving = technique().halving
+def wait_for_fillers(run: Run) -> None:
+    halving = run.handle.halving
     limit = time.monotonic() + 60
     for served in halving._served.values() if halving else ():
         while served.kept.filling:
@@ -366,7 +360,7 @@ def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) ->
     loader = DataLoader(data, 8, shuffle=True, num_workers=workers)
     with Run() as run:
         list(loader)
-        wait_for_fillers()
+        wait_for_fillers(run)
         log.write_text("")  # of the trial and the first epoch
         list(loader)
         list(loader)
@@ -386,11 +380,11 @@ def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> No
         seed()
         batches = iter(loader)
         kept = [next(batches)]
-        halving = technique().halving
+        halving = run.handle.halving
         assert halving is not None
         (served,) = halving._served.values()
         assert served.kept.filling
-        wait_for_fillers()  # nothing is fetched here meanwhile
+        wait_for_fillers(run)  # nothing is fetched here meanwhile
         assert served.kept.table.present.all()
         kept += [*batches, *loader]
     assert not run.left_out and same(plain, kept)
@@ -412,7 +406,7 @@ def test_idle_cores_leave_other_machines_shares_alone(monkeypatch: pytest.Monkey
         seed()
         loader = make()
         kept = [*loader, *loader]
-        (served,) = technique().halving._served.values()  # type: ignore[union-attr]
+        (served,) = run.handle.halving._served.values()
         assert not served.kept.filling
         there = set(np.flatnonzero(served.kept.table.present).tolist())
         assert there == set(loader.sampler)
@@ -643,7 +637,7 @@ def test_setting_what_only_the_second_half_reads_changes_nothing() -> None:
     plain = run_once()
     with Run() as run:
         assert same(plain, run_once())
-        assert technique().halving is not None and technique().halving.useful
+        assert run.handle.halving.useful
     assert not run.reasons
 
 
@@ -718,9 +712,7 @@ def test_sample_cache_keeps_what_draws_nothing(workers: int, filling: str) -> No
     plain = run_once()
     with Run("sample_cache") as run:
         assert same(plain, run_once())
-        from overdrive.techniques.catalogue import catalogue
-
-        kept = catalogue()["sample_cache"].manager._kept  # type: ignore[attr-defined]
+        kept = run.manager._kept
         assert len(kept) == 1 and kept[0].dropped is None
     assert not run.left_out and len(run.served) == 1
 
@@ -733,7 +725,6 @@ PROGRAM = """
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset
     from overdrive.worker.session import Session
-    from overdrive.techniques.catalogue import catalogue
 
     RAGGED = int(sys.argv[3])
 
@@ -752,14 +743,14 @@ PROGRAM = """
         random.seed(1)
         torch.manual_seed(1)
         left_out = []
-        with Session([("prefix_cache", {})], on_left_out=lambda *why: left_out.append(why)):
+        with Session([("prefix_cache", {})], on_left_out=lambda *why: left_out.append(why)) as session:
             crc = 0
             loader = DataLoader(Pictures(sys.argv[1]), 1 if RAGGED else 4, shuffle=True, num_workers=int(sys.argv[2]))
             for epoch in range(2):
                 for x, y in loader:
                     crc = zlib.crc32(x.numpy().tobytes(), crc)
                 if epoch == 0:
-                    halving = catalogue()["prefix_cache"].halving
+                    halving = session.handles["prefix_cache"].halving
                     found = [not each.kept.table.writable for each in halving._served.values()]
         print(crc, left_out, found)
 """

@@ -28,7 +28,6 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
@@ -72,14 +71,7 @@ class Run(harness.Run):
         self.kept: list[Any] = []
 
     def ends(self) -> None:
-        manager = technique().manager
-        self.kept = list(manager._kept) if manager else []
-
-
-def technique() -> SampleCache:
-    found = catalogue()["sample_cache"]
-    assert isinstance(found, SampleCache)
-    return found
+        self.kept = self.manager.kept if self.manager else []
 
 
 def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any], Run]:
@@ -116,7 +108,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str, workers: int, filling: str) -> None:
     plain, kept, run = both(lambda: MAKERS[name](workers))
-    assert not run.left_out and technique().manager is not None
+    assert not run.left_out and run.kept
     assert plain == kept
 
 
@@ -395,8 +387,8 @@ def test_one_refused_loader_leaves_the_others_kept() -> None:
     with Run() as run:
         list(train)
         list(test)
-        assert technique().manager is not None and technique().manager.useful
-    assert not run.left_out and "draws random numbers" in technique().reasons[0]
+        assert run.manager.useful
+    assert not run.left_out and "draws random numbers" in run.manager.reasons[0]
 
 
 # Changes
@@ -441,9 +433,9 @@ def test_a_data_set_that_is_changed_between_epochs_is_fetched_anew(change: Any, 
         return seen
 
     plain = run_once()
-    with Run():
+    with Run() as run:
         assert run_once() == plain
-    assert any("changed" in reason for reason in technique().reasons)
+    assert any("changed" in reason for reason in run.manager.reasons)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

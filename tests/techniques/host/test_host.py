@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.techniques.host import affinity, hugepages, threads
-from overdrive.worker.session import Session, environment_for
+from overdrive.worker.session import Session
 
 CPU = Facts(cores=8, threads=8)
 needs_two_cores = pytest.mark.skipif(len(allowed_cores()) < 2, reason="needs two cores that it may choose from")

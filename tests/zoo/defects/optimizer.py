@@ -10,7 +10,7 @@ import torch
 
 from overdrive.core.contract import Contract
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.parameters import parameters_of
 from tests.zoo.specimen import Swap, specimen
 
 

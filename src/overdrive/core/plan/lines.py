@@ -1,4 +1,4 @@
-"""Where the keys and tables of a TOML text stand, so that an error can name the line.
+"""Finds the lines of keys and tables in a TOML text, so that an error can name the line.
 
 tomlkit reads the first lines alone, more or fewer of them: what is there with a line, and not without it, stands in it.
 """

@@ -78,7 +78,7 @@ class Plan:
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  # ISO date
-    removed: tuple[str, ...] = ()  # techniques that its file names and that are no more (see `removed.REMOVED`)
+    removed: tuple[str, ...] = ()  # techniques that its file names and that were removed (see `removed.REMOVED`)
 
     def dumps(self, summaries: Mapping[str, str] | None = None) -> str:
         """The plan as TOML with comments for people; `summaries` says in a line what a technique does."""
@@ -127,7 +127,7 @@ class Plan:
     def loads(cls, text: str, catalogue: Mapping[str, TechniqueLike], name: str = "plan.toml") -> Plan:
         """Read and check a plan. Missing settings take the knobs' defaults; evidence may be missing.
 
-        Techniques that were let go of are left out of `techniques`, and named in `removed`.
+        Removed techniques are left out of `techniques`, and named in `removed`.
 
         Raises:
             PlanError: anything in it is unknown, wrong or too much; it names the line in the file `name`.

@@ -1,4 +1,4 @@
-"""Techniques that were let go of: since when, and why. A plan that names one is used without it."""
+"""Removed techniques: since when, and why. A plan that names one is used without it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Table:
         return key in self._entries
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Required where there is no default."""
+        """A text; required where there is no default."""
         if key not in self._entries and default is not None:
             return default
         value = self._need(key)

@@ -1,4 +1,4 @@
-"""How a loader fetches, done again in a forked process that leaves the program as it was."""
+"""Fetches as a loader does, in a forked process that leaves the program as it was."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def batch_bytes(fetching: Fetching) -> int:
 
 
 def bytes_in(batch: Any) -> int:
-    """Of all tensors of a batch that lie in the main memory."""
+    """Bytes of all tensors of a batch that lie in the main memory."""
     if hasattr(batch, "untyped_storage"):
         return int(batch.nbytes) if batch.device.type == "cpu" else 0
     if isinstance(batch, dict) or hasattr(batch, "values"):

@@ -17,9 +17,9 @@ from typing import Any
 
 from overdrive.datacache.cost.fetching import Fetching, apart
 from overdrive.datacache.cost.stand_in import DataFiles, transforming
+from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.forked import Tick
 from overdrive.datacache.layout import Unfit
-from overdrive.techniques.data.prefix_cache.draws import Generators, contents_of
 
 _ITEMS = 32  # that are looked at; fewer where they take longer than this together:
 _SECONDS = 1.0
@@ -41,8 +41,8 @@ def examine(fetching: Fetching, on_tick: Tick | None = None) -> Item:
     Raises:
         Unfit: it cannot be found out without harm; with the reason.
     """
-    told = apart(fetching, lambda tick: _examine(fetching, tick), on_tick)
-    return Item(dict(told["seconds"]), told["draws"])
+    answer = apart(fetching, lambda tick: _examine(fetching, tick), on_tick)
+    return Item(dict(answer["seconds"]), answer["draws"])
 
 
 def _examine(fetching: Fetching, tick: Tick) -> dict[str, Any]:
@@ -112,10 +112,10 @@ def _warm_up(fetching: Fetching, drawing: _Drawing, tick: Tick) -> list[list[Any
 
 
 def _bytes_read() -> int:
-    """By all system calls of this process so far, those of C libraries too; 0 where this is not told."""
+    """Bytes read by all system calls of this process so far, those of C libraries too; 0 where unknown."""
     try:
-        with open("/proc/self/io") as told:
-            return int(told.readline().split()[1])
+        with open("/proc/self/io") as counters:
+            return int(counters.readline().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
 

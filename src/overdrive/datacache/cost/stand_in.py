@@ -1,4 +1,4 @@
-"""Stands in for the callables that a data set holds, to take the time of what it calls its transform.
+"""Wraps the callables that a data set holds, to time what it calls its transform.
 
 For a forked process only: the data set is changed.
 """
@@ -18,7 +18,7 @@ _MOST_HELD = 64  # objects that are searched for callables
 
 
 class DataFiles(Opened):
-    """Also counts how often a data file is opened."""
+    """Data files that also count how often one is opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class DataFiles(Opened):
             self.count += 1
 
     def paths_of_data(self) -> list[str]:
-        """Those opened, else those that are open all the time."""
+        """The data files that were opened, else those that are open all the time."""
         return sorted(self.paths()) or standing_files()
 
 

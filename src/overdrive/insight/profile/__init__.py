@@ -1,1 +1,1 @@
-"""`overdrive profile`, the parent's side: measures a program in trials and says where its time goes."""
+"""The parent's side of `overdrive profile`: measures a program in trials and says where its time goes."""

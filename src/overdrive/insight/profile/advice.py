@@ -1,4 +1,4 @@
-"""What a user who wants to edit could change: each finding rests on what was seen at run time, with file and line."""
+"""Advice on edits of the program: each finding rests on what was seen at run time, with file and line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Blocks of steps that two copies of a program made, one left alone and one timed, and what they say together.
+"""Compares blocks of the same steps in two copies of a program, one left alone and one timed.
 
 Two processes of one program differ by several percent for as long as they live, and in a block only one of them is
-timed. So blocks are held against those of the same pair of processes with the same one timed, and the two ways round
+timed. So blocks are compared with those of the same pair of processes with the same one timed, and the two ways round
 count alike: what is usual for one process is on the timed side in one, on the plain side in the other, and falls out.
 """
 
@@ -34,12 +34,12 @@ class Block:
 
     @property
     def off(self) -> float:
-        """Of the timed copy from the plain one, as a ratio's logarithm."""
+        """The timed copy's time against the plain one's, as a ratio's logarithm."""
         return math.log(self.timed / self.plain)
 
 
 def ratio(blocks: Sequence[Block]) -> float:
-    """Of the timed side's time to the plain one's."""
+    """The timed side's time as a ratio to the plain one's."""
     groups, weights = _grouped(blocks)
     return math.exp(sum(weight * _log_ratio(group) for group, weight in zip(groups, weights, strict=True)))
 
@@ -61,12 +61,12 @@ def standard_error(blocks: Sequence[Block]) -> float:
 
 
 def _between_processes(groups: Sequence[Sequence[Block]]) -> float:
-    """The standard error as the pairs of processes tell it, each by its own ratio; 0 where there are too few."""
+    """The standard error between pairs of processes, from the ratio of each; 0 where there are too few."""
     pairs: dict[int, list[float]] = {}
     for group in groups:
         pairs.setdefault(group[0].processes, []).append(_log_ratio(group))
-    told = [statistics.mean(each) for each in pairs.values()]
-    return statistics.stdev(told) / math.sqrt(len(told)) if len(told) >= _ENOUGH_PROCESSES else 0.0
+    means = [statistics.mean(each) for each in pairs.values()]
+    return statistics.stdev(means) / math.sqrt(len(means)) if len(means) >= _ENOUGH_PROCESSES else 0.0
 
 
 def untimed(phases: Mapping[str, float], looks: Mapping[str, float], step: float) -> dict[str, float]:

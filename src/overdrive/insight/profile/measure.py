@@ -16,9 +16,11 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
@@ -42,7 +44,7 @@ _WATCHED_SECONDS = 4.0  # for an evaluation to come by
 
 
 class CannotProfile(Exception):
-    """There is no profile; the message is one sentence for people."""
+    """No profile can be made; the message is one sentence for people."""
 
 
 @dataclass
@@ -96,7 +98,7 @@ def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Bl
     """
     order = TrialSpec(program, profiling="times")
     one, other = Trial(pool, order), None
-    chance = random.Random(len(blocks))
+    rng = random.Random(len(blocks))
     known = len(blocks)
     processes = len({block.processes for block in blocks})
     try:
@@ -109,7 +111,7 @@ def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Bl
             other.run(one.step - other.step)
         for copy in copies:
             copy.run(1, record="times")
-        so_far = [_told(copy) for copy in copies]
+        so_far = [_totals(copy) for copy in copies]
         size = max(1, min(_MOST_STEPS, round(_BLOCK_SECONDS / pace)))
         lead = min(_MOST_LEAD, round(_LEAD_SECONDS / pace))
         if length is not None:
@@ -120,20 +122,20 @@ def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Bl
         while not _sure(blocks[known:]):
             if length is not None and one.step + lead + size + one.call_steps - 1 > length:
                 break
-            roles = roles or chance.sample((0, 1), 2)
+            roles = roles or rng.sample((0, 1), 2)
             timed = roles.pop()
             took, made = {}, {}
-            for place in chance.sample((0, 1), 2):
+            for place in rng.sample((0, 1), 2):
                 block = copies[place].run(size, lead, record="times" if place == timed else "")
                 took[place], made[place] = block.seconds, block.steps  # more than asked for, where a call makes many
             if made[0] != made[1]:
                 raise CannotProfile("Two copies of the program do not make the same steps in a call.")
-            told = _told(copies[timed])
+            totals = _totals(copies[timed])
             phases, looks = (
                 {phase: amount - before[phase] for phase, amount in now.items()}
-                for now, before in zip(told, so_far[timed], strict=True)
+                for now, before in zip(totals, so_far[timed], strict=True)
             )
-            so_far[timed] = told
+            so_far[timed] = totals
             blocks.append(Block(made[0], took[1 - timed], took[timed], phases, looks, processes, timed))
     except TrialOver as over:
         return _length(pool, over)
@@ -144,12 +146,12 @@ def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Bl
     return length
 
 
-def _told(copy: Trial) -> tuple[Mapping[str, float], Mapping[str, float]]:
+def _totals(copy: Trial) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Seconds, and looks at the clock, by phase, in all blocks so far that were timed."""
-    told = copy.recorded()
-    if reason := told["left_out"].get("times"):
+    recorded = copy.recorded()
+    if reason := recorded["left_out"].get("times"):
         raise CannotProfile(f"The parts of a step could not be timed ({reason}).")
-    return told["seconds"], told["looks"]
+    return recorded["seconds"], recorded["looks"]
 
 
 def _sure(blocks: list[Block]) -> bool:
@@ -169,14 +171,14 @@ def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
 
 
 def _length(pool: TrialPool, over: TrialOver) -> int:
-    steps = int(over.report.get("steps", 0))
+    steps = over.trace.steps if over.trace else 0
     if over.exit_reason.kind == "unwatched":
         raise CannotProfile(over.exit_reason.detail)
     if over.exit_reason.kind != "ended":
         last = [line for line in pool.last_output.splitlines() if line.strip()][-1:]
-        told = f" Its last line: {last[0].strip()[:200]}" if last else ""
+        last_line = f" Its last line: {last[0].strip()[:200]}" if last else ""
         raise CannotProfile(
-            f"The program fails by itself ({over.exit_reason}).{told if 'exit code' in str(over) else ''}"
+            f"The program fails by itself ({over.exit_reason}).{last_line if 'exit code' in str(over) else ''}"
         )
     if not steps:
         raise CannotProfile(
@@ -186,7 +188,7 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
 
 
 def _warm_up(trial: Trial, length: int | None) -> float:
-    """Until its steps are at their usual pace; returns that, in seconds."""
+    """Warm up until its steps are at their usual pace; returns that, in seconds."""
     if length is not None:
         block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
         return block.seconds / block.steps
@@ -249,7 +251,7 @@ def _record(trial: Trial, found: Measured, what: str, steps: int) -> None:
 
 
 def _watch(trial: Trial, found: Measured) -> None:
-    """Let it go on for a while, with its rare doings (an evaluation, say) being watched for."""
+    """Run on for a while, and watch for rare events (an evaluation, say)."""
     began = time.monotonic()
     size = max(1, round(0.5 / max(found.step, 1e-6)))
     while time.monotonic() - began < _WATCHED_SECONDS:

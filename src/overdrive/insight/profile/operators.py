@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_ENGINE = "autograd engine"  # as trials.profiling.torch.spans has it, whose room imports torch
+_ENGINE = "autograd engine"  # as worker.profiling.torch.spans has it, which imports torch
 _FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LIBRARIES = (
     ("mkldnn", "oneDNN"),
@@ -95,7 +95,7 @@ def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[d
 
 
 def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[dict[str, Any]]:
-    """Without those of their children; forward and backward together."""
+    """Sums by module, without those of its children; forward and backward together."""
     inside = [cell for cell in found if cell["module"]]
     rows = _grouped(inside, lambda cell: (cell["module"],), ("module",), roof)
     for row in rows:

@@ -34,7 +34,7 @@ def page(result: Mapping[str, Any]) -> str:
         date=word(result.get("date"), 60),
         claim=claim,
         rest=rest[:1].upper() + rest[1:],
-        numbers=[(name, told) for name, told in numbers if told],
+        numbers=[(name, text) for name, text in numbers if text],
         step=_step(result),
         names=wording.PART_NAMES,
         flame=_flame(result),

@@ -24,8 +24,8 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
     device = found.facts.device if found.facts else "cpu"
     exposed = recorded.get("exposed")
     parts = split.on_gpu(exposed, found.step) if exposed else split.parts(found.phases, recorded.get("phases", {}))
-    told = not exposed and not found.phases.get("graph")  # by the phases themselves
-    phases = found.phases if told else split.phases_of(parts)
+    by_phase = not exposed and not found.phases.get("graph")  # by the phases themselves
+    phases = found.phases if by_phase else split.phases_of(parts)
     data = split.data_parts(parts["data"], found.facts)
     within = {} if exposed else split.python_by_phase(found.phases, recorded.get("phases", {}))
     every = cells(details, device)
@@ -85,7 +85,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
 
 
 def _scaled(seconds: float | None, recorded: Mapping[str, Any], step: float) -> float | None:
-    """From a recorded step to a plain one."""
+    """Scale times from a recorded step to a plain one."""
     whole = recorded.get("seconds")
     return None if seconds is None or not whole else seconds / whole * step
 

@@ -115,13 +115,13 @@ def on_gpu(exposed: Mapping[str, float], step: float) -> dict[str, float]:
 
 
 def phases_of(parts: Mapping[str, float]) -> dict[str, float]:
-    """Where the parts do not come from phases: those that the thread's own phases are told by, Python among them."""
+    """Phases from parts that were not made of phases: operators and Python together are "between"."""
     found = {part: seconds for part, seconds in parts.items() if part not in ("operators", "python")}
     return {**found, "between": parts["operators"] + parts["python"]}
 
 
 def shares(phases: Mapping[str, float]) -> dict[str, float]:
-    """As `Facts.shares` has them."""
+    """Shares of the parts, as `Facts.shares` has them."""
     whole = sum(phases.values()) or 1.0
     found = {part: phases.get(part, 0.0) / whole for part in ("data", "forward", "backward", "optimizer")}
     return {**found, "other": max(0.0, 1.0 - sum(found.values()))}

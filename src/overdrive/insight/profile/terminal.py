@@ -42,7 +42,7 @@ def table(result: Mapping[str, Any], console: Console) -> None:
 def _advice(result: Mapping[str, Any], paper: Paper) -> None:
     found = wording.advice(result)
     if not found:
-        paper.say("Nothing was seen in this program that an edit would mend.")
+        paper.say("Nothing was seen in this program that an edit would fix.")
         paper.say()
     for each in found:
         paper.say(f"{each['place']}  {each['kind']}", "bold")

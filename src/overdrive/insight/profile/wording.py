@@ -49,7 +49,7 @@ def step_seconds(result: Mapping[str, Any]) -> float:
 
 
 def parts(result: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Those above nothing, in their order."""
+    """The parts above zero, in their order."""
     found = mapping(result.get("parts"))
     return [(name, seconds) for name in PART_NAMES if (seconds := positive(found.get(name)))]
 
@@ -66,8 +66,8 @@ def part_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def _inside(data: object) -> str:
     found = {word(name, 40): positive(seconds) for name, seconds in mapping(data).items()}
-    told = [f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds]
-    return ", ".join(told)
+    parts = [f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds]
+    return ", ".join(parts)
 
 
 def _sum(result: Mapping[str, Any], whole: float) -> str:
@@ -144,7 +144,7 @@ def rate(found: float | None) -> str:
 
 
 def read_rows(result: Mapping[str, Any], most: int) -> list[tuple[str, ...]]:
-    """Where the program reads tensors back: place, call, times a step, cost a step."""
+    """Rows of the places where the program reads tensors back: place, call, times a step, cost a step."""
     return [
         (
             f"{word(each.get('file'), 400).rsplit('/', 1)[-1]}:{number(each.get('line')) or 0:.0f}",
@@ -186,13 +186,13 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         f"(± {number(overhead.get('error')) or 0:.1%}), which is taken off them as far as looks at the "
         f"clock explain it: their sum is then {number(result.get('parts_off')) or 0:+.1%} off the step."
     ]
-    told = [
+    lines = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
         if what in recorded and what not in mapping(result.get("left_out"))
     ]
-    if told:
-        found.append(f"Recorded in steps of their own, which were slower: {', '.join(told)}.")
+    if lines:
+        found.append(f"Recorded in steps of their own, which were slower: {', '.join(lines)}.")
     if positive(result.get("workers")) and mapping(result.get("data")):
         found.append("Data workers make items ahead: the wait is shared out as the making of an item is.")
     found += [f"A loader was not taken apart: {word(each, 300)}." for each in sequence(result.get("loaders_not_split"))]
@@ -222,7 +222,7 @@ def _roof_too_low(result: Mapping[str, Any]) -> list[str]:
 
 
 def memory_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """At the peak; or what lies there between steps, where no more is told."""
+    """Rows of memory at the peak, or between steps where no more is known."""
     memory = mapping(result.get("memory"))
     most = mapping(memory.get("most"))
     known = mapping(memory.get("peak")) or {

@@ -1,1 +1,1 @@
-"""What a program needs of a machine: memory by part, and the time of a step on machines that are not here."""
+"""A program's needs: memory by part, and its step time on other machines."""

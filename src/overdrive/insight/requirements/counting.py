@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,12 +10,16 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver, TrialSpec
+from overdrive.core.records import Block, TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.requirements.needs import Needs
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
-_COUNTER = "needs"
-_MODULE = "overdrive.worker.needs"
+_COUNTER = "overdrive.worker.needs"
+# Lets the C library give every large block back as soon as it is freed, so that the peak is what is needed. As it is,
+# it keeps them; the peak is then as much a matter of its habits. Slow, and only for measuring memory.
+_BLOCKS_RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 _COUNTED_STEPS = 5  # see overdrive.worker.needs: two before, three counted
 _WARM_UP = 3
 _SECONDS = 4.0  # of steps that are timed, at most
@@ -46,7 +49,7 @@ def count(
     Raises:
         CannotCount: it fails, or makes too few steps.
     """
-    with TrialPool(also=[_MODULE]) as pool:
+    with TrialPool() as pool:
         tell("Counting what a training step needs.")
         report = _counted(pool, program, threads)
         tell("Measuring some steps that nothing watches.")
@@ -71,24 +74,24 @@ def count(
 
 
 def _counted(pool: TrialPool, program: Program, threads: int) -> Mapping[str, Any]:
-    place = pool.scratch / "inductor" / "needs.json"  # this folder stays writable in a trial
-    trial = Trial(pool, TrialSpec(program, ((_COUNTER, {"report": str(place)}),), threads=threads))
+    trial = Trial(pool, TrialSpec(program, threads=threads, observers=(_COUNTER,)))
+    report: Mapping[str, Any] | None = None
     try:
         trial.first_step()
-        while not place.exists() and trial.step < _COUNTED_STEPS + 3:  # several optimizers: it may take one more
+        while report is None and trial.step < _COUNTED_STEPS + 3:  # several optimizers: it may take one more
             trial.run(1)
+            report = trial.observed().get(_COUNTER)
         if reason := trial.left_out.get(_COUNTER):
             raise CannotCount(f"The program's operators could not be counted: {reason}.")
     except TrialOver as over:
-        if not place.exists():
+        report = over.observed.get(_COUNTER)
+        if report is None:
             raise CannotCount(_why(over, trial)) from None
     finally:
         trial.stop()
-    try:
-        found: dict[str, Any] = json.loads(place.read_text())
-    except (OSError, ValueError):
-        raise CannotCount("The program's operators could not be counted: nothing was written down.") from None
-    return found
+    if report is None:
+        raise CannotCount("The program's operators could not be counted: nothing was reported.")
+    return report
 
 
 def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, int, Facts]:
@@ -116,7 +119,7 @@ def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, i
 
 def _peak(pool: TrialPool, program: Program, threads: int) -> int:
     """Bytes of the process at most, in as many steps as were counted."""
-    trial = Trial(pool, TrialSpec(program, (("blocks_returned", {}),), threads=threads))
+    trial = Trial(pool, TrialSpec(program, threads=threads, environment=_BLOCKS_RETURNED))
     try:
         trial.first_step()
         return trial.run(_COUNTED_STEPS - 1).peak_memory
@@ -128,7 +131,7 @@ def _peak(pool: TrialPool, program: Program, threads: int) -> int:
 
 def _why(over: TrialOver, trial: Trial) -> str:
     if over.exit_reason.kind == "ended":
-        steps = over.report.get("steps", 0)
+        steps = over.trace.steps if over.trace else 0
         if not steps:
             return "The program made no training step that Overdrive could see."
         return f"The program makes {steps} training steps: that is too few to count and measure."

@@ -12,7 +12,7 @@ import tomlkit
 
 @dataclass(frozen=True)
 class Gpu:
-    """As its maker's data sheet has it."""
+    """A GPU by its maker's data sheet."""
 
     name: str
     match: str  # a part of the name by which a driver knows it
@@ -40,7 +40,7 @@ class Gpu:
 
 @cache
 def gpus() -> tuple[Gpu, ...]:
-    """In the order of the file: the larger first."""
+    """The GPUs in the order of the file: the larger first."""
     text = (Path(__file__).parent / "gpus.toml").read_text()
     return tuple(
         Gpu(

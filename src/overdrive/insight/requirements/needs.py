@@ -66,7 +66,7 @@ class Needs:
 
     @property
     def host_seconds(self) -> float:
-        """Of a step: neither in an operator nor waiting for data, so Python's. 0 where operators were not timed."""
+        """Seconds of a step in no operator and not waiting for data: Python's. 0 where operators were not timed."""
         inside = sum(each.seconds for each in self.operators)
         return max(0.0, self.step_seconds - self.data_seconds - inside) if inside else 0.0
 
@@ -81,7 +81,7 @@ class Needs:
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], **measured: Any) -> Needs:
-        """From what the trial wrote; of the counted steps the one that took least, an evaluation being in none."""
+        """Needs from what the trial wrote, by the counted step that took least, which has no evaluation in it."""
         steps = [tuple(Operator(**each) for each in step) for step in report["steps"]]
         least = min(steps, key=lambda step: (sum(each.flops * each.calls for each in step), _seconds(step)))
         needs = cls(

@@ -38,7 +38,7 @@ class Prediction:
 
 
 def on_gpu(needs: Needs, gpu: Gpu, half: bool = False, launch: float = LAUNCH) -> Prediction:
-    """On a GPU that is not here, by its data sheet; `half`: under autocast in bf16, or fp16 where it has no bf16.
+    """The step time on a GPU that is not here, by its data sheet; `half`: autocast in bf16, or fp16 without bf16.
 
     The step takes as long as the longest of: the GPU's work; giving it out, operator by operator; and
     waiting for data as now, since the next batch is not fetched meanwhile.
@@ -92,7 +92,7 @@ def _on_other(operator: Operator, seconds: float, here: Roofline, there: Rooflin
     What an operator needs beyond its roof is lost by every thread alike (caches missed, instructions that are no
     arithmetic), and then changes as the roof does; or it is lost while threads wait for one another, and stays. Nothing
     tells which: the middle between the two is taken. With the first alone every gain from a second thread was
-    foretold too large, by up to 19 % (benchmarks/results/requirements.json, first round).
+    predicted too large, by up to 19 % (benchmarks/results/requirements.json, first round).
     """
     if not operator.flops and operator.elements < 2 * GRAIN:
         return seconds  # one thread computes it, however many there are

@@ -1,4 +1,4 @@
-"""python -m overdrive.machine.microbenchmarks ANSWER.json [quick]: measures this machine's limits, and writes them there."""
+"""`python -m overdrive.machine.microbenchmarks ANSWER.json [quick]`: measure this machine's limits into that file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main() -> None:
     answer.attempt("storage", lambda: measure_storage(answer, folder))
     for backend in ("gloo", "nccl"):
         answer.attempt(f"all_reduce.{backend}", partial(measure_all_reduce, answer, backend))
-    told = {
+    results = {
         "measures": answer.measures,
         "missing": answer.missing,
         "notes": answer.notes,
@@ -57,7 +57,7 @@ def main() -> None:
         "gpu": gpu,
         "busy_share": busy,
     }
-    Path(sys.argv[1]).write_text(json.dumps(told))
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

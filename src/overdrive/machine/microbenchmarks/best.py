@@ -1,4 +1,4 @@
-"""Time, as a limit needs it."""
+"""Times runs for a limit: the shortest of several, within a time limit."""
 
 from __future__ import annotations
 

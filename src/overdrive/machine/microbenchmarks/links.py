@@ -60,7 +60,7 @@ def measure_all_reduce(answer: Answer, backend: str) -> None:
                     process.kill()
                     process.wait()
         try:
-            told = json.loads((Path(folder) / "answer.json").read_text())
+            result = json.loads((Path(folder) / "answer.json").read_text())
         except (OSError, ValueError):
             lines = [line for error in errors for line in error.decode(errors="replace").strip().splitlines()[-1:]]
             raise NotMeasured(lines[0][:160] if lines else "the ranks ended without an answer") from None
@@ -68,8 +68,8 @@ def measure_all_reduce(answer: Answer, backend: str) -> None:
     bus = 2 * (ranks - 1) / ranks
     answer.put(
         name,
-        told["bytes"] / told["seconds"],
+        result["bytes"] / result["seconds"],
         "B/s",
-        f"{told['bytes'] / 1e6:.0f} MB of fp32 between {ranks} ranks; times {bus:.3g} is what each link carries",
+        f"{result['bytes'] / 1e6:.0f} MB of fp32 between {ranks} ranks; times {bus:.3g} is what each link carries",
     )
-    answer.put(f"{name}.latency", told["latency"], "s", f"one number between {ranks} ranks")
+    answer.put(f"{name}.latency", result["latency"], "s", f"one number between {ranks} ranks")

@@ -49,8 +49,8 @@ def main() -> None:
     seconds = best(large, max(4, int(float(share) * 40)))
     latency = best(torch.zeros(1, device=device), 50)
     if rank == 0:
-        told = {"bytes": large.nbytes, "seconds": seconds, "latency": latency}
-        (folder / "answer.json").write_text(json.dumps(told))
+        result = {"bytes": large.nbytes, "seconds": seconds, "latency": latency}
+        (folder / "answer.json").write_text(json.dumps(result))
     distributed.barrier()
     distributed.destroy_process_group()
 

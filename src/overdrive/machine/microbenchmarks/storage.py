@@ -104,7 +104,7 @@ def _forget(path: Path) -> None:
 
 
 def _shown(folder: Path) -> str:
-    """With ~ for the home: what is kept names no user."""
+    """A path with ~ for the home: what is kept names no user."""
     home = os.path.expanduser("~")
     text = str(folder)
     return "~" + text[len(home) :] if home != "/" and text.startswith(home + os.sep) else text

@@ -1,1 +1,1 @@
-"""What is set up wrong on a machine: small rules, each of which reads the survey and gives findings."""
+"""Doctor's rules: each reads the survey of a machine and yields findings about what is set up wrong."""

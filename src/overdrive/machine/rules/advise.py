@@ -1,4 +1,4 @@
-"""All rules over one survey."""
+"""Applies all rules to one survey."""
 
 from __future__ import annotations
 

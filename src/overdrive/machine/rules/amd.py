@@ -67,8 +67,8 @@ def unusable(survey: Survey) -> Iterator[Finding]:
 
 
 def no_kernels(survey: Survey) -> Iterator[Finding]:
-    told = (survey.get("loaded") or {}).get("torch") or {}
-    built = {each.partition(":")[0] for each in told.get("architectures") or [] if each.startswith("gfx")}
+    torch = (survey.get("loaded") or {}).get("torch") or {}
+    built = {each.partition(":")[0] for each in torch.get("architectures") or [] if each.startswith("gfx")}
     odd = [gpu for gpu in amd_of(survey) if built and gpu.get("architecture", "") not in built]
     if odd and not survey["environment"].get("HSA_OVERRIDE_GFX_VERSION"):
         yield Finding(

@@ -1,4 +1,4 @@
-"""A finding: what is wrong, what it costs, what mends it, and how sure that is. Data, and nothing else."""
+"""A finding: what is wrong, what it costs, what fixes it, and how sure that is. Data, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rule = Callable[[Survey], "Iterator[Finding]"]
 
 
 class Severity(Enum):
-    """In the order in which they are shown. Only `WRONG` makes doctor's exit code 1."""
+    """Severities, in the order in which they are shown. Only `WRONG` makes doctor's exit code 1."""
 
     WRONG = "wrong"  # broken, or set so that training is slower or fails, with nothing gained
     ADVICE = "advice"  # may be better otherwise; whether it matters depends on the program
@@ -20,7 +20,7 @@ class Severity(Enum):
 
 
 class Basis(Enum):
-    """Where the cost is known from."""
+    """How the cost is known."""
 
     MEASURED = "measured here"
     COMPUTED = "computed"
@@ -43,7 +43,7 @@ class Finding:
     what: str
     cost: str
     basis: Basis
-    mend: str
+    fix: str
     sure: Sure
     command: str = ""
     source: str = ""
@@ -55,7 +55,7 @@ class Finding:
             "what": self.what,
             "cost": self.cost,
             "basis": self.basis.value,
-            "mend": self.mend,
+            "fix": self.fix,
             "command": self.command,
             "sure": self.sure.value,
             "source": self.source,

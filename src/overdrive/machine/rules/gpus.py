@@ -25,9 +25,9 @@ def named(gpus: list[dict[str, Any]], all_of: int, kind: str = "GPU") -> str:
 
 
 def capped(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that may draw less power than as made."""
-    told = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
-    return [gpu for gpu in told if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
+    """GPUs that may draw less power than as made."""
+    limited = [gpu for gpu in gpus if gpu.get("power_limit_watts") and gpu.get("default_power_limit_watts")]
+    return [gpu for gpu in limited if gpu["power_limit_watts"] < 0.98 * gpu["default_power_limit_watts"]]
 
 
 def power_cap(rule: str, low: list[dict[str, Any]], who: str, command: str, source: str) -> Finding:
@@ -146,8 +146,8 @@ def power(survey: Survey) -> Iterator[Finding]:
 
 def clocks(survey: Survey) -> Iterator[Finding]:
     gpus = gpus_of(survey)
-    told = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
-    held = [gpu for gpu in told if gpu["application_mhz"] < gpu["default_application_mhz"]]
+    clocked = [gpu for gpu in gpus if gpu.get("application_mhz") and gpu.get("default_application_mhz")]
+    held = [gpu for gpu in clocked if gpu["application_mhz"] < gpu["default_application_mhz"]]
     if held:
         yield Finding(
             "application_clocks",

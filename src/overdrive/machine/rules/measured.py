@@ -1,4 +1,4 @@
-"""Findings from the limits that were measured, where they were: the machine does less than it should.
+"""Findings from measured limits: the machine does less than it should.
 
 The limits lie in `survey["limits"]`: {name: {"value", "unit", "how"}}, as `machine.limits` names them.
 """

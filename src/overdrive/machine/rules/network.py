@@ -87,15 +87,15 @@ def errors(survey: Survey) -> Iterator[Finding]:
         if not counts or port["state"] != "ACTIVE":
             continue
         total = sum(counts.values())
-        told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         many = total >= _MANY_ERRORS
         at = f"-C {port['card']} -P {port['port']}"
-        # How fast they come is not told, so many are only called wrong where the link was lost for them, too.
+        # How fast they come is not reported, so many are only called wrong where the link was lost for them, too.
         lost = bool(counts.get("link_downed") or counts.get("link_error_recovery"))
         yield Finding(
             "port_errors",
             (Severity.WRONG if lost else Severity.ADVICE) if many else Severity.NOTE,
-            f"{_name(port)} counted errors: {told}.",
+            f"{_name(port)} counted errors: {listed}.",
             "Packets are sent again; how often now, the counters do not tell: they run since they were cleared.",
             Basis.MEASURED,
             "Clear the counters, put load on, and read them again; if they rise, replace the cable.",

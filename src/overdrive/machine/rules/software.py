@@ -205,11 +205,11 @@ def threads(survey: Survey) -> Iterator[Finding]:
 def mismatched(survey: Survey) -> Iterator[Finding]:
     found = survey["software"].get("mismatched", [])
     if found:
-        told = ", ".join(f"{each['name']} {each['installed']} (asked: {each['asked']})" for each in found)
+        listed = ", ".join(f"{each['name']} {each['installed']} (asked: {each['asked']})" for each in found)
         yield Finding(
             "mismatched_libraries",
             Severity.ADVICE,
-            f"PyTorch was built with other versions of NVIDIA's libraries: {told}.",
+            f"PyTorch was built with other versions of NVIDIA's libraries: {listed}.",
             "It may fail to load, or choose slower kernels.",
             Basis.UNKNOWN,
             "Install the versions that it asks for.",

@@ -67,11 +67,11 @@ def slow_disk(survey: Survey) -> Iterator[Finding]:
 
 
 def full(survey: Survey) -> Iterator[Finding]:
-    told = set()
+    seen = set()
     for place in survey["storage"]:
         free = place.get("free_bytes")
-        if free is not None and free < _GIB and place["mount"] not in told and place["kind"] != "memory":
-            told.add(place["mount"])
+        if free is not None and free < _GIB and place["mount"] not in seen and place["kind"] != "memory":
+            seen.add(place["mount"])
             yield Finding(
                 "full",
                 Severity.WRONG,

@@ -1,4 +1,4 @@
-"""Findings about TensorFlow: its build, and what it told when it was loaded."""
+"""Findings about TensorFlow: its build, and what it reported when it was loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIP = f"{shlex.quote(sys.executable)} -m pip install"
 _TF_THREADS = "https://www.tensorflow.org/api_docs/python/tf/config/threading/set_intra_op_parallelism_threads"
 
 
-def _told(survey: Survey) -> Mapping[str, Any]:
+def _loaded(survey: Survey) -> Mapping[str, Any]:
     found: Mapping[str, Any] = (survey.get("loaded") or {}).get("tensorflow") or {}
     return found
 
@@ -25,7 +25,7 @@ def build(survey: Survey) -> Iterator[Finding]:
         return
     if not built["cuda"]:
         what, sure = "TensorFlow was built without CUDA", Sure.CERTAIN
-    elif "gpus_seen" in _told(survey):
+    elif "gpus_seen" in _loaded(survey):
         return  # it was asked, see below
     elif "cuDNN" not in survey["software"].get("libraries", {}) and not survey["software"].get("cuda_toolkit"):
         what, sure = "TensorFlow was built for CUDA, but no cuDNN is installed", Sure.LIKELY
@@ -46,23 +46,23 @@ def build(survey: Survey) -> Iterator[Finding]:
 
 def fails(survey: Survey) -> Iterator[Finding]:
     """What it said when it was loaded."""
-    told = _told(survey)
-    if told.get("failed"):
+    loaded = _loaded(survey)
+    if loaded.get("failed"):
         yield Finding(
             "import_fails",
             Severity.WRONG,
-            f"tensorflow is installed, but cannot be imported: {told['failed']}.",
+            f"tensorflow is installed, but cannot be imported: {loaded['failed']}.",
             "Programs that need it do not start.",
             Basis.MEASURED,
             "Install it anew, in an environment of its own.",
             Sure.CERTAIN,
             f"{_PIP} --force-reinstall tensorflow",
         )
-    elif gpus_of(survey) and told.get("cuda") and told.get("gpus_seen") == 0:
+    elif gpus_of(survey) and loaded.get("cuda") and loaded.get("gpus_seen") == 0:
         yield Finding(
             "tensorflow_sees_no_gpu",
             Severity.WRONG,
-            f"TensorFlow sees no GPU: {told.get('no_gpu_because', 'it does not say why').rstrip('.')}.",
+            f"TensorFlow sees no GPU: {loaded.get('no_gpu_because', 'it does not say why').rstrip('.')}.",
             "TensorFlow says so in one line at its start, and trains on the CPU.",
             Basis.MEASURED,
             "Install it together with NVIDIA's libraries; if they are there, see what the message says.",
@@ -73,7 +73,7 @@ def fails(survey: Survey) -> Iterator[Finding]:
 
 
 def threads(survey: Survey) -> Iterator[Finding]:
-    threads = _told(survey).get("threads")
+    threads = _loaded(survey).get("threads")
     granted = survey["cpu"].get("granted_cores")
     if not threads or not granted:
         return
@@ -105,15 +105,15 @@ def threads(survey: Survey) -> Iterator[Finding]:
 
 
 def onednn_off(survey: Survey) -> Iterator[Finding]:
-    told = _told(survey)
-    if told.get("onednn") is not False or survey["environment"].get("TF_ENABLE_ONEDNN_OPTS"):
+    loaded = _loaded(survey)
+    if loaded.get("onednn") is not False or survey["environment"].get("TF_ENABLE_ONEDNN_OPTS"):
         return  # set off by the variable: that has a finding of its own
     if gpus_of(survey) or not survey["cpu"].get("vector"):
         return
     yield Finding(
         "tensorflow_without_onednn",
         Severity.ADVICE,
-        f"TensorFlow {told.get('version', '')} runs without oneDNN's kernels here.",
+        f"TensorFlow {loaded.get('version', '')} runs without oneDNN's kernels here.",
         "Convolutions and products of matrices may take several times as long.",
         Basis.UNKNOWN,
         "`overdrive tune` tries technique onednn; or set it yourself. Results differ in their rounding.",

@@ -1,6 +1,6 @@
 """Environment variables that hurt: a table, one row for each, read by `environment`.
 
-What is told only by a program (anomaly detection, deterministic algorithms) has no variable in PyTorch, and is
+What only a program can set (anomaly detection, deterministic algorithms) has no variable in PyTorch, and is
 not here.
 """
 

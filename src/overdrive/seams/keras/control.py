@@ -33,10 +33,10 @@ def backend() -> str:
 
 def synchronize() -> None:
     """Wait for the device, where the backend may still be at work."""
-    started = _started()
-    if started is not None:
-        started.sync_executors()
-        if started.list_physical_devices("GPU"):
+    context = started()
+    if context is not None:
+        context.sync_executors()
+        if context.list_physical_devices("GPU"):
             sys.modules["tensorflow"].test.experimental.sync_devices()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -55,11 +55,11 @@ def peak_memory() -> int:
     if backend() == "jax":
         counted = [device.memory_stats() for device in sys.modules["jax"].local_devices() if device.platform == "gpu"]
         return sum(int((each or {}).get("peak_bytes_in_use", 0)) for each in counted)
-    started = _started()
-    if started is None or not started.list_physical_devices("GPU"):
+    context = started()
+    if context is None or not context.list_physical_devices("GPU"):
         return 0
-    names = [f"GPU:{number}" for number in range(len(started.list_logical_devices("GPU")))]
-    return sum(int(started.get_memory_info(name)["peak"]) for name in names)
+    names = [f"GPU:{number}" for number in range(len(context.list_logical_devices("GPU")))]
+    return sum(int(context.get_memory_info(name)["peak"]) for name in names)
 
 
 def gpus() -> int:
@@ -92,7 +92,7 @@ def refuse_chance() -> None:
 def compute_carefully() -> None:
     """On one thread, with deterministic operations, as far as what is there allows; may be called again."""
     tensorflow, torch = sys.modules.get("tensorflow"), sys.modules.get("torch")
-    if tensorflow is not None and _started() is None:
+    if tensorflow is not None and started() is None:
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)
         tensorflow.config.experimental.enable_op_determinism()
     if backend() == "torch" and torch is not None:
@@ -102,8 +102,8 @@ def compute_carefully() -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD} --xla_gpu_deterministic_ops=true"
 
 
-def _started() -> Any:
-    """TensorFlow's context, where it has begun to compute."""
+def started() -> Any:
+    """TensorFlow's context, where it has begun to compute; else None."""
     if "tensorflow" not in sys.modules:
         return None
     from tensorflow.python.eager import context

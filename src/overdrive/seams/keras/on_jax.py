@@ -22,6 +22,7 @@ from keras.src.backend.jax.trainer import JAXEpochIterator, JAXTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
@@ -29,7 +30,6 @@ from overdrive.seams.keras.parts import always, evaluations
 from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, step_log_of, unwrapped
 from overdrive.seams.keras.steps import heard, tell, wanted
 from overdrive.seams.patch import Patches
-from overdrive.worker.recording import leading_size
 
 
 def make_step_log() -> StepLog:

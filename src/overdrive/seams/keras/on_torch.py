@@ -17,6 +17,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
@@ -24,7 +25,6 @@ from overdrive.seams.keras.parts import Kind, Part, always, applications, evalua
 from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, unwrapped
 from overdrive.seams.keras.steps import Watch, tell, wanted
 from overdrive.seams.patch import Patches
-from overdrive.worker.recording import leading_size
 
 
 def make_step_log() -> StepLog:

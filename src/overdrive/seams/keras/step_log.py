@@ -16,7 +16,7 @@ import numpy as np
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
-from overdrive.seams.step_counter import Clock
+from overdrive.seams.step_counter import StepCounter
 
 # Rows that are kept where nobody asks for all of them; a graph's variable holds as many.
 CAPACITY = 8192
@@ -102,7 +102,7 @@ class StepLog:
     def by_step(self) -> list[list[Any]]:
         """Its rows by training step: the last of each is of the leading optimizer (see `Clock`)."""
         self.read()
-        clock = Clock()
+        clock = StepCounter()
         steps: list[list[Any]] = []
         pending: list[Any] = []
         for row in self.rows:

@@ -169,7 +169,7 @@ def suppress_errors(suppress: bool) -> bool:
 
 
 def keep_activations(share: float) -> float:
-    """Set which share of the activations code keeps that is compiled from now on. Returns what was set before."""
+    """Set the share of activations that code compiled from now on keeps. Returns what was set before."""
     import torch._functorch.config as config
 
     before = float(config.activation_memory_budget)

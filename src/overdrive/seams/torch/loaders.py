@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,11 @@ from overdrive.seams.patch import Patches
 
 # Set on torch's iterators that a technique reads from on the program's behalf, perhaps ahead of it.
 _BEHIND = "overdrive_behind"
+
+
+def live_loaders() -> list[Any]:
+    """The loaders that this process has made and not let go of."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), DataLoader)]
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:

@@ -15,6 +15,7 @@ from torch.optim.optimizer import (
 )
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.patch import Patches
 
 
@@ -40,10 +41,6 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         patches.replace(Optimizer, "__init__", __init__)
     return removers
-
-
-def parameters_of(optimizer: Any) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def models_of(optimizer: Any) -> list[torch.nn.Module]:

@@ -9,8 +9,9 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from overdrive.core.rng import States
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
-from overdrive.worker.recording import leading_size
+from overdrive.seams.parameters import parameters_of
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
@@ -64,26 +65,20 @@ class StepRecorder:
             return None
         digest = hashlib.sha256()
         for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    update(digest, parameter)
+            update(digest, parameters_of(optimizer))
         return digest.hexdigest()
 
     def trained(self) -> str:
-        counts = [
-            [parameter.numel() for group in optimizer.param_groups for parameter in group["params"]]
-            for optimizer in self.optimizers
-        ]
+        counts = [[parameter.numel() for parameter in parameters_of(optimizer)] for optimizer in self.optimizers]
         return "; ".join(f"{len(each)} tensors, {sum(each)} scalars" for each in counts)
 
     def state_hash(self) -> str:
         digest = hashlib.sha256((self.parameters_hash() or "").encode())
         for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    state = optimizer.state.get(parameter, {})
-                    for key in sorted(state, key=str):
-                        update(digest, state[key])
+            for parameter in parameters_of(optimizer):
+                state = optimizer.state.get(parameter, {})
+                for key in sorted(state, key=str):
+                    update(digest, state[key])
         digest.update(States.now().digest().encode())
         return digest.hexdigest()
 

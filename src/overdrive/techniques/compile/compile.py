@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class _Compiling:
         """Take the gradients out of the graphs' memory, which a new step may reuse."""
         import torch
 
-        owners = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        owners = [each for each in parameters_of(optimizer) if each.grad is not None]
         dense = [each for each in owners if each.grad.layout is torch.strided]
         if dense:
             with torch.no_grad():

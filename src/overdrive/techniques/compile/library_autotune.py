@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class LibraryAutotune(Technique):
                 return  # another optimizer of the same program
             if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
                 raise CannotInstall("the program asks for deterministic algorithms")
-            on_gpu = any(parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"])
+            on_gpu = any(parameter.is_cuda for parameter in parameters_of(optimizer))
             if on_gpu and settings["benchmark"] and not torch.backends.cudnn.benchmark:
                 torch.backends.cudnn.benchmark = True
                 undos.append(lambda: setattr(torch.backends.cudnn, "benchmark", False))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.datacache.switch import Switch
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle, reason_of
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
@@ -60,9 +61,7 @@ class FastDecode(Technique):
     targets = ("data",)
     expected_saving = 0.3
     order = 8
-
-    def __init__(self) -> None:
-        self.decoded = 0  # in the session that came last, without Pillow, in this process
+    switchable = True
 
     def applies(self, facts: Facts) -> str | None:
         if facts.share("data") < _LEAST_SHARE:
@@ -72,7 +71,7 @@ class FastDecode(Technique):
     def install(self, seams: Seams, settings: Settings) -> Handle:
         if missing := _missing():
             raise CannotInstall(missing)
-        self.decoded = 0
+        handle = Decoding(seams)
         leave: list[Callable[[], None]] = []
 
         def arrived(library: str) -> None:
@@ -80,7 +79,7 @@ class FastDecode(Technique):
                 from overdrive.seams.pictures import deferred
 
                 format, decode = _DECODERS[library][1]()
-                decoder = _Decoder(self, format, decode, library, lambda reason: seams.leave_out(self.name, reason))
+                decoder = _Decoder(handle, format, decode, library, lambda reason: seams.leave_out(self.name, reason))
                 leave.append(deferred.enter(format, decoder.decode))
             except Exception as error:  # in the midst of the program's own import
                 seams.leave_out(self.name, reason_of(error))
@@ -100,7 +99,16 @@ class FastDecode(Technique):
         seams.on_undo(undo)
         for arrival in arrivals:
             arrival.watch()
-        return seams.handle()
+        return handle
+
+
+class Decoding(Handle):
+    """While it is off, Pillow decodes, in workers that were forked before as well."""
+
+    def __init__(self, seams: Seams) -> None:
+        self.decoded = 0  # pictures, without Pillow, in this process
+        self.switch = Switch()
+        super().__init__(seams, self.switch.on, self.switch.off)
 
 
 def _missing() -> str | None:
@@ -138,13 +146,13 @@ class _Decoder:
 
     def __init__(
         self,
-        technique: FastDecode,
+        handle: Decoding,
         format: Format,
         decode: Callable[[bytes, str], Any],
         library: str,
         leave_out: Callable[[str], None],
     ) -> None:
-        self._technique = technique
+        self._handle = handle
         self._format = format
         self._decode = decode
         self._library = library
@@ -154,6 +162,8 @@ class _Decoder:
 
     def decode(self, image: Any) -> Any:
         """Its pixels, or None where Pillow shall decode it (or has, to be compared with)."""
+        if not self._handle.switch:
+            return None
         from overdrive.seams.pictures.deferred import pixels_of
 
         try:
@@ -169,7 +179,7 @@ class _Decoder:
             return None
         self._seen[kind] += 1
         if self._seen[kind] > self._compared and self._seen[kind] % _NOW_AND_THEN:
-            self._technique.decoded += 1
+            self._handle.decoded += 1
             return pixels
         if pixels_of(image) != pixels.tobytes():
             file = " ".join(str(word) for word in kind if word is not None)

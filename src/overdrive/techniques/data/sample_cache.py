@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.datacache.manager import CacheManager
     from overdrive.seams.hub import Handle, Seams
 
 
@@ -32,6 +33,9 @@ class SampleCache(Technique):
     Where the program has a collate function of its own that does more than to stack (it pads texts, sorts, mixes or
     masks), and no workers, each sample is kept by itself, whatever its shape, and that function is called with
     samples made anew from what is kept.
+
+    Switched off, a loader without workers fetches for itself from the next batch on, one with workers from its next
+    epoch on. One whose workers live on stays as it was first opened.
 
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
@@ -59,19 +63,12 @@ class SampleCache(Technique):
     contract = Contract.EXACT
     targets = ("data",)
     expected_saving = 0.8
+    switchable = True
     order = 10
     knobs = (
         Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),
         Knob("folder", "", "where `overdrive pack` wrote the samples; no others are kept then"),
     )
-
-    def __init__(self) -> None:
-        self.manager: CacheManager | None = None  # of the session that came last
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why loaders were refused."""
-        return self.manager.reasons if self.manager else []
 
     def applies(self, facts: Facts) -> str | None:
         if facts.items_draw():
@@ -82,7 +79,6 @@ class SampleCache(Technique):
         return [{"memory_share": self.defaults()["memory_share"]}]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        self.manager = None
         share, folder = float(settings["memory_share"]), str(settings.get("folder", ""))
         if folder:
             from overdrive.datacache.manager import shared
@@ -93,12 +89,33 @@ class SampleCache(Technique):
             except StoreUnavailable as error:
                 raise CannotInstall(str(error)) from None
 
+        iterators: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # opened while it was off, and their loaders
+        unserved: WeakSet[Any] = WeakSet()  # loaders whose workers live on, and were started while it was off
+
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.datacache.loader import serve
+            from overdrive.datacache.loader import stays_served
+
+            if handle.active and not (loader in unserved and loader._iterator is not None):
+                return served(loader, call)
+            if not handle.active and stays_served(loader):
+                return served(loader, call)
+            iterator = call()
+            if not loader.num_workers:
+                iterators[iterator] = loader
+            elif loader.persistent_workers:
+                unserved.add(loader)
+            return iterator
+
+        def served(loader: Any, call: Callable[[], Any]) -> Any:
             from overdrive.datacache.manager import shared
 
-            self.manager = shared(seams, share)
-            return self.manager.open(loader, call, serve, lambda reason: seams.leave_out(self.name, reason))
+            manager = shared(seams, share, user=self.name)
+            return manager.open(loader, call, lambda reason: seams.leave_out(self.name, reason))
+
+        def on() -> None:
+            for iterator, loader in list(iterators.items()):
+                served(loader, partial(_same, iterator))
+            iterators.clear()
 
         def starts() -> None:
             from overdrive.datacache.manager import begin_early
@@ -107,5 +124,10 @@ class SampleCache(Technique):
 
         if not folder:
             seams.framework_arrived.subscribe(starts)
-        seams.loader_opens.subscribe(opens)
-        return seams.handle()
+        seams.loader_opens.subscribe(opens, always=True)
+        handle = seams.handle(on=on)
+        return handle
+
+
+def _same(iterator: Any) -> Any:
+    return iterator

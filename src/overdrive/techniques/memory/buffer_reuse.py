@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 def _parameters_of(owner: Any) -> list[Any]:
     if hasattr(owner, "param_groups"):
-        return [parameter for group in owner.param_groups for parameter in group["params"]]
+        return parameters_of(owner)
     return list(owner.parameters())
 
 

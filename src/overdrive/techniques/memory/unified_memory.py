@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.machine.memory import available_memory
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _Reserve:
         self._pool: Any = None
 
     def made(self, optimizer: Any, models: list[Any]) -> None:
-        first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        first = next(iter(parameters_of(optimizer)), None)
         if self._pool is not None or first is None:
             return
         if first.device.type != "cuda":

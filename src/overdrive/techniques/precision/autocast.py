@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import FORMATS, Facts
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.precision import no_16_bit_units, types_of_16_bits, unfit_for_16_bits
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
@@ -124,10 +125,9 @@ class _Scaling:
         self._handles.clear()
 
     def _hook(self, optimizer: Any) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad:
-                    self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
+        for parameter in parameters_of(optimizer):
+            if parameter.requires_grad:
+                self._handles.append(parameter.register_hook(lambda gradient: gradient / self.scale))
 
     def scale_loss(self, loss: Any) -> Any:
         return loss * self.scale if self._handles else loss
@@ -135,12 +135,7 @@ class _Scaling:
     def check(self, optimizer: Any) -> None:
         import torch
 
-        gradients = [
-            parameter.grad
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
         if not gradients or not self._handles:
             return
         if bool(torch.stack([torch.isfinite(gradient).all() for gradient in gradients]).all()):
@@ -149,6 +144,5 @@ class _Scaling:
                 self.scale, self._finite_steps = self.scale * 2, 0
             return
         self.scale, self._finite_steps = max(1.0, self.scale / 2), 0
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None  # optimizers pass over parameters without a gradient
+        for parameter in parameters_of(optimizer):
+            parameter.grad = None  # optimizers pass over parameters without a gradient

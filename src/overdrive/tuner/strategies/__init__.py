@@ -1,4 +1,4 @@
-"""Which candidate is tried next: a strategy is asked for one, and told what came of it."""
+"""Strategies choose which candidate is tried next: `ask` gives one, `tell` receives its result."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Greedy:
         self._reject(outcome)
 
     def _begun(self, candidate: Candidate) -> Candidate:
-        """One that had a second chance has none left, and what was said of it is not said twice."""
+        """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
         if self._second_chances.pop(candidate.label, None):
             rejected = self._found.rejected
             self._found.rejected = [each for each in rejected if label(each.name, each.settings) != candidate.label]
@@ -128,11 +128,11 @@ class Greedy:
 
     def _adopt(self, adopted: Adopted) -> None:
         self._found.adopt(adopted)
-        told = peaks(adopted.duel) if adopted.for_memory else adopted.duel.told()
-        self._progress.outcome(f"adopted: {told}; {adopted.check.sentence}")
+        gain = peaks(adopted.duel) if adopted.for_memory else adopted.duel.told()
+        self._progress.outcome(f"adopted: {gain}; {adopted.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
-        """Of the contenders, which stand in the order of their candidates, the first that is as fast as the fastest."""
+        """Adopt the first of the contenders, in the order of their candidates, that is as fast as the fastest."""
         contenders, self._contenders = self._contenders, []
         fastest = max(each.duel.interval.estimate for each in contenders if each.duel.interval)
         taken = next(each for each in contenders if each.duel.interval and each.duel.interval.high >= fastest)

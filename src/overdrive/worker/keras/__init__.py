@@ -1,4 +1,4 @@
-"""Keras's observers of a trial; see `worker.observers` for what they are to offer.
+"""Keras's observers of a trial (see `worker.observers`).
 
 `on_NAME` is what digest logs and state replays write with: within TensorFlow's graphs, or on the host.
 """
@@ -6,28 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-
-def make_probe(hashed_steps: int) -> Any:
-    from overdrive.worker.keras.probe import Probe
-
-    return Probe(hashed_steps)
-
-
-def make_digests(kind: str) -> Any:
-    from overdrive.worker.keras.digests import DigestLog
-
-    return DigestLog(kind)
-
-
-def make_replay(role: str, steps: Sequence[int], folder: Path) -> Any:
-    from overdrive.worker.keras.replay import Candidate, CarefulTargets, Reference, Targets
-
-    kinds = {"candidate": Candidate, "targets": Targets, "careful targets": CarefulTargets}
-    return kinds.get(role, Reference)(steps, folder)
 
 
 def ops() -> Any:

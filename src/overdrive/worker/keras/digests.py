@@ -1,16 +1,15 @@
-"""A trial's digest log of a Keras program: what went into every training step, and a checksum of all that came out of it.
+"""The digest log of a Keras program (see `worker.digests`).
 
-It is more columns of the step log of training steps (see `seams.keras.step_log`), so that it holds every step of a call
-that makes many.
+It is more columns of the step log (see `seams.keras.step_log`), so that it holds every step of a call that makes many.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.step_log import (
@@ -24,22 +23,21 @@ from overdrive.seams.keras.step_log import (
     step_log_of,
     unwrapped,
 )
+from overdrive.worker import digests
+from overdrive.worker.digests import NUDGE, PARTS, hashed, plain
 from overdrive.worker.keras import ops
 
-_NUDGE = 1e-6
 _MOST_SLOTS = 4  # tensors a step, of what models are given, that are told apart
 _SLOT = 5  # columns: a mark (2 for fractions, 1 for all else, 0 for none), a checksum, and the sketch's three numbers
 _HEAD = ("batches", "calls", "evaluations", "evaluated", "heard")
 _NO_SETTINGS = ("name", "learning_rate")
-_BITS = ("parameters", "buffers", "optimizer state", "random states")
 
 
-class DigestLog:
-    """An observer; of the same kinds as PyTorch's: "inputs", "bits", and "perturbed"."""
+class DigestLog(digests.DigestLog):
+    """An observer."""
 
     def __init__(self, kind: str) -> None:
-        self._bits = kind == "bits"
-        self._perturbed = kind == "perturbed"
+        super().__init__(kind)
         self._step_log: StepLog | None = None
         self._ops: Any = None
         self._first = 0
@@ -56,7 +54,7 @@ class DigestLog:
         if self._step_log is None and backend():
             self._step_log, self._ops = step_log_of(seams), ops()
             self._evaluations = self._ops.Tally()
-            width = len(_HEAD) + _SLOT * _MOST_SLOTS + len(_BITS) * self._bits
+            width = len(_HEAD) + _SLOT * _MOST_SLOTS + len(PARTS) * self.bits
             self._first = self._step_log.add_columns(Columns(width, self._fill, self._before, self._evaluated))
 
     def _before(self, application: Application) -> None:
@@ -65,21 +63,21 @@ class DigestLog:
             self._perturb()
 
     def _perturb(self) -> None:
-        if self._perturbed and not self._touched and self._step_log is not None:
+        if self.perturbed and not self._touched and self._step_log is not None:
             self._step_log.settle()
             for variable, value in [(each, self._ops.value_of(each)) for each in self._trained]:
-                variable.assign(value * (1 + _NUDGE))
+                variable.assign(value * (1 + NUDGE))
             self._touched = True
 
     def _evaluated(self, given: Sequence[Any], heard: Sequence[Any]) -> None:
-        answers = self._ops.checksum(heard) if self._bits else self._ops.constant(0)
+        answers = self._ops.checksum(heard) if self.bits else self._ops.constant(0)
         self._evaluations.add(self._ops.checksum(given), answers)
 
     def _fill(self, application: Application) -> list[Any]:
         ops = self._ops
         tensors = [each for _, _, given in application.inputs for each in given]
         modes = [_mode(training) for _, training, _ in application.inputs]
-        calls = int.from_bytes(hashlib.sha256(repr(modes).encode()).digest()[:7], "big")
+        calls = int(hashed(modes)[:14], 16)
         row = [ops.checksum([*tensors, *application.labels]), ops.constant(calls), *self._evaluations.take()]
         none = ops.constant(0)
         for tensor in tensors[:_MOST_SLOTS]:
@@ -87,14 +85,14 @@ class DigestLog:
             row += [ops.constant(1 + fractions), ops.checksum([tensor])]
             row += ops.sketch(tensor) if fractions else [none] * 3
         row += [none] * (_SLOT * max(0, _MOST_SLOTS - len(tensors)))
-        if self._bits:
+        if self.bits:
             assert self._step_log is not None
             self._step_log.settle()
             row += [ops.checksum(variables) for variables in self._variables(application)]
         return row
 
     def _variables(self, application: Application) -> list[Iterable[Any]]:
-        """By `_BITS`."""
+        """By `PARTS`."""
         for model, _, _ in application.inputs:
             if all(known is not model for known in self._models):
                 self._models.append(model)
@@ -112,32 +110,30 @@ class DigestLog:
         told = []
         for optimizer in self._step_log.optimizers:
             config = unwrapped(optimizer).get_config()
-            told.append(sorted((key, _plain(value)) for key, value in config.items() if key not in _NO_SETTINGS))
-        self._settings = _joined(told)
+            told.append(sorted((key, plain(value)) for key, value in config.items() if key not in _NO_SETTINGS))
+        self._settings = hashed(told)
 
     @property
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[StepRecord]:
         """Of each step of the step log; the optimizers' settings are those that were seen last before it was asked."""
         return [self._entry(rows) for rows in self._step_log.by_step()] if self._step_log is not None else []
 
-    def _entry(self, rows: Sequence[Any]) -> dict[str, Any]:
+    def _entry(self, rows: Sequence[Any]) -> StepRecord:
         mine = [row[self._first :] for row in rows]
         head = [dict(zip(_HEAD, map(int, row), strict=False)) for row in mine]
         evaluated = [[float(each["evaluated"] % 2**52)] for each in head if each["evaluations"]]
-        entry: dict[str, Any] = {
-            "batches": _joined(each["batches"] for each in head),
-            "samples": sum(int(row[SAMPLES]) for row in rows),
-            "calls": _joined((each["calls"], each["evaluations"]) for each in head),
-            "inputs": [slot for row in mine for slot in _slots(row[len(_HEAD) :])],
-            "evaluation": evaluated,
-            "settings": self._settings + _joined(number(row[RATE]) for row in rows),
-        }
-        if self._bits:
-            entry["evaluation results"] = _joined(each["heard"] for each in head)
-            places = range(len(_HEAD) + _SLOT * _MOST_SLOTS, len(_HEAD) + _SLOT * _MOST_SLOTS + len(_BITS))
-            for name, place in zip(_BITS, places, strict=True):
-                entry[name] = _joined(int(row[place]) for row in mine)
-        return entry
+        first = len(_HEAD) + _SLOT * _MOST_SLOTS
+        places = range(first, first + len(PARTS) * self.bits)
+        return self.entry(
+            batches=hashed(each["batches"] for each in head),
+            samples=sum(int(row[SAMPLES]) for row in rows),
+            calls=hashed((each["calls"], each["evaluations"]) for each in head),
+            inputs=[slot for row in mine for slot in _slots(row[len(_HEAD) :])],
+            evaluation=evaluated,
+            settings=self._settings + hashed(number(row[RATE]) for row in rows),
+            heard=hashed(each["heard"] for each in head),
+            parts=[hashed(int(row[place]) for row in mine) for place in places],
+        )
 
 
 def _slots(columns: Any) -> list[list[float]]:
@@ -149,13 +145,5 @@ def _slots(columns: Any) -> list[list[float]]:
     return slots
 
 
-def _joined(values: Iterable[Any]) -> str:
-    return hashlib.sha256(repr(list(values)).encode()).hexdigest()[:16]
-
-
 def _mode(training: Any) -> Any:
     return training if isinstance(training, (bool, type(None))) else "a tensor"
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__

@@ -6,18 +6,15 @@ Nobody times a run that keeps a digest log, so that everything is brought to the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
 import numpy as np
 
-from overdrive.seams.keras.control import backend
 from overdrive.seams.keras.step_log import whole
-from overdrive.seams.patch import Patches
-
-_MOST_ELEMENTS = 1 << 16  # of a tensor that its sketch is made of
+from overdrive.worker import digests
 
 
 def outside() -> AbstractContextManager[None]:
@@ -51,14 +48,8 @@ def checksum(things: Iterable[Any]) -> int:
 
 
 def sketch(tensor: Any) -> list[int]:
-    """Three numbers of fp64, as bits, that rounding hardly moves and other data does (see `worker.torch.sketch`)."""
-    flat = array(tensor).reshape(-1)[:_MOST_ELEMENTS].astype(np.float64)
-    flat = np.where(np.isfinite(flat), flat, 0.0)
-    norm = max(float(np.linalg.norm(flat)), 1e-30)
-    root_mean_square = norm / np.sqrt(max(flat.size, 1))
-    wave = np.cos(np.arange(flat.size) * 12.9898)
-    mean = float(flat.sum()) / max(flat.size, 1)
-    return [*map(whole, (float((flat * wave).sum()) / norm, mean / root_mean_square, float(np.log(root_mean_square))))]
+    """`worker.digests.sketch`, as bits."""
+    return [*map(whole, digests.sketch(array(tensor).reshape(-1)))]
 
 
 class Tally:
@@ -113,20 +104,3 @@ def dense(gradient: Any, scale: Any) -> Any:
 
 def assign(variable: Any, value: Any) -> None:
     variable.assign(value)
-
-
-def widen(patches: Patches) -> Callable[[], None]:
-    """Whatever else fp64 needs: JAX has it only where it is asked for, and then draws other random numbers."""
-    if backend() != "jax":
-        return lambda: None
-    import jax
-
-    before = bool(jax.config.jax_enable_x64)
-    jax.config.update("jax_enable_x64", True)
-    draw = jax.random.bernoulli
-
-    def bernoulli(key: Any, p: Any = 0.5, *args: Any, **kwargs: Any) -> Any:
-        return draw(key, np.float32(p) if isinstance(p, float) else p, *args, **kwargs)
-
-    patches.replace(jax.random, "bernoulli", bernoulli)
-    return lambda: jax.config.update("jax_enable_x64", before)

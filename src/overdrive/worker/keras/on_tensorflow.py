@@ -7,16 +7,15 @@ several with a probability of about 2^-64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from overdrive.seams.keras.on_tensorflow import bits, value_of
-from overdrive.seams.patch import Patches
+from overdrive.worker.digests import MOST_SKETCHED, wave
 
-_MOST_ELEMENTS = 1 << 16  # of a tensor that its sketch is made of
 _MOST_OPTIMIZERS = 16
 _BITS = {2: tf.int16, 4: tf.int32, 8: tf.int64}
 _ODD, _OTHER_ODD, _NEXT = (
@@ -57,14 +56,14 @@ def _of_one(tensor: Any) -> Any:
 
 
 def sketch(tensor: Any) -> list[Any]:
-    """Three numbers of fp64, as bits, that rounding hardly moves and other data does (see `worker.torch.sketch`)."""
-    flat = tf.cast(tf.reshape(tensor, [-1])[:_MOST_ELEMENTS], tf.float64)
+    """`worker.digests.sketch`, as bits, by operations of a graph."""
+    flat = tf.cast(tf.reshape(tensor, [-1])[:MOST_SKETCHED], tf.float64)
     flat = tf.where(tf.math.is_finite(flat), flat, tf.zeros_like(flat))
     size = tf.cast(tf.maximum(tf.size(flat), 1), tf.float64)
     norm = tf.maximum(tf.norm(flat), 1e-30)
     root_mean_square = norm / tf.sqrt(size)
-    wave = tf.constant(np.cos(np.arange(_MOST_ELEMENTS) * 12.9898))[: tf.size(flat)]
-    numbers = (tf.reduce_sum(flat * wave) / norm, tf.reduce_sum(flat) / size / root_mean_square)
+    weights = tf.constant(wave(MOST_SKETCHED))[: tf.size(flat)]
+    numbers = (tf.reduce_sum(flat * weights) / norm, tf.reduce_sum(flat) / size / root_mean_square)
     return [*map(bits, numbers), bits(tf.math.log(root_mean_square))]
 
 
@@ -135,8 +134,3 @@ def array(variable: Any) -> Any:
 
 def assign(variable: Any, value: Any) -> None:
     variable.assign(tf.cast(value, variable.dtype))
-
-
-def widen(patches: Patches) -> Callable[[], None]:
-    """Whatever else fp64 needs; returns what undoes it."""
-    return lambda: None

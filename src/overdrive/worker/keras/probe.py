@@ -14,6 +14,8 @@ from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import backend, gpus, threads
+from overdrive.seams.keras.internals import layers_of, trained_variables
+from overdrive.seams.keras.step_log import unwrapped
 from overdrive.worker.recording import Recorder
 
 
@@ -21,9 +23,7 @@ class Probe:
     """An observer."""
 
     def __init__(self, hashed_steps: int) -> None:
-        self.batch_hashes: list[
-            str
-        ] = []  # batches are compared by digest logs: in a graph a checksum is not for nothing
+        self.batch_hashes: list[str] = []  # none: in a graph a checksum costs time, and digest logs compare batches
         self._models: dict[int, Any] = {}
         self._fits: dict[int, Any] = {}  # those whose fit() was called
         self._data: list[Any] = []  # of fit(): its epoch iterators
@@ -65,10 +65,10 @@ class Probe:
             self._profile_steps += self._steps - self._steps_at_start
 
     def facts(self, recorder: Recorder, costs: bool = False) -> Facts:
-        optimizers = [getattr(each, "inner_optimizer", each) for each in recorder.optimizers]
-        variables = [each for optimizer in optimizers for each in optimizer._trainable_variables]
+        optimizers = [unwrapped(each) for each in recorder.optimizers]
+        variables = trained_variables(optimizers)
         models = list(self._models.values())
-        layers = [layer for model in models for layer in model._flatten_layers()]
+        layers = layers_of(models)
         device = "cuda" if gpus() else "cpu"
         return Facts(
             framework="keras",

@@ -1,23 +1,22 @@
-"""A trial's digest log: what went into every training step and, where asked, a hash of all that came out of it.
-
-Written in trials that nobody times. Two digest logs are compared entry by entry: what differs first says where
-two runs part.
-"""
+"""The digest log of a PyTorch program (see `worker.digests`)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from overdrive.core.records import StepRecord
 from overdrive.core.rng import States
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
-from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.step_recorder import update
-from overdrive.worker.recording import leading_size
+from overdrive.worker import digests
+from overdrive.worker.digests import NUDGE, Slot, hashed, plain
 from overdrive.worker.torch.probe import checksum
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject
@@ -26,29 +25,21 @@ from overdrive.worker.torch.state import Subject
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")
 _MOST_SLOTS = 64  # tensors that are told apart within a step
 _MOST_OPTIMIZERS = 8
-_NUDGE = 1e-6
-Slot: TypeAlias = list[float]  # checksum of a tensor that a model was given, and its sketch
-
-_PARTS = ("parameters", "buffers", "optimizer state", "random states")
 
 
-class DigestLog:
-    """An observer. `kind`: "inputs"; "bits" hashes parameters, buffers, optimizer state and random states too;
-    "perturbed" is "inputs" of a program whose first parameters are changed in their sixth digit: what it is given
-    all the same is data, what changes with them was made by the model.
-    """
+class DigestLog(digests.DigestLog):
+    """An observer."""
 
     def __init__(self, kind: str) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self._bits = kind == "bits"
-        self._perturbed = kind == "perturbed"
+        super().__init__(kind)
+        self.entries: list[StepRecord] = []
         self._optimizers: list[Any] = []
         self._roots: Subject | None = None
         self._begin()
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe_innermost(self._called)
-        if self._bits:
+        if self.bits:
             seams.model_called.subscribe(self._evaluates)
         seams.loader_opens.subscribe(self._opens)
         seams.optimizer_made.subscribe(self._made)
@@ -66,10 +57,10 @@ class DigestLog:
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         self._optimizers = [*self._optimizers, optimizer][-_MOST_OPTIMIZERS:]
         self._roots = None  # the models may be others now
-        if self._perturbed:
+        if self.perturbed:
             with torch.no_grad():
                 for parameter in parameters_of(optimizer):
-                    parameter.mul_(1 + _NUDGE)
+                    parameter.mul_(1 + NUDGE)
 
     def _opens(self, loader: Any, call: Callable[[], Any]) -> Iterator[Any]:
         return self._read(iter(call()))
@@ -103,16 +94,16 @@ class DigestLog:
 
     def stepped(self) -> None:
         """A training step is complete."""
-        entry: dict[str, Any] = {
-            "batches": f"{self._fetches:08x}",
-            "samples": self._samples,
-            "calls": f"{self._calls} {self._evaluations} {self._modes:08x}",
-            "inputs": self._inputs,
-            "evaluation": self._evaluated,
-            "settings": self._settings(),
-        }
-        if self._bits:
-            entry |= {"evaluation results": f"{self._heard:08x}", **dict(zip(_PARTS, self._hashes(), strict=True))}
+        entry = self.entry(
+            batches=f"{self._fetches:08x}",
+            samples=self._samples,
+            calls=f"{self._calls} {self._evaluations} {self._modes:08x}",
+            inputs=self._inputs,
+            evaluation=self._evaluated,
+            settings=self._settings(),
+            heard=f"{self._heard:08x}",
+            parts=self._hashes() if self.bits else (),
+        )
         self.entries.append(entry)
         self._begin()
 
@@ -124,7 +115,7 @@ class DigestLog:
                 values = {key: _number(value) for key, value in group.items() if key not in _HOW}
                 trained = [parameter.numel() for parameter in group["params"] if parameter.requires_grad]
                 told.append((sorted(values.items()), len(trained), sum(trained)))
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return hashed(told)
 
     def _hashes(self) -> list[str]:
         if self._roots is None:
@@ -156,9 +147,7 @@ def _extend(slots: list[Slot], more: list[Slot]) -> None:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().tolist()
-    return value if isinstance(value, (bool, int, float, str, tuple, list, type(None))) else type(value).__name__
+    return value.detach().cpu().tolist() if isinstance(value, torch.Tensor) else plain(value)
 
 
 def _hash(values: Any) -> str:

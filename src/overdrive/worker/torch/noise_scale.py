@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from overdrive.seams.parameters import parameters_of
+
 # Of each gradient, evenly spread: enough for a ratio of two sums, and no memory or time to speak of.
 _MOST_SCALARS = 1_000_000
 _FEWEST_STEPS = 4
@@ -33,7 +35,7 @@ class NoiseScale:
             self._optimizer = optimizer
         if optimizer is not self._optimizer or self._unfit:
             return
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters_of(optimizer)
         every = max(1, math.ceil(sum(parameter.numel() for parameter in parameters) / _MOST_SCALARS))
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not gradients or any(each.layout != torch.strided for each in gradients):

@@ -16,8 +16,10 @@ from overdrive.datacache.cost.parts import examine
 from overdrive.datacache.layout import Unfit
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.shared_memory import free_shared_memory
+from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
-from overdrive.worker.recording import Recorder, leading_size
+from overdrive.seams.parameters import parameters_of
+from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
 
 _MOST_BYTES_HASHED = 1 << 20  # of each tensor: 1 MiB takes about 1 ms
@@ -153,12 +155,7 @@ class Probe:
             for part, seconds in self._seconds.items()
         }
         shares["other"] = max(0.0, 1.0 - sum(shares.values()))
-        parameters = [
-            parameter
-            for optimizer in recorder.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        ]
+        parameters = [parameter for optimizer in recorder.optimizers for parameter in parameters_of(optimizer)]
         modules = [module for model in self._models.values() for module in model.modules()]
         device = parameters[0].device.type if parameters else "cpu"
         loaders = _by_kind(self._loaders.values())

@@ -1,4 +1,4 @@
-"""All that a program's next training step depends on and that can be saved: weights, buffers, optimizers, chance.
+"""All that a program's next training step depends on, to be saved: weights, buffers, optimizers, random states.
 
 The models are found among the live objects, so that an average of the weights or a target network that
 no optimizer knows is saved too. Two runs of one program find the same names.
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
-from overdrive.seams.torch.optimizers import parameters_of
+from overdrive.seams.parameters import parameters_of
 
 Tensors = dict[str, torch.Tensor]
 
@@ -71,7 +71,7 @@ class Subject:
             {
                 "tensors": {name: tensor.detach() for name, tensor in self.tensors.items()},
                 "optimizers": [_state_of(optimizer) for optimizer in self.optimizers],
-                "chance": States.now().plain(),
+                "rng": States.now().plain(),
             },
             path,
         )
@@ -86,7 +86,7 @@ class Subject:
                 mine[name].data.copy_(value)  # `data`: graphs that are still to be used do not notice
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
             _load_state(optimizer, state)
-        States.of_plain(saved["chance"]).restore()
+        States.of_plain(saved["rng"]).restore()
 
 
 def _named_roots() -> list[tuple[str, torch.nn.Module]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -83,9 +84,7 @@ class RecordedOptimizer:
         self._put_back()
 
     def _step(self) -> None:
-        parameters = [
-            each for group in self._optimizer.param_groups for each in group["params"] if each.grad is not None
-        ]
+        parameters = [each for each in parameters_of(self._optimizer) if each.grad is not None]
         if not parameters:
             return
         recording = next((each for each in self._recordings if each.fits(parameters)), None)

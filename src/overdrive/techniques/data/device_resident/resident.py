@@ -67,6 +67,7 @@ class Residence:
 
     Args:
         memory_share: of the GPU's free memory, that one table may take.
+        wanted: whether batches are to be offered now.
         upload, free_memory: for tests, which have no GPU.
     """
 
@@ -75,11 +76,13 @@ class Residence:
         memory_share: float,
         upload: Callable[[Table, Any], DeviceTable] = DeviceTable,
         free_memory: Callable[[Any], int] | None = None,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.offers = Offers()
         self.reasons: list[str] = []
         self._memory_share = memory_share
         self._upload = upload
+        self._wanted = wanted
         self._free_memory = free_memory or _free_memory
         self._tables: weakref.WeakKeyDictionary[CachedDataset, DeviceTable | None] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -94,7 +97,7 @@ class Residence:
         table = self._table(kept, device)
         if table is None or type(iterator) not in (_SingleProcessDataLoaderIter, _iterator_class()):
             return
-        iterator.overdrive_offer = _Offering(self.offers, kept, table, device)
+        iterator.overdrive_offer = _Offering(self.offers, kept, table, device, self._wanted)
         iterator.__class__ = _iterator_class()
         self._iterators.add(iterator)
 
@@ -125,15 +128,20 @@ class Residence:
 
 
 class _Offering:
-    def __init__(self, offers: Offers, kept: CachedDataset, table: DeviceTable, device: Any) -> None:
+    def __init__(
+        self, offers: Offers, kept: CachedDataset, table: DeviceTable, device: Any, wanted: Callable[[], bool]
+    ) -> None:
         self._offers = offers
         self._kept = kept
         self._table = table
         self._device = device
+        self._wanted = wanted
         self.index: Any = None  # of the batch that is being gathered
 
     def offer(self, batch: Any) -> None:
         kept = self._kept
+        if not self._wanted():
+            return
         rows = kept.rows(self.index) if kept.dropped is None and self._offers.welcome else None
         tensors = None if rows is None else tensors_of(batch, kept.table.layout.structure)
         if rows is None or tensors is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.datacache.offers import Trained
+from overdrive.seams.hub import Handle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Handle, Seams
+    from overdrive.seams.hub import Seams
     from overdrive.techniques.data.device_resident.resident import Residence
 
 _HOST_SHARE = 0.5
@@ -42,11 +44,9 @@ class DeviceResident(Technique):
     contract = Contract.EXACT
     targets = ("data", "other")  # the copy to the GPU is made between the parts
     expected_saving = 0.6
+    switchable = True
     order = 13  # after those who gather samples or start workers, before who would fetch them ahead
     knobs = (Knob("memory_share", 0.3, "share of the GPU's free memory that samples may take", low=0.01, high=0.9),)
-
-    def __init__(self) -> None:
-        self.residence: Residence | None = None  # of the session that came last
 
     def applies(self, facts: Facts) -> str | None:
         if facts.device != "cuda":
@@ -56,45 +56,71 @@ class DeviceResident(Technique):
         return None
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        self.residence = None
-        trained = Trained()
+        handle = ResidentHandle(seams, float(settings["memory_share"]))
+        seams.framework_arrived.subscribe(handle.arrives)
+        seams.loader_opens.subscribe(handle.opens, always=True)
+        seams.on_undo(handle.undo)
+        return handle
 
-        def arrives() -> None:
-            import torch
 
-            if not torch.version.cuda and not torch.version.hip:
-                return seams.leave_out(self.name, "this PyTorch knows no GPU")
-            seams.optimizer_made.subscribe(trained.made)
-            seams.tensor_moved.subscribe(moved)
+class ResidentHandle(Handle):
+    """While it is off, nothing is offered, and batches are fetched by whom they would be without it."""
 
-        def moved(tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
-            return self.residence.offers.moved(tensor, call, device) if self.residence else call(device)
+    def __init__(self, seams: Seams, memory_share: float) -> None:
+        self.residence: Residence | None = None
+        self._seams = seams
+        self._memory_share = memory_share
+        self._trained = Trained()
+        self._iterators: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # opened while it was off; their loaders
+        super().__init__(seams, self._turn_on, self._turn_off)
 
-        def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.techniques.data.device_resident.resident import Residence
+    def arrives(self) -> None:
+        import torch
 
-            iterator = call()
-            if trained.device is not None:
-                self.residence = self.residence or Residence(float(settings["memory_share"]))
-                self.residence.attend(_served(seams, loader, iterator), trained.device)
-            return iterator
+        if not torch.version.cuda and not torch.version.hip:
+            return self._seams.leave_out(DeviceResident.name, "this PyTorch knows no GPU")
+        self._seams.optimizer_made.subscribe(self._trained.made)
+        self._seams.tensor_moved.subscribe(self._moved)
 
-        def close() -> None:
-            if self.residence is not None:
-                self.residence.close()
+    def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        iterator = call()
+        if self.active:
+            self._attend(loader, iterator)
+        elif not loader.num_workers:
+            self._iterators[iterator] = loader
+        return iterator
 
-        seams.framework_arrived.subscribe(arrives)
-        seams.loader_opens.subscribe(opens)
-        seams.on_undo(close)
-        return seams.handle()
+    def undo(self) -> None:
+        if self.residence is not None:
+            self.residence.close()
+
+    def _turn_on(self) -> None:
+        for iterator, loader in list(self._iterators.items()):
+            self._attend(loader, iterator)
+        self._iterators.clear()
+
+    def _turn_off(self) -> None:
+        if self.residence is not None:
+            self.residence.offers.clear()
+
+    def _attend(self, loader: Any, iterator: Any) -> None:
+        from overdrive.techniques.data.device_resident.resident import Residence
+
+        if self._trained.device is not None:
+            self.residence = self.residence or Residence(self._memory_share, wanted=lambda: self.active)
+            self.residence.attend(_served(self._seams, loader, iterator), self._trained.device)
+
+    def _moved(self, tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
+        return self.residence.offers.moved(tensor, call, device) if self.residence else call(device)
 
 
 def _served(seams: Seams, loader: Any, iterator: Any) -> Any:
     """The iterator, gathering from the session's kept samples, whether `sample_cache` is in force or not."""
-    from overdrive.datacache.loader import is_served, serve
+    from overdrive.datacache.loader import is_served
     from overdrive.datacache.manager import shared
 
+    manager = shared(seams, _HOST_SHARE, user=DeviceResident.name)
     if is_served(iterator) or loader.num_workers:
         return iterator
-    kept = shared(seams, _HOST_SHARE).kept_for(loader)
-    return iterator if kept is None else serve(kept, loader, lambda: iterator)
+    kept = manager.kept_for(loader)
+    return iterator if kept is None else manager.serve(kept, loader, lambda: iterator)

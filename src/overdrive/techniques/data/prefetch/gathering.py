@@ -117,6 +117,7 @@ class Gathering:
         coming: what the program's next indices will be, so many at most.
         copier: gives what copies batches to the GPU, None where there is nothing to copy.
         taken: told of each batch that came true.
+        wanted: whether batches are to be gathered early now.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Gathering:
         copier: Callable[[], Copier | None],
         offers: Offers,
         taken: Callable[[], None],
+        wanted: Callable[[], bool],
     ) -> None:
         self._thread = thread
         self._kept = kept
@@ -139,12 +141,13 @@ class Gathering:
         self._copier = copier
         self._offers = offers
         self._taken = taken
+        self._wanted = wanted
         self._jobs: deque[_Job] = deque()
         self._seconds = 0.0  # for the latest batch gathered here
 
     def batch(self, rows: Rows) -> Any:
         """The batch of these samples, all of which are there and as they should be."""
-        alike = self._thread.mine and _in_no_mode()
+        alike = self._wanted() and self._thread.mine and _in_no_mode()
         batch = self._early(rows) if alike else None
         if batch is None:
             self._jobs.clear()

@@ -20,6 +20,7 @@ class Prefetcher:
         depth: batches that are gathered early.
         on_refused: told the reason when no loader is left.
         device: gives the GPU that the program trains on, None where it trains on none.
+        wanted: whether batches are to be gathered early now.
     """
 
     def __init__(
@@ -27,12 +28,14 @@ class Prefetcher:
         depth: int,
         on_refused: Callable[[str], None] = lambda reason: None,
         device: Callable[[], Any] = lambda: None,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.taken = 0  # batches that were gathered early and came true
         self.offers = Offers()
         self._depth = depth
         self._on_refused = on_refused
         self._device = device
+        self._wanted = wanted
         self._copier: Copier | None = None
         self._thread: Thread | None = None
         # Why a loader was refused; "" where it was not.
@@ -67,6 +70,7 @@ class Prefetcher:
             copier=(lambda: None) if resident else self.copier,
             offers=self.offers,
             taken=self._count,
+            wanted=self._wanted,
         )
 
     def _count(self) -> None:

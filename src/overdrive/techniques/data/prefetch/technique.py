@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.datacache.offers import Trained
+from overdrive.seams.hub import Handle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Handle, Seams
+    from overdrive.seams.hub import Seams
     from overdrive.techniques.data.prefetch.prefetcher import Prefetcher
 
 _LEAST_SHARE = 0.05
@@ -46,11 +46,9 @@ class Prefetch(Technique):
     contract = Contract.EXACT
     targets = ("data",)
     expected_saving = 0.4
+    switchable = True
     order = 14  # after those who keep samples: it gathers from their tables
     knobs = (Knob("depth", 2, "batches that are gathered ahead", low=1, high=16),)
-
-    def __init__(self) -> None:
-        self.prefetcher: Prefetcher | None = None  # of the session that came last
 
     def applies(self, facts: Facts) -> str | None:
         if not any(loader.map_style for loader in facts.loaders):
@@ -64,34 +62,53 @@ class Prefetch(Technique):
         return None
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        self.prefetcher = None
-        trained = Trained()
+        handle = PrefetchHandle(seams, int(settings["depth"]))
+        seams.framework_arrived.subscribe(handle.arrives)
+        seams.loader_opens.subscribe(handle.opens, always=True)
+        seams.on_undo(handle.undo)
+        return handle
 
-        def arrives() -> None:
-            import torch
 
-            if torch.version.cuda or torch.version.hip:  # else there is nowhere to copy to
-                seams.optimizer_made.subscribe(trained.made)
-                seams.tensor_moved.subscribe(moved)
+class PrefetchHandle(Handle):
+    """While it is off, batches are gathered when the program asks for them."""
 
-        def moved(tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
-            return self.prefetcher.offers.moved(tensor, call, device) if self.prefetcher else call(device)
+    def __init__(self, seams: Seams, depth: int) -> None:
+        self.prefetcher: Prefetcher | None = None
+        self._seams = seams
+        self._depth = depth
+        self._trained = Trained()
+        super().__init__(seams, None, self._turn_off)
 
-        def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.techniques.data.prefetch.prefetcher import Prefetcher
+    def arrives(self) -> None:
+        import torch
 
-            if self.prefetcher is None:
-                refused = functools.partial(seams.leave_out, self.name)
-                self.prefetcher = Prefetcher(int(settings["depth"]), refused, lambda: trained.device)
-            iterator = call()
-            self.prefetcher.attend(loader, iterator)
-            return iterator
+        if torch.version.cuda or torch.version.hip:  # else there is nowhere to copy to
+            self._seams.optimizer_made.subscribe(self._trained.made)
+            self._seams.tensor_moved.subscribe(self._moved)
 
-        def close() -> None:
-            if self.prefetcher is not None:
-                self.prefetcher.close()
+    def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.datacache.loader import kept_by
+        from overdrive.techniques.data.prefetch.prefetcher import Prefetcher
 
-        seams.framework_arrived.subscribe(arrives)
-        seams.loader_opens.subscribe(opens)
-        seams.on_undo(close)
-        return seams.handle()
+        iterator = call()
+        if kept_by(iterator) is None and self._seams.off - {Prefetch.name}:
+            return iterator  # who keeps samples may be on again in the next epoch
+        self.prefetcher = self.prefetcher or Prefetcher(
+            self._depth,
+            on_refused=lambda reason: self._seams.leave_out(Prefetch.name, reason),
+            device=lambda: self._trained.device,
+            wanted=lambda: self.active,
+        )
+        self.prefetcher.attend(loader, iterator)
+        return iterator
+
+    def undo(self) -> None:
+        if self.prefetcher is not None:
+            self.prefetcher.close()
+
+    def _turn_off(self) -> None:
+        if self.prefetcher is not None:
+            self.prefetcher.offers.clear()
+
+    def _moved(self, tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
+        return self.prefetcher.offers.moved(tensor, call, device) if self.prefetcher else call(device)

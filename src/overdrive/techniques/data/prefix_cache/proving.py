@@ -18,6 +18,7 @@ import numpy as np
 
 from overdrive.core.progress import log, progress
 from overdrive.datacache.codec import Bytes, Ragged, encode, literal
+from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.effects import only_reading
 from overdrive.datacache.files import Opened
 from overdrive.datacache.fingerprint import of_objects
@@ -26,7 +27,6 @@ from overdrive.datacache.layout import Unfit
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
 from overdrive.techniques.data.prefix_cache.cut import Cuttable, Place
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators
 from overdrive.techniques.data.prefix_cache.finding import SAMPLES, SEEDS, Method, entered
 from overdrive.techniques.data.prefix_cache.guard import Reached, guarded
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.layout import Unfit
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators
 from overdrive.techniques.data.prefix_cache.guard import Reached
 
 _DEEPEST = 4

@@ -11,12 +11,13 @@ from typing import Any
 
 from overdrive.core.progress import log
 from overdrive.datacache.cached_dataset import CachedDataset
+from overdrive.datacache.draws import Draws, Generators, contents_of
 from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
-from overdrive.techniques.data.prefix_cache.draws import Draws, Generators, contents_of
+from overdrive.datacache.switch import Switch
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
@@ -155,7 +156,8 @@ class Served:
 class Halving:
     """All first halves that are kept in one session, and the methods that serve them."""
 
-    def __init__(self, memory_share: float, at_once: bool) -> None:
+    def __init__(self, memory_share: float, at_once: bool, switch: Switch) -> None:
+        self._switch = switch
         self.manager = CacheManager(memory_share, at_once)
         self.reasons: list[str] = []
         self._verdicts: weakref.WeakKeyDictionary[Any, list[Served] | str] = weakref.WeakKeyDictionary()
@@ -182,13 +184,12 @@ class Halving:
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""
-        import gc
 
-        from torch.utils.data import DataLoader
+        from overdrive.seams.torch.loaders import live_loaders
 
-        for thing in gc.get_objects():
-            if issubclass(type(thing), DataLoader) and thing not in self._verdicts:
-                self.prepare(thing)
+        for loader in live_loaders():
+            if loader not in self._verdicts:
+                self.prepare(loader)
 
     def close(self) -> None:
         """Put the methods back, and let go of everything."""
@@ -270,16 +271,18 @@ class Halving:
         if any(base is method.base and name == method.name for base, name, _, _ in self._replaced):
             return
         real = method.function
-        ours = _serving(real, self._served)
+        ours = _serving(real, self._served, self._switch)
         self._replaced.append((method.base, method.name, ours, real))
         setattr(method.base, method.name, ours)
 
 
-def _serving(real: Any, all_served: dict[tuple[int, bool], Served]) -> Any:
+def _serving(real: Any, all_served: dict[tuple[int, bool], Served], switch: Switch) -> Any:
     from torch.utils.data._utils import worker
 
     @functools.wraps(real)
     def fetch(self: Any, index: Any) -> Any:
+        if not switch:
+            return real(self, index)
         served = all_served.get((id(self), worker._worker_info is not None))
         # The object may have several methods of this name, of which one calls the other with `super()`.
         if served is None or Paused.now or served.prefix.method.function is not real:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.datacache.switch import Switch
+from overdrive.seams.hub import Handle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Handle, Seams
+    from overdrive.seams.hub import Seams
     from overdrive.techniques.data.prefix_cache.serving import Halving
 
 
@@ -48,14 +51,7 @@ class PrefixCache(Technique):
     expected_saving = 0.6
     order = 11
     knobs = (Knob("memory_share", 0.5, "share of the available memory that samples may take", low=0.05, high=0.9),)
-
-    def __init__(self) -> None:
-        self.halving: Halving | None = None  # of the session that came last
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why loaders were refused."""
-        return self.halving.reasons if self.halving else []
+    switchable = True
 
     def applies(self, facts: Facts) -> str | None:
         if facts.items_draw() is False:
@@ -63,25 +59,45 @@ class PrefixCache(Technique):
         return facts.no_samples_to_gain_by()
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        self.halving = None
+        handle = PrefixHandle(seams, float(settings["memory_share"]))
+        seams.loader_opens.subscribe(handle.opens, always=True)
+        seams.on_undo(handle.undo)
+        return handle
 
-        def opens(loader: Any, call: Callable[[], Any]) -> Any:
-            from overdrive.datacache.manager import fills_at_once
-            from overdrive.techniques.data.prefix_cache.serving import Halving
 
-            first = self.halving is None
-            self.halving = halving = self.halving or Halving(float(settings["memory_share"]), fills_at_once())
-            halving.prepare(loader)
-            if first and (not halving.useful or fills_at_once()):
-                halving.prepare_others()
-            if not halving.useful:
-                seams.leave_out(self.name, halving.reasons[0])
-            return call()
+class PrefixHandle(Handle):
+    """While it is off, the methods fetch whole samples, in workers that were forked before as well."""
 
-        def close() -> None:
-            if self.halving is not None:
-                self.halving.close()
+    def __init__(self, seams: Seams, memory_share: float) -> None:
+        self.halving: Halving | None = None
+        self._seams = seams
+        self._memory_share = memory_share
+        self.switch = Switch()
+        self._opened_off: WeakSet[Any] = WeakSet()  # loaders
+        super().__init__(seams, self._turn_on, self.switch.off)
 
-        seams.loader_opens.subscribe(opens)
-        seams.on_undo(close)
-        return seams.handle()
+    def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        self._prepare(loader) if self.switch else self._opened_off.add(loader)
+        return call()
+
+    def _prepare(self, loader: Any) -> None:
+        from overdrive.datacache.manager import fills_at_once
+        from overdrive.techniques.data.prefix_cache.serving import Halving
+
+        first = self.halving is None
+        self.halving = halving = self.halving or Halving(self._memory_share, fills_at_once(), self.switch)
+        halving.prepare(loader)
+        if first and (not halving.useful or fills_at_once()):
+            halving.prepare_others()
+        if not halving.useful:
+            self._seams.leave_out(PrefixCache.name, halving.reasons[0])
+
+    def _turn_on(self) -> None:
+        self.switch.on()
+        for loader in list(self._opened_off):
+            self._prepare(loader)
+        self._opened_off.clear()
+
+    def undo(self) -> None:
+        if self.halving is not None:
+            self.halving.close()

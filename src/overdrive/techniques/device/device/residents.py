@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.parameters import parameters_of
 from overdrive.techniques.device.device.place import Place
 
 Move = Callable[[torch.Tensor], torch.Tensor]
@@ -25,9 +26,8 @@ class Residents:
         for model in models:
             self.module(model)
         self._optimizers.add(optimizer)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                _move_parameter(parameter, self._send)
+        for parameter in parameters_of(optimizer):
+            _move_parameter(parameter, self._send)
 
     def module(self, module: torch.nn.Module) -> bool:
         """Whether it lives there now: a module without a tensor of its own lives nowhere."""
@@ -46,9 +46,8 @@ class Residents:
         for module in list(self._modules):
             module._apply(self._bring)  # type: ignore[no-untyped-call]
         for optimizer in list(self._optimizers):
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    _move_parameter(parameter, self._bring)
+            for parameter in parameters_of(optimizer):
+                _move_parameter(parameter, self._bring)
             for state in optimizer.state.values():
                 if isinstance(state, dict):
                     state.update({key: self._brought(value) for key, value in state.items()})

@@ -12,24 +12,11 @@ from overdrive.worker.profiling.flame import flame_tree
 from overdrive.worker.profiling.keras import events as recorded
 from overdrive.worker.profiling.keras.layers import names_of
 from overdrive.worker.profiling.keras.moments import Run, moments
+from overdrive.worker.profiling.keras.recording import Recording
 from overdrive.worker.profiling.keras.standing import standing
 from overdrive.worker.profiling.keras.tally import Count, cells_of, counts_of, phases_of
 from overdrive.worker.profiling.recorder import COUNTS, OPERATORS, TRACE, NotHere
 from overdrive.worker.recording import Recorder
-
-
-class Recording(Protocol):
-    """From a step's end to another's."""
-
-    def start(self) -> None:
-        """
-        Raises:
-            NotHere: with the reason.
-        """
-
-    def stop(self) -> None: ...
-
-    def events(self) -> list[recorded.Event]: ...
 
 
 class Reader(Protocol):
@@ -78,7 +65,7 @@ class GraphDetails:
     def end(self, what: str, steps: int, seconds: float) -> Mapping[str, Any]:
         assert self._active is not None
         self._active.stop()
-        events = self._active.events()
+        events = self._active.events
         window = recorded.window(events)
         runs = self._reader.runs(events, names_of(self._models.values()))
         if what == TRACE:

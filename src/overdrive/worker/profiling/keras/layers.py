@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
+from overdrive.seams.keras.internals import layers_of
+
 _NUMBER = re.compile(r"_\d+$")
 
 
 def names_of(models: Iterable[Any]) -> frozenset[str]:
-    return frozenset(each.name for model in models for each in (model, *model._flatten_layers()))
+    return frozenset(each.name for each in layers_of(models))
 
 
 def layer_of(name: str, layers: Set[str]) -> str:

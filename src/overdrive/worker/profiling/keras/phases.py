@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive.seams.hub import Seams
-from overdrive.seams.keras.control import backend, synchronize
+from overdrive.seams.keras.control import backend, started, synchronize
 from overdrive.worker.profiling.timeline import GRAPH, WATCHING, Timeline
 
 
@@ -85,7 +85,5 @@ def _gpus() -> bool | None:
         return bool(sys.modules["torch"].cuda.is_available())
     if backend() != "tensorflow":
         return False if backend() else None  # what JAX gives is waited for where it is given
-    from tensorflow.python.eager import context
-
-    found = context.context_safe()
-    return bool(found.list_physical_devices("GPU")) if found is not None and found._initialized else None
+    found = started()
+    return bool(found.list_physical_devices("GPU")) if found is not None else None

@@ -13,16 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
-# Each of a recurrent layer's weight matrices is multiplied with every element of the sequence, for every sample; for
-# the gradients, twice as much. First: how many of the operator's arguments after its input hold the weights.
-_RECURRENT = {
-    "mkldnn_rnn_layer": (4, 1),
-    "mkldnn_rnn_layer_backward": (4, 2),
-    "_cudnn_rnn": (1, 1),
-    "_cudnn_rnn_backward": (1, 2),
-}
+from overdrive.seams.torch.internals import gradient_number, next_number, packet_of
+from overdrive.worker.operators import flops_of
+
 _BYTES_FREE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "detach", "alias", "lift_fresh"))
 
 
@@ -43,29 +37,25 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _count(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        packet = func._overloadpacket
-        name = f"{func.namespace}::{packet.__name__}"
+        operator = packet_of(func).__name__
+        name = f"{func.namespace}::{operator}"
         phase, module = self._place()
-        node = torch._C._current_autograd_node()
-        if node is not None:
-            module = self._modules.get(node._sequence_nr(), "")
+        number = gradient_number()
+        if number is not None:
+            module = self._modules.get(number, "")
             phase = "backward" if phase == "between" else phase
         else:
             # The first to come: operators that make no node, a batch norm's counter, say, find the last one's number.
-            self._modules.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
+            self._modules.setdefault(next_number() - 1, module)
         going_in = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         coming_out = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
-        operations = 0.0
-        formula = flop_registry.get(packet)
-        if formula is not None:
-            operations = float(formula(*args, **kwargs, out_val=result))
-        elif packet.__name__ in _RECURRENT:
-            operations = _recurrent(packet.__name__, args)
-        elif torch.Tag.pointwise in func.tags:
-            operations = float(sum(each.numel() for each in coming_out))
-        elif "rnn" in name or "lstm" in name or name.endswith("mkldnn_linear"):
+        known = flops_of(func, args, kwargs, result)
+        if known is None and torch.Tag.pointwise in func.tags:
+            known = sum(each.numel() for each in coming_out)
+        operations = float(known or 0)
+        if known is None and ("rnn" in name or "lstm" in name or name.endswith("mkldnn_linear")):
             self.unknown.add(name)
-        moved = 0 if func.is_view or packet.__name__ in _BYTES_FREE else _bytes(going_in) + _bytes(coming_out)
+        moved = 0 if func.is_view or operator in _BYTES_FREE else _bytes(going_in) + _bytes(coming_out)
         cell = self.cells.setdefault((phase, module, name), [0, 0.0, 0.0])
         cell[0] += 1
         cell[1] += operations
@@ -73,15 +63,6 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if operations and coming_out:
             kind = str(coming_out[0].dtype).removeprefix("torch.")
             self.kinds[kind] = self.kinds.get(kind, 0.0) + operations
-
-
-def _recurrent(name: str, args: Any) -> float:
-    weights, passes = _RECURRENT[name]
-    matrices = [
-        each for each in tree_leaves(args[1 : 1 + weights]) if isinstance(each, torch.Tensor) and each.dim() == 2
-    ]
-    elements = args[0].numel() / max(1, args[0].shape[-1])
-    return float(2 * passes * elements * sum(each.numel() for each in matrices))
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

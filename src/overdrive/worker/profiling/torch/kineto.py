@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from overdrive.seams.torch.internals import begin_mark, end_mark, is_allocation, on_cpu
 from overdrive.worker.profiling.exposed import Work, exposed
 from overdrive.worker.profiling.flame import flame_tree
 from overdrive.worker.profiling.timeline import PHASE, Timeline
@@ -31,14 +32,14 @@ class Recording:
         self._profile = profile(
             activities=activities, record_shapes=True, with_stack=whole, profile_memory=whole, acc_events=True
         )
-        self._track = ModuleTrack(modules, lambda name: _mark(MODULE + name), _unmark) if modules else None
+        self._track = ModuleTrack(modules, lambda name: begin_mark(MODULE + name), end_mark) if modules else None
         self._thread = 0
         self._steps: Any = None
 
     def start(self) -> None:
         self._profile.start()
-        self._steps = _mark(_STEPS)
-        self._timeline.mark_with(lambda phase: _mark(PHASE + phase), _unmark)
+        self._steps = begin_mark(_STEPS)
+        self._timeline.mark_with(lambda phase: begin_mark(PHASE + phase), end_mark)
         if self._track:
             self._track.enter()
 
@@ -48,7 +49,7 @@ class Recording:
         self._timeline.mark_with(None, None)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
-        _unmark(self._steps)
+        end_mark(self._steps)
         self._profile.stop()
 
     def write_trace(self, path: Path) -> None:
@@ -95,9 +96,8 @@ class Recording:
     def _work(self, events: list[Any], analysis: Analysis) -> list[Work]:
         """What the GPU did; its time is added to the operators that launched it."""
         found = []
-        cpu = torch._C._autograd.DeviceType.CPU
         for event in events:
-            if event.device_type() == cpu or event.is_user_annotation():
+            if on_cpu(event) or event.is_user_annotation():
                 continue
             key = analysis.launched.get(event.linked_correlation_id(), ("between", "", "launched elsewhere"))
             phase = "copy" if event.name().startswith(_COPY) else key[0]
@@ -113,13 +113,11 @@ class Recording:
 
     def allocations(self) -> list[tuple[int, int, int]]:
         """Time in nanoseconds, address and size of every allocation (freed ones below zero), in order."""
-        from torch._C._profiler import _EventType
-
         found, waiting = [], list(self._profile.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
         while waiting:
             event = waiting.pop()
             waiting += event.children
-            if event.tag == _EventType.Allocation:
+            if is_allocation(event):
                 fields = event.extra_fields
                 found.append((event.start_time_ns, int(fields.ptr or 0), int(fields.alloc_size)))
         return sorted(found)
@@ -136,17 +134,9 @@ class Recording:
         return _window(list(self._kineto()))[0]
 
 
-def _mark(name: str) -> Any:
-    return torch.ops.profiler._record_function_enter_new(name, None)
-
-
-def _unmark(mark: Any) -> None:
-    torch.ops.profiler._record_function_exit._RecordFunction(mark)
-
-
 def _window(events: list[Any]) -> tuple[tuple[int, int], int]:
     for event in events:
-        if event.name() == _STEPS and event.device_type() == torch._C._autograd.DeviceType.CPU:
+        if event.name() == _STEPS and on_cpu(event):
             return (event.start_ns(), event.end_ns()), event.start_thread_id()
     raise RuntimeError("torch.profiler recorded no mark")
 
@@ -154,11 +144,10 @@ def _window(events: list[Any]) -> tuple[tuple[int, int], int]:
 def _span_numbers(events: list[Any], thread: int) -> list[Any]:
     """The spans of the program's thread that are no Python function. On a GPU gradients have a thread of their own,
     during which the program's waits: they belong to the same line."""
-    cpu = torch._C._autograd.DeviceType.CPU
     return [
         event
         for event in events
-        if event.device_type() == cpu
+        if on_cpu(event)
         and not event.is_python_function()
         and event.name() != _STEPS
         and event.duration_ns() > 0

@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import functions
 from overdrive.worker.profiling.timeline import Timeline
@@ -119,8 +120,7 @@ class Observing:
 
     def zeroed(self, holder: Any, call: Any, set_to_none: bool) -> Any:
         if set_to_none:
-            groups = getattr(holder, "param_groups", None)
-            owned = [each for group in groups for each in group["params"]] if groups else list(holder.parameters())
+            owned = parameters_of(holder) if hasattr(holder, "param_groups") else list(holder.parameters())
             gone = [each.grad for each in owned if each.grad is not None and each.grad.layout is torch.strided]
             kept = sum(each.nbytes for each in gone)
             now = time.time_ns()

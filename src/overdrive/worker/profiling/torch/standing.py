@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.parameters import parameters_of
 from overdrive.worker.profiling.memory import CATEGORIES
 
 
@@ -16,8 +17,7 @@ def standing(optimizers: Sequence[Any], models: Sequence[Any]) -> tuple[dict[str
     for model in models:
         owned.update((id(each), each) for each in (*model.parameters(), *model.buffers()))
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            owned.update((id(each), each) for each in group["params"])
+        owned.update((id(each), each) for each in parameters_of(optimizer))
     kept = [value for each in optimizers for state in each.state.values() for value in _tensors_in(state)]
     gradients = [each.grad for each in owned.values() if each.grad is not None]
     return placed({"parameters": list(owned.values()), "gradients": gradients, "optimizer state": kept})

@@ -12,10 +12,11 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import peak_memory
 from overdrive.worker.profiling.keras.events import Event
 from overdrive.worker.profiling.keras.moments import Run, Span
+from overdrive.worker.profiling.keras.on_jax import trace
 from overdrive.worker.profiling.keras.on_jax.counting import count, product
 from overdrive.worker.profiling.keras.on_jax.hlo import Module, parse
 from overdrive.worker.profiling.keras.on_jax.purposes import purposes
-from overdrive.worker.profiling.keras.on_jax.trace import Recording
+from overdrive.worker.profiling.keras.recording import Recording
 from overdrive.worker.profiling.keras.tally import Count
 from overdrive.worker.profiling.timeline import GRAPH, Timeline
 
@@ -49,7 +50,7 @@ class StepReader:
 
     def recording(self, batch: int) -> Recording:
         self._wants = not self._name
-        return Recording(self._timeline, self._folder / "jax")
+        return Recording(trace, self._timeline, self._folder / "jax")
 
     def runs(self, events: Sequence[Event], layers: Set[str]) -> list[Run]:
         if self._lowered is not None:

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.internals import renew_functions
 from overdrive.worker.profiling.keras.events import Event
 from overdrive.worker.profiling.keras.moments import Run
+from overdrive.worker.profiling.keras.on_tensorflow import trace
 from overdrive.worker.profiling.keras.on_tensorflow.counting import as_traced, count, plain, shapes
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.worker.profiling.keras.on_tensorflow.memory import memory_of
 from overdrive.worker.profiling.keras.on_tensorflow.operators import operators
-from overdrive.worker.profiling.keras.on_tensorflow.trace import Recording, renew_functions
+from overdrive.worker.profiling.keras.recording import Recording
 from overdrive.worker.profiling.keras.tally import Count
 from overdrive.worker.profiling.timeline import Timeline
 
@@ -36,7 +38,7 @@ class GraphReader:
         if not self._renewed:  # once: the step that is recorded first is for its counts, not for its time
             self._renewed = True
             renew_functions()
-        return Recording(self._timeline, self._folder / "tensorflow")
+        return Recording(trace, self._timeline, self._folder / "tensorflow")
 
     def runs(self, events: Sequence[Event], layers: Set[str]) -> list[Run]:
         self._graphs.read()

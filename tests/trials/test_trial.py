@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 from overdrive.core.program import Program
-from overdrive.core.records import TrialOver, TrialSpec
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
-from overdrive.trials.process import Trial, TrialPool
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
 
 TRAIN = """
 import os, signal, sys, time
@@ -150,18 +152,18 @@ def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> 
 
 
 def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overdrive.trials.process._LEAST_PATIENCE", 2.0)
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
     one = trial("if step == 5: time.sleep(1000)")
     assert exit_reason_of(one)[0] == "hang"
     one.stop()
-    assert not psutil.pid_exists(one._process.pid)
+    assert not psutil.pid_exists(one.group.pids[0])
 
 
 def test_a_program_that_ignores_signals_is_ended_all_the_same(trial: Make) -> None:
     one = trial("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     one.first_step()
     one.stop()
-    assert not psutil.pid_exists(one._process.pid)
+    assert not psutil.pid_exists(one.group.pids[0])
 
 
 def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
@@ -169,7 +171,7 @@ def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
     one = trial(f"import subprocess; {child}")
     one.first_step()
     time.sleep(0.2)
-    group = [each for each in psutil.process_iter(["pid"]) if _group(each.pid) == one._process.pid]
+    group = [each for each in psutil.process_iter(["pid"]) if _group(each.pid) == one.group.pids[0]]
     assert len(group) == 2
     assert all(each.status() == psutil.STATUS_STOPPED for each in group)
     one.stop()
@@ -189,12 +191,13 @@ def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tm
     tuner = (
         "import sys, time\n"
         "from overdrive.core.program import Program\n"
-        "from overdrive.trials.process import TrialPool, Trial\n"
-        "from overdrive.core.records import TrialSpec\n"
+        "from overdrive.trials.pool import TrialPool\n"
+        "from overdrive.trials.trial import Trial\n"
+        "from overdrive.core.trial_spec import TrialSpec\n"
         "pool = TrialPool()\n"
         f"trial = Trial(pool, TrialSpec(Program({str(path)!r})))\n"
         "trial.first_step()\n"
-        "print(trial._process.pid, flush=True)\n"
+        "print(trial.group.pids[0], flush=True)\n"
         "time.sleep(100)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", tuner], stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,14 @@
+"""Where files of ours lie that a trial and its parent both use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def samples_folder() -> Path:
+    """Where cached samples are kept: $OVERDRIVE_CACHE, else overdrive/samples in the user's cache folder."""
+    if chosen := os.environ.get("OVERDRIVE_CACHE"):
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "overdrive" / "samples"

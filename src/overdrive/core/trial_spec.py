@@ -1,0 +1,46 @@
+"""What a trial is to run, as plain data: the same for the parent that orders it and the worker that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from overdrive.core.program import Program
+from overdrive.core.settings import Chosen
+
+
+@dataclass(frozen=True)
+class ReplayRole:
+    """A trial's role in a state replay (see `worker.torch.replay`)."""
+
+    # "reference", "careful reference" (in the program's own precision) or "candidate"; where the reference run's
+    # targets are made in fp64 by another run (Keras), "targets" or "careful targets"
+    role: str
+    folder: str  # of the saved states and targets
+    steps: tuple[int, ...]  # the chosen ones, from 1
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """One program under one choice of techniques and one seed (0: the program's own)."""
+
+    program: Program
+    techniques: tuple[Chosen, ...] = ()
+    seed: int = 0
+    digests: str = ""  # kind of digest log to keep (see `worker.torch.digests`), if any
+    part: ReplayRole | None = None
+    returned: str = ""  # a function of the program whose last returned number is wanted
+    deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
+    profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing
+    threads: int = 0  # that parallel operations may use; 0: as the program has it
+    clock: str = "training"  # what counts as a step (see `worker.clock`)
+    observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
+    environment: Mapping[str, str] = field(default_factory=dict)  # further variables of the process
+
+    def name(self) -> str:
+        """`plain`, or its techniques with the settings: the same text for the same trial."""
+        parts = []
+        for name, settings in self.techniques:
+            values = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+            parts.append(f"{name}({values})" if values else name)
+        return " + ".join(parts) or "plain"

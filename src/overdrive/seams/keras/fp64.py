@@ -1,0 +1,88 @@
+"""Makes a Keras program compute in fp64, and draw the random numbers that it draws in fp32."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.keras.control import backend
+from overdrive.seams.patch import Patches
+
+
+def compute_in_double(seams: Seams) -> None:
+    """Until the session ends."""
+    import keras
+    from keras.src.trainers.data_adapters import array_slicing
+
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    patches = Patches()
+    restore_width = _widen_jax(patches)
+    draws = importlib.import_module(f"keras.src.backend.{backend()}.random")
+    for name in ("normal", "uniform", "truncated_normal"):
+        patches.replace(draws, name, _drawn_narrow(getattr(draws, name)))
+    patches.replace(draws, "dropout", _dropout(draws.dropout))
+    convert = array_slicing.convert_to_sliceable
+
+    def convert_to_sliceable(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+        """Data of fp64 reaches the program rounded to fp32, and so it must reach its target."""
+        return convert(keras.tree.map_structure(_rounded, arrays), *args, **kwargs)
+
+    patches.replace(array_slicing, "convert_to_sliceable", convert_to_sliceable)
+
+    def undo() -> None:
+        patches.restore()
+        restore_width()
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
+
+    seams.on_undo(undo)
+
+
+def _rounded(value: Any) -> Any:
+    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype == np.float64 else value
+
+
+def _drawn_narrow(draw: Callable[..., Any]) -> Callable[..., Any]:
+    def drawn(shape: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        import keras
+
+        if dtype not in (None, "float64"):
+            return draw(shape, *args, dtype=dtype, **kwargs)
+        return keras.ops.cast(draw(shape, *args, dtype="float32", **kwargs), "float64")
+
+    return drawn
+
+
+def _dropout(draw: Callable[..., Any]) -> Callable[..., Any]:
+    def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
+        import keras
+
+        if not 0 < rate < 1 or keras.backend.standardize_dtype(inputs.dtype) != "float64":
+            return draw(inputs, rate, noise_shape, seed)
+        kept = draw(keras.ops.ones_like(inputs, "float32"), rate, noise_shape, seed) > 0
+        return keras.ops.where(kept, inputs / (1 - rate), keras.ops.zeros_like(inputs))
+
+    return dropout
+
+
+def _widen_jax(patches: Patches) -> Callable[[], None]:
+    """JAX has fp64 only where it is asked for, and then draws other random numbers. Returns what undoes it."""
+    if backend() != "jax":
+        return lambda: None
+    import jax
+
+    before = bool(jax.config.jax_enable_x64)
+    jax.config.update("jax_enable_x64", True)
+    draw = jax.random.bernoulli
+
+    def bernoulli(key: Any, p: Any = 0.5, *args: Any, **kwargs: Any) -> Any:
+        return draw(key, np.float32(p) if isinstance(p, float) else p, *args, **kwargs)
+
+    patches.replace(jax.random, "bernoulli", bernoulli)
+    return lambda: jax.config.update("jax_enable_x64", before)

@@ -1,0 +1,38 @@
+"""What only private names of Keras and TensorFlow tell. Other rooms ask here, so that a new version breaks one file."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from overdrive.seams.keras.step_log import unwrapped
+
+
+def trained_variables(optimizers: Iterable[Any]) -> list[Any]:
+    return [variable for optimizer in optimizers for variable in unwrapped(optimizer)._trainable_variables]
+
+
+def layers_of(models: Iterable[Any]) -> list[Any]:
+    """Of all depths, each model itself first."""
+    return [layer for model in models for layer in model._flatten_layers()]
+
+
+def renew_functions() -> None:
+    """Have TensorFlow set up the program's graphs anew at their next call, as they are.
+
+    TensorFlow 2.21 does not heed the level asked for ("host_tracer_level expects an i value"), and leaves out operators
+    that it has come to know as cheap, by a running mean of what their runs took: after some 90 runs of a small model
+    nothing of an optimizer is told. A graph that is set up anew knows nothing of its operators yet. What differs in the
+    configuration by which functions are told apart is a number that nothing heeds.
+    """
+    with contextlib.suppress(ImportError, AttributeError):  # of a TensorFlow to come
+        from tensorflow.python.eager import context
+
+        now = context.context()
+        config = sys.modules["tensorflow"].compat.v1.ConfigProto.FromString(
+            now.function_call_options.config_proto_serialized
+        )
+        config.experimental.session_metadata.version += 1
+        now.function_call_options = context.FunctionCallOptions(now.function_call_options.executor_type, config)

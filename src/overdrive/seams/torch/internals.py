@@ -1,0 +1,64 @@
+"""What only private names of PyTorch's tell. Other rooms ask here, so that a new PyTorch breaks one file."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+
+def unseen_by_modes() -> AbstractContextManager[None]:
+    """Functions called inside pass no `TorchFunctionMode`."""
+    guard: Any = torch._C.DisableTorchFunction()
+    return guard  # type: ignore[no-any-return]
+
+
+def storage_id(tensor: Any) -> int:
+    """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse, fake or wrapped tensors
+        return id(tensor)
+
+
+def schema_of(operator: Any) -> Any:
+    """Of an operator that PyTorch dispatches to: its name and arguments."""
+    return operator._schema
+
+
+def packet_of(operator: Any) -> Any:
+    """All overloads of an operator together."""
+    return operator._overloadpacket
+
+
+def gradient_number() -> int | None:
+    """In a backward pass, the number of the forward operator whose gradient is being computed; else None."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def next_number() -> int:
+    """The number that the next forward operator with a gradient will have."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def on_cpu(event: Any) -> bool:
+    """Of the profiler's events."""
+    return bool(event.device_type() == torch._C._autograd.DeviceType.CPU)
+
+
+def is_allocation(event: Any) -> bool:
+    """Of the profiler's tree of events."""
+    from torch._C._profiler import _EventType
+
+    return bool(event.tag == _EventType.Allocation)
+
+
+def begin_mark(name: str) -> Any:
+    """A span of that name in a recording of the profiler."""
+    return torch.ops.profiler._record_function_enter_new(name, None)
+
+
+def end_mark(mark: Any) -> None:
+    torch.ops.profiler._record_function_exit._RecordFunction(mark)

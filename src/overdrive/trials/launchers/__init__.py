@@ -1,0 +1,1 @@
+"""Launchers: how the processes of a trial are started and reached."""

@@ -1,0 +1,71 @@
+"""What all trials of one tune share."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from overdrive.sandbox.isolation import discard_scratch
+from overdrive.techniques.catalogue import also_in
+from overdrive.trials.launchers.launcher import Launcher
+from overdrive.trials.launchers.local import LocalLauncher
+from overdrive.trials.reaper import Reaper
+
+
+class TrialPool:
+    """The launcher and the reaper, a scratch folder, caches, the watchdog's patience."""
+
+    def __init__(
+        self,
+        isolate: bool = True,
+        first_patience: float = 180.0,
+        also: Sequence[str] = (),
+        launcher: Launcher | None = None,
+    ) -> None:
+        """
+        Args:
+            first_patience: seconds that a trial has for its start-up, imports, filling caches, compiling.
+            also: modules with techniques from outside the catalogue.
+            launcher: how trials are started; as one process each on this machine, where it is not given.
+        """
+        also_in(also)
+        self.launcher: Launcher = launcher or LocalLauncher()
+        self.scratch = Path(tempfile.mkdtemp(prefix="overdrive-"))
+        self.compiled.mkdir()
+        self.recordings.mkdir()
+        self.reaper = Reaper()
+        self.isolate = isolate
+        self.also = tuple(also)
+        self.isolation = ""
+        self.prepared_files = 0  # the most that a trial wrote before its first step
+        self.last_output = ""  # the end of what the last failed trial printed
+        self.on_fill: Callable[[int, int], None] = lambda done, total: None  # samples that a trial caches, for people
+        self.first_patience = first_patience
+        self._trials = itertools.count(1)  # one step in C: trials may be started from several threads
+
+    def __enter__(self) -> TrialPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.reaper.close()
+        discard_scratch(self.scratch)
+
+    @property
+    def compiled(self) -> Path:
+        """The compiler's cache, which all trials share: a candidate is compiled once, and not in every process."""
+        return self.scratch / "inductor"
+
+    @property
+    def recordings(self) -> Path:
+        """The folder where trials leave what they recorded for a profile; it is gone with the pool."""
+        return self.scratch / "recordings"
+
+    def folder(self) -> Path:
+        folder = self.scratch / f"{next(self._trials):03d}"
+        folder.mkdir()
+        return folder

@@ -1,0 +1,204 @@
+"""The parent's side of a trial: starts its processes, gives them steps to run, watches them, and ends them.
+
+Never imports a framework. Whatever the program does, what comes back is a value or a `TrialOver`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from overdrive.core import messages
+from overdrive.core.facts import Facts
+from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed, Recorded
+from overdrive.core.places import samples_folder
+from overdrive.core.records import Block, ExitReason, Trace, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.sandbox.isolation import discard_scratch
+from overdrive.techniques.catalogue import environment_for
+from overdrive.trials.pool import TrialPool
+
+MANY_FILES = 1000
+_GRACE_SECONDS = 3.0  # between TERM and KILL
+_LEAST_PATIENCE = 60.0  # no progress for this long is a hang, and never less
+_PATIENCE_STEPS = 10  # ... or this many times the longest wait so far
+
+Answer = TypeVar("Answer")
+
+
+class Trial:
+    """One live trial. It stands still except while an answer of it is waited for, data workers and threads included."""
+
+    def __init__(self, pool: TrialPool, spec: TrialSpec) -> None:
+        self.spec = spec
+        self.pool = pool
+        self.step = 0
+        self.call_steps = 1  # the most steps that it has made in one call so far: it stands still only between calls
+        self.left_out: Mapping[str, str] = {}  # techniques and observers, by now, with the reason
+        self._folder = pool.folder()
+        self._log = (self._folder / "output.log").open("wb")
+        self._longest_wait = 0.0
+        self._failure: Failed | None = None
+        self._started = time.monotonic()
+        samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.group = pool.launcher.start(_environment(pool, spec), self._log)
+        for pid in self.group.pids:
+            pool.reaper.watch(pid)
+        keep = [str(samples_folder()), str(pool.compiled)]
+        keep += [spec.part.folder] if spec.part else []
+        keep += [str(pool.recordings)] if spec.profiling else []
+        self._send(Job(spec, pool.isolate, str(self._folder), tuple(keep), str(pool.recordings), pool.also))
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def first_step(self, until: float = math.inf) -> Block:
+        """Wait for the program's first step, but not past `until` (time.monotonic()).
+
+        Its seconds include all set-up: start, imports, filling caches, compiling.
+        """
+        block = self._await(Block, self.pool.first_patience, until)
+        self._arrived(block)
+        self.pool.prepared_files = max(self.pool.prepared_files, self._files_written())
+        return Block(block.step, block.steps, time.monotonic() - self._started, block.samples, block.peak_memory)
+
+    def run(self, steps: int, lead: int = 0, profile: bool = False, record: str = "") -> Block:
+        """Let the program make `lead` and then `steps` steps, and measure the latter.
+
+        `record`: what is recorded meanwhile, in a trial that is ordered for profiling; with a lead, only "times".
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed before.
+        """
+        began = time.monotonic()
+        patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
+        block = self._ask(messages.Run(steps, lead, profile, record), Block, patience)
+        self._longest_wait = max(self._longest_wait, time.monotonic() - began)
+        self._arrived(block)
+        return block
+
+    def facts(self, costs: bool = False) -> Facts:
+        """`costs`: those of an item too, which takes seconds; the steps after it are slower than usual."""
+        return self._ask(messages.TellFacts(costs), Facts)
+
+    def recorded(self) -> Mapping[str, Any]:
+        """What was recorded so far, as plain data (see `worker.profiling.recorder`)."""
+        return self._ask(messages.TellRecorded(), Recorded).data
+
+    def observed(self) -> Mapping[str, Any]:
+        """What the observers of its spec report so far, by their names; those that have nothing yet are not there."""
+        return self._ask(messages.TellObserved(), Observed).reports
+
+    def trace(self) -> Trace:
+        return self._ask(messages.TellTrace(), Trace)
+
+    def stop(self) -> None:
+        """End it and everything it started, whatever state it is in; remove its scratch folder."""
+        if self.group.exit_code() is None:
+            with suppress(OSError):
+                self.group.resume()
+                self._send(messages.Stop())
+            self.group.wait(_GRACE_SECONDS / 2)
+        self.group.stop(_GRACE_SECONDS)
+        for pid in self.group.pids:
+            self.pool.reaper.forget(pid)
+        self._log.close()
+        discard_scratch(self._folder)
+
+    def output_tail(self, size: int = 2000) -> str:
+        self._log.flush()
+        text = (self._folder / "output.log").read_bytes()[-size:]
+        return text.decode(errors="replace")
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _arrived(self, block: Block) -> None:
+        self.step, self.left_out, self.call_steps = block.step, block.left_out, block.call_steps
+
+    def _send(self, message: Job | messages.Command) -> None:
+        self.group.send(messages.write(message))
+
+    def _ask(self, command: messages.Command, answer: type[Answer], patience: float = _LEAST_PATIENCE) -> Answer:
+        self.group.resume()
+        self._send(command)
+        return self._await(answer, patience)
+
+    def _await(self, kind: type[Answer], patience: float, until: float = math.inf) -> Answer:
+        """Worker 0's report of this kind, once every worker has sent one; all stand still then."""
+        deadline = time.monotonic() + patience
+        missing, found = set(range(self.group.size)), None
+        while True:
+            over = self.group.exit_code() is not None  # before reading: what it said last is read then
+            lines = self.group.read(min(1.0, max(0.0, deadline - time.monotonic())))
+            for rank, line in lines:
+                report = messages.read(line)
+                if isinstance(report, kind):
+                    missing.discard(rank)
+                    found = report if rank == 0 else found
+                    continue
+                deadline = max(deadline, time.monotonic() + patience)  # it lives
+                self._hear(report, rank)
+            if not missing and found is not None:
+                self.group.pause()
+                return found
+            if over and not lines:
+                self.pool.last_output = self.output_tail()
+                failed = self._failure or Failed(self._post_mortem())
+                raise TrialOver(failed.reason, facts=failed.facts)
+            if time.monotonic() > until:
+                raise TrialOver(ExitReason("late", "its first step did not come within the budget"))
+            if time.monotonic() > deadline:
+                raise TrialOver(ExitReason("hang", f"no step for {patience:.0f} s"))
+
+    def _hear(self, report: messages.Report, rank: int) -> None:
+        """A report that was not waited for."""
+        match report:
+            case Beat(done, total) if done:
+                self.pool.on_fill(done, total)
+            case Isolated(kind, detail):
+                self.pool.isolation = f"{kind}: {detail}"
+            case Failed():
+                self._failure = self._failure or report
+            case Ended(trace, observed) if rank == 0:
+                reason = ExitReason("ended", f"after {trace.steps} steps")
+                raise TrialOver(reason, trace if trace.steps else None, observed=observed)
+
+    def _post_mortem(self) -> ExitReason:
+        code = self.group.exit_code()
+        if not code:
+            return ExitReason("ended")
+        if code == -signal.SIGKILL:
+            return ExitReason("oom", "killed by the system, most likely for want of memory")
+        if code < 0:
+            return ExitReason("crash", signal.Signals(-code).name)
+        return ExitReason("exception", f"exit code {code}")
+
+    def _files_written(self) -> int:
+        """How many files it has written so far, which are thrown away with it; counted up to MANY_FILES."""
+        count = 0
+        for _, _, files in os.walk(self._folder):
+            count += len(files)
+            if count >= MANY_FILES:
+                break
+        return count
+
+
+def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
+    """The variables of a trial's processes."""
+    environment = {
+        **os.environ,
+        **environment_for(spec.techniques),
+        **spec.environment,
+        "OVERDRIVE_PREFILL": "1",
+        "OVERDRIVE_CACHE": str(samples_folder()),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
+        "WANDB_MODE": "offline",
+    }
+    if spec.threads:
+        environment |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    return environment

@@ -1,0 +1,64 @@
+"""What counts as one step of a program, and when its worker may stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.step_counter import StepCounter
+
+
+class Clock(Protocol):
+    """Counts a program's steps."""
+
+    @property
+    def steps(self) -> int:
+        """Complete steps so far."""
+
+    def watch(self, seams: Seams) -> None:
+        """Begin to count. Who needs to know of a step subscribes after this."""
+
+    def at_rest(self, seams: Seams, act: Callable[[], None]) -> None:
+        """Have `act` called after each step, or after the several of one call, where the program may stand still.
+
+        It is called after all that were given before; given again, it is the last once more.
+        """
+
+
+class TrainingClock:
+    """One step is one step of the leading optimizer (see `StepCounter`)."""
+
+    def __init__(self) -> None:
+        self._counter = StepCounter()
+        self._acts: dict[Callable[[], None], Callable[[], None]] = {}
+
+    @property
+    def steps(self) -> int:
+        return self._counter.steps
+
+    def watch(self, seams: Seams) -> None:
+        seams.step_ends.subscribe(self._stepped)
+
+    def _stepped(self, optimizer: Any) -> None:
+        self._counter.tick(optimizer)
+
+    def at_rest(self, seams: Seams, act: Callable[[], None]) -> None:
+        if act in self._acts:
+            seams.between_steps.unsubscribe(self._acts[act])
+            seams.between_steps.subscribe(self._acts[act])
+            return
+        seen = 0
+
+        def rests() -> None:
+            nonlocal seen
+            if self.steps != seen:  # else another optimizer of the same step
+                seen = self.steps
+                act()
+
+        self._acts[act] = rests
+        seams.between_steps.subscribe(rests)
+
+
+# By the name that a `TrialSpec` gives; a module from outside (`also`) may bring another.
+CLOCKS: dict[str, Callable[[], Clock]] = {"training": TrainingClock}

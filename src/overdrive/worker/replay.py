@@ -1,0 +1,235 @@
+"""State replay: one step from a saved state, in fp64 and as it is.
+
+A free-running comparison is no test (one thread more or less moved a parameter's error 1,700-fold by step 50). So the
+reference run, the original program, saves its state before each chosen step. The same step in fp64 gives the target:
+gradients, changes, results of evaluations. A candidate is the program as it is, or under a plan. Before each chosen
+step it loads the saved state, takes its own step on the same batch with the same random numbers, and reports how far
+its results lie from the target.
+
+Here is what all frameworks share. How a state is saved and loaded, and how a step is followed, is a `Steps` of the
+framework's own (`worker.torch.replay`, `worker.keras.replay`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+
+from overdrive.seams.hub import Seams
+from overdrive.worker.thinning import thinned
+
+# A target of a large tensor is kept for this many evenly spaced elements: a wrong formula shows in all.
+MOST_ELEMENTS = 1 << 20
+_SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
+Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
+
+
+class Steps(Protocol):
+    """A program's state between two steps, and what a step came to. Arrays are in fp64, flat (see `stride`)."""
+
+    needs: str  # the role of the run that computes the targets, where the reference run does not
+
+    def watch(self, seams: Seams, replay: Replay) -> None:
+        """Subscribe, and tell the replay of the program's start and of each place where it can be saved and loaded."""
+
+    def settle(self) -> None:
+        """Find the state: it is about to be saved, loaded or looked at."""
+
+    def size(self) -> int:
+        """Bytes of a saved state."""
+
+    def save(self, path: Path) -> None: ...
+    def load(self, path: Path) -> None: ...
+
+    def values(self) -> Arrays:
+        """All that a step changes, by kind and name: `update conv1.weight`, `buffer norm.running_mean`."""
+
+    def begin(self) -> None:
+        """Note what the next step comes to."""
+
+    def results(self) -> Arrays:
+        """`values` after the step, and what else was noted of it: gradients and results of evaluations."""
+
+    def inputs(self) -> list[float]:
+        """A sketch of what the model was given in it."""
+
+    def end(self) -> None:
+        """The step is over: let go of what was noted."""
+
+
+class Replay:
+    """An observer; its subclasses are the roles of `core.records.ReplayRole`."""
+
+    def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
+        self.now = 0  # the chosen step in progress, 0 between them
+        self.coming = set(steps)
+        self._program = program
+        self._folder = folder
+        self._done: list[int] = []
+        self._out_of_reach: list[int] = []  # the program did not stand still before them
+        self._before: Arrays = {}
+
+    def __call__(self, seams: Seams) -> None:
+        self._program.watch(seams, self)
+
+    def starts(self, values: Arrays) -> None:
+        """The program's parameters have these values before the first step."""
+
+    def stands(self, step: int, complete: bool = True) -> None:
+        """The program stands still and has made so many steps. `complete`: the chosen one came to a clear end."""
+        if self.now:
+            self._end(complete)
+        self._out_of_reach += sorted(each for each in self.coming if each <= step)
+        self.coming = {each for each in self.coming if each > step}
+        if step + 1 in self.coming:
+            self.coming.discard(step + 1)
+            self.now = step + 1
+            self._program.settle()
+            self._prepare(self.now)
+            self._before = self._program.values()
+            self._program.begin()
+
+    def _end(self, complete: bool) -> None:
+        step, self.now = self.now, 0
+        before, self._before = self._before, {}
+        results = {
+            key: value - before[key] if key in before else value  # not there before: a first momentum, say
+            for key, value in self._program.results().items()
+        }
+        inputs = self._program.inputs()
+        self._program.end()
+        if complete:
+            self._finish(step, results, inputs)
+            self._done.append(step)
+
+    def _prepare(self, step: int) -> None:
+        """Save or load the state that a chosen step begins with."""
+
+    def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
+        """Keep or compare what a chosen step came to."""
+
+    def report(self) -> dict[str, Any]:
+        return {"states": self._done, "out_of_reach": self._out_of_reach}
+
+    def _path(self, kind: str, step: int) -> Path:
+        return self._folder / f"{kind}-{step}"
+
+    def _save_target(self, step: int, results: Arrays, inputs: list[float]) -> None:
+        save_arrays(self._path("target", step), {"inputs": np.array(inputs), **results})
+
+
+class Reference(Replay):
+    """The original program. Its own steps are the targets where its framework can take them in fp64 in passing."""
+
+    _thinned = False
+
+    def starts(self, values: Arrays) -> None:
+        save_arrays(self._path("initial", 1), values)
+
+    def _prepare(self, step: int) -> None:
+        if not self._done and not self._thinned:
+            coming = thinned({step, *self.coming}, self._program.size(), self._folder) - {step}
+            self._thinned, self.coming = coming < self.coming, coming
+        self._program.save(self._path("state", step))
+
+    def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
+        if not self._program.needs:
+            self._save_target(step, results, inputs)
+
+    def report(self) -> dict[str, Any]:
+        return {**super().report(), "thinned": self._thinned, "needs": self._program.needs}
+
+
+class Targets(Replay):
+    """The original program once more, in fp64: from the states of the reference run, it computes the targets."""
+
+    _wanted: ClassVar[str] = "state"
+
+    def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
+        super().__init__(program, steps, folder)
+        self.coming = {step for step in steps if self._path(self._wanted, step).exists()}
+
+    def _prepare(self, step: int) -> None:
+        self._program.load(self._path("state", step))
+
+    def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
+        self._save_target(step, results, inputs)
+
+
+class Candidate(Targets):
+    """The program as it is, or under a plan."""
+
+    _wanted = "target"
+
+    def __init__(self, program: Steps, steps: Sequence[int], folder: Path) -> None:
+        super().__init__(program, steps, folder)
+        self._rows: list[dict[str, Any]] = []
+        self._other_inputs: list[int] = []
+
+    def starts(self, values: Arrays) -> None:
+        """What a run begins with is nowhere else compared: every chosen step begins with the reference run's values."""
+        path = self._path("initial", 1)
+        expected = load_arrays(path) if path.exists() else {}
+        for name in values if expected else ():
+            self._note(1, "initial value", name, values[name], expected.get(name))
+
+    def _finish(self, step: int, results: Arrays, inputs: list[float]) -> None:
+        target = load_arrays(self._path("target", step))
+        if not _alike(target.pop("inputs").tolist(), inputs):
+            self._other_inputs.append(step)
+        for key in sorted(target.keys() | results.keys()):
+            kind, name = key.split(" ", 1)
+            self._note(step, kind, name, results.get(key), target.get(key))
+
+    def _note(self, step: int, kind: str, name: str, found: Any, expected: Any) -> None:
+        row: dict[str, Any] = {"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0}
+        if found is not None and expected is not None and found.shape == expected.shape:
+            row |= {"error": _rms(found, expected), "size": _rms(expected), "count": expected.size}
+        self._rows.append(row)
+
+    def report(self) -> dict[str, Any]:
+        return {**super().report(), "rows": self._rows, "other_inputs": self._other_inputs}
+
+
+ROLES: Mapping[str, type[Replay]] = {
+    "reference": Reference,
+    "careful reference run": Reference,
+    "targets": Targets,
+    "careful targets": Targets,
+    "candidate": Candidate,
+}
+
+
+def stride(count: int) -> int:
+    """Every how many of a tensor's elements are kept."""
+    return -(-count // MOST_ELEMENTS) or 1
+
+
+def _alike(one: Sequence[float], other: Sequence[float]) -> bool:
+    return len(one) == len(other) and all(abs(a - b) < _SKETCHES for a, b in zip(one, other, strict=True))
+
+
+def _rms(values: Any, origin: Any = 0.0) -> float | None:
+    """Root mean square of the distance; None where it is not finite."""
+    with np.errstate(all="ignore"):
+        found = float(np.sqrt(np.mean(np.square(values - origin)))) if values.size else 0.0
+    return found if np.isfinite(found) else None
+
+
+def save_arrays(path: Path, arrays: Arrays) -> None:
+    """As numbers and a list of names: nothing in it is code."""
+    kept: dict[str, Any] = {"names": np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)}
+    for number, array in enumerate(arrays.values()):
+        kept[str(number)] = array.astype(np.float32) if "bfloat16" in str(array.dtype) else array
+    with path.open("wb") as file:
+        np.savez(file, **kept)
+
+
+def load_arrays(path: Path) -> Arrays:
+    with np.load(path, allow_pickle=False) as kept:
+        names = json.loads(kept["names"].tobytes())
+        return {name: kept[str(number)] for number, name in enumerate(names)}
