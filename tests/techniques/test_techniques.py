@@ -99,7 +99,8 @@ def test_of_two_that_cannot_go_together_the_first_stays(monkeypatch: pytest.Monk
 
 
 def test_reasons_are_given_where_a_technique_cannot_help() -> None:
-    still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True)
+    own = {"deferred_scalars": {"reads": 0}, "fp8": {"layers": 0}, "fused_optimizer": {"optimizers": []}}
+    still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True, own=own)
     for name, technique in catalogue().items():
         if "torch" in technique.frameworks and name not in ("allocator", "affinity"):  # which depend on the machine
             assert technique.applies(still), name

@@ -285,7 +285,7 @@ GPU = ({"name": "H200"},)
     [
         (GPU, Facts(device="cuda"), "already"),
         ((), Facts(), "no GPU on this machine"),
-        (GPU, Facts(), "without a GPU"),
+        (GPU, Facts(own={"device": {"built_for_gpus": False}}), "without a GPU"),
         (GPU, Facts(own={"device": {"gpus": 0}}), "finds no GPU"),
         (GPU, Facts(own={"device": {"gpus": 1}}), None),
     ],

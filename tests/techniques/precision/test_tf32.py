@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from overdrive.core.facts import Facts
+from overdrive.seams.torch.control import set_product_precision
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.precision import tf32
 from overdrive.worker.session import Session
@@ -26,7 +27,7 @@ def settings_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     torch.set_float32_matmul_precision("highest")
     for place in tf32._PLACES:
-        tf32._write(*place, "none")
+        set_product_precision(*place, "none")
 
 
 def optimizer() -> Any:

@@ -72,11 +72,11 @@ class Tf32(Technique):
         def allow() -> None:
             import torch
 
-            from overdrive.seams.torch.control import product_precision, set_product_precision
+            from overdrive.seams.torch.control import set_product_precision
 
             if not devices:
                 return
-            found = [product_precision(*place) for place in _PLACES]
+            found = _state()
             if ours:
                 if found != ours:
                     raise CannotInstall("the program sets the precision of products itself")
@@ -91,14 +91,14 @@ class Tf32(Technique):
             if precision == "bf16":
                 for backend, operation in _PLACES[2:]:
                     set_product_precision(backend, operation, "bf16")
-            ours[:] = [product_precision(*place) for place in _PLACES]
+            ours[:] = _state()
 
         def put_back() -> None:
             import torch
 
-            from overdrive.seams.torch.control import product_precision, set_product_precision
+            from overdrive.seams.torch.control import set_product_precision
 
-            if ours and [product_precision(*place) for place in _PLACES] == ours:
+            if ours and _state() == ours:
                 torch.set_float32_matmul_precision("highest")  # this leaves "ieee", which is not the default
                 for (backend, operation), before in zip(_PLACES, default, strict=True):
                     set_product_precision(backend, operation, before)
@@ -108,6 +108,12 @@ class Tf32(Technique):
         seams.on_undo(put_back)
         handle = seams.handle(allow, put_back)
         return handle
+
+
+def _state() -> list[str]:
+    from overdrive.seams.torch.control import product_precision
+
+    return [product_precision(*place) for place in _PLACES]
 
 
 def _not_here(precision: str, device: Any) -> str | None:
