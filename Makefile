@@ -1,10 +1,10 @@
-# make demo | test | lint | docs | bench | gpu: the only commands anyone needs.
+# make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -17,6 +17,11 @@ demo: $(VENV)/.example
 test: $(VENV)/.test
 	@echo "== running the tests (10 to 20 minutes on 2 cores)"
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# What starts no trial and no tune: under two minutes on 2 cores.
+QUICK := core evidence machine report seams/torch proof cli/test_group.py trials/test_duel.py techniques/test_techniques.py
+test-quick: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(QUICK:%=tests/%)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs
