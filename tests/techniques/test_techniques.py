@@ -203,9 +203,3 @@ def test_compile_is_in_force_and_taken_away() -> None:
 def test_the_allocator_is_there_before_the_process_or_not_at_all() -> None:
     assert "MALLOC_TOP_PAD_" in catalogue()["allocator"].environment({"library": "glibc"})
     assert "before the process starts" in train([("allocator", {})])["left_out"]["allocator"]
-
-
-def test_facts_from_another_version_are_read_without_what_is_not_known() -> None:
-    written = {**FACTS.to_dict(), "scripted": True, "gpu_name": "H100"}
-    written["loaders"] = [{**loader, "colour": "red"} for loader in written["loaders"]]
-    assert Facts.from_dict(written) == FACTS
