@@ -243,7 +243,7 @@ def test_only_partials_of_the_dead_are_removed(store: Store) -> None:
     code = (
         "import os, sys; from pathlib import Path; from overdrive.datacache.store import Store;"
         "from overdrive.datacache.layout import Leaf, Layout;"
-        "Store(Path(sys.argv[1])).draft('k', Layout(0, (Leaf('uint8', (5,), (0, 1)),)), 3); os._exit(1)"
+        "Store(Path(sys.argv[1])).partial('k', Layout(0, (Leaf('uint8', (5,), (0, 1)),)), 3); os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code, str(store.folder)], check=False)
     assert len(list(store.folder.iterdir())) == 2

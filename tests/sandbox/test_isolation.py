@@ -497,7 +497,7 @@ def test_where_namespaces_are_refused_writes_are_redirected(desk: Desk) -> None:
     """Seen by taking namespaces away, as container runtimes do."""
     refusing = TRIAL_SCRIPT.replace(
         "view = isolate",
-        "from overdrive.trials import overlay\n"
+        "from overdrive.sandbox import overlay\n"
         "def refuse(): raise PermissionError(1, 'unshare was refused')\n"
         "overlay.new_namespace = refuse\n"
         "view = isolate",

@@ -35,7 +35,7 @@ class TrialSpec:
     threads: int = 0  # that parallel operations may use; 0: as the program has it
     clock: str = "training"  # what counts as a step (see `worker.clock`)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
-    environment: Mapping[str, str] = field(default_factory=dict)  # further variables of the process
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
 
     def name(self) -> str:
         """`plain`, or its techniques with the settings: the same text for the same trial."""

@@ -13,7 +13,7 @@ from types import CodeType, ModuleType, TracebackType
 
 from overdrive.core.program import Program, ProgramError
 
-_OURS = str(Path(__file__).parent) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep  # the whole package
 
 
 def execute(program: Program) -> None:
