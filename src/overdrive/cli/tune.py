@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -56,13 +57,7 @@ def tune(
     Raises:
         CannotTune: there is no place to write the plan.
     """
-    for path in filter(None, (output, json_path)):
-        try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise CannotTune(
-                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o PLAN."
-            ) from None
+    _check_folders([path for path in (output, json_path) if path])
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
     request = TuneRequest(program, contract, budget, metric, objective, only)
@@ -105,6 +100,20 @@ def tune(
     table(result, console)
     console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
     return 0
+
+
+def _check_folders(paths: Sequence[Path]) -> None:
+    """
+    Raises:
+        CannotTune: there is one that nothing can be written into.
+    """
+    for path in paths:
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise CannotTune(
+                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o PLAN."
+            ) from None
 
 
 def _has_something(path: Path) -> bool:

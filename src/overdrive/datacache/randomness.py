@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from overdrive.core.rng import States, reseed
+from overdrive.core.rng import States
 from overdrive.datacache.layout import Unfit
-
-__all__ = ["States", "left_alone", "reseed"]
 
 
 @contextmanager
