@@ -28,7 +28,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 # Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
 LONG = (
     *("test_programs.py", "test_keras_programs.py", "test_zoo.py", "test_tune.py", "test_prefix_cache.py"),
-    *("test_verify.py", "test_field.py", "test_sample_cache.py", "test_pack.py", "test_real_trials.py"),
+    *("test_verify.py", "test_factorial.py", "test_sample_cache.py", "test_pack.py", "test_real_trials.py"),
 )
 
 
