@@ -107,8 +107,11 @@ def test_what_a_trial_found_out_is_judged_without_an_error(name: str) -> None:
 
 def test_reasons_are_given_where_a_technique_cannot_help() -> None:
     own: dict[str, dict[str, Any]] = {
-        **{"deferred_scalars": {"reads": 0}, "fp8": {"layers": 0}, "fused_optimizer": {"optimizers": []}},
-        **dict.fromkeys(("device", "unified_memory", "interop", "fold_normalisation", "fft_convolution", "compile"), {}),
+        **{name: {} for name in ("device", "unified_memory", "interop", "fold_normalisation", "fft_convolution")},
+        "compile": {},
+        "deferred_scalars": {"reads": 0},
+        "fp8": {"layers": 0},
+        "fused_optimizer": {"optimizers": []},
     }
     still = Facts(device="cuda", modules=False, own_autocast=True, own_compile=True, own=own)
     for name, technique in catalogue().items():
