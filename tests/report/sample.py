@@ -6,6 +6,12 @@ import math
 import random
 from typing import Any
 
+from rich.console import Console
+
+from overdrive.core.tune_result import TuneResult
+from overdrive.report import html, terminal
+from overdrive.report.reading import read
+
 HOSTILE = (
     "</script></title></style><script>alert(1);console.error('reached')</script>"
     '<img src=x onerror="alert(2)">\' onload=\'alert(3)" \u2028\u2029\x1b[31mred\x1b]0;title\x07\x00\x9b2J'
@@ -362,3 +368,12 @@ def hostile() -> dict[str, Any]:
     made: dict[str, Any] = spoil(result())
     made["machine"]["gpus"] = [HOSTILE, {"name": HOSTILE}]
     return made
+
+
+def page(found: object) -> str:
+    """The page of a result as it may lie in a file."""
+    return html.page(read(TuneResult, found))
+
+
+def table(found: object, console: Console) -> None:
+    terminal.table(read(TuneResult, found), console)

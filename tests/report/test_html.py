@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.report.html import page
-from tests.report.sample import HOSTILE, devices, hostile, proof, result
+from tests.report.sample import HOSTILE, devices, hostile, page, proof, result
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -246,14 +245,14 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
 
     program = Program("train.py", (), False)
     found = Findings(program, Contract.ROUNDING)
-    assert devices_of(found) == []
+    assert devices_of(found) == ()
     duel = Duel(TrialSpec(program), TrialSpec(program, (("device", {}),)))
     found.rejected.append(Rejected("device", {}, "slower", duel))
-    assert devices_of(found) == []  # its trial ended before a block was measured
+    assert devices_of(found) == ()  # its trial ended before a block was measured
     duel.pairs = [Pair(0, 10, 2.0, 1.0, True)]
     duel.old_side, duel.new_side = Side(2.0, 10, 640, 1.0), Side(1.0, 10, 0, 3.0)
     duel.old_facts = Facts(samples_per_step=64)
     rows = devices_of(found)
-    assert [row["device"] for row in rows] == ["CPU", "GPU"]
-    assert [row["samples_per_s"] for row in rows] == pytest.approx([320.0, 640.0])
-    assert [row["seconds_per_step"] for row in rows] == pytest.approx([0.2, 0.1])
+    assert [row.device for row in rows] == ["CPU", "GPU"]
+    assert [row.samples_per_s for row in rows] == pytest.approx([320.0, 640.0])
+    assert [row.seconds_per_step for row in rows] == pytest.approx([0.2, 0.1])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from overdrive.report.html import page
+from overdrive.core.tune_result import TuneResult
 from overdrive.report.precision import precision
-from overdrive.report.terminal import table
-from tests.report.sample import HOSTILE, result
+from overdrive.report.reading import read
+from tests.report.sample import HOSTILE, page, result, table
 
 
 def printed(found: dict[str, Any]) -> str:
@@ -21,7 +21,7 @@ def printed(found: dict[str, Any]) -> str:
 
 
 def test_every_format_has_its_row_and_numbers_stand_where_they_were_measured() -> None:
-    rows = precision(result())
+    rows = precision(read(TuneResult, result()))
     assert [row.name for row in rows] == ["fp64", "fp32", "tf32", "bf16", "bf16", "fp16", "fp8"]
     own, fast, slow = rows[1], rows[3], rows[4]
     assert (own.speed, own.memory, own.error) == ("as it is", "512 MiB", "1.2e-07")
@@ -43,7 +43,8 @@ OWN = {"format": "fp32", "seconds_per_step": 1.0, "technique": ""}
 @pytest.mark.parametrize("rows", [[], None, "x", [None], [OWN]])
 def test_says_nothing_where_no_format_was_tried(rows: Any) -> None:
     found = result(precision=rows)
-    assert precision(found) == [] and "How many bits" not in page(found) and "learns the same" not in printed(found)
+    assert precision(read(TuneResult, found)) == []
+    assert "How many bits" not in page(found) and "learns the same" not in printed(found)
 
 
 @pytest.mark.parametrize("value", [HOSTILE, [], {}, float("nan"), -1, 10**400, True])

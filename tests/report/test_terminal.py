@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from overdrive.report.terminal import table
-from tests.report.sample import devices, hostile, result
+from tests.report.sample import devices, hostile, result, table
 
 
 def printed(found: dict[str, Any], terminal: bool = False, width: int | None = None) -> str:

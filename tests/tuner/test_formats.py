@@ -12,6 +12,7 @@ from overdrive.core.interval import Interval
 from overdrive.core.program import Program
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.tune_result import Precision
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.rounding import Row, relative_error
 from overdrive.evidence.speed import Pair, Verdict
@@ -47,28 +48,28 @@ def findings(**changes: Any) -> Findings:
     return found
 
 
-def rows(found: Findings) -> dict[str, dict[str, Any]]:
+def rows(found: Findings) -> dict[str, Precision]:
     table = precision_table(found, [*found.rejected, *leftovers(found, found.control and found.control.old_facts)])
-    assert [row["format"] for row in table] == list(FORMATS)
-    return {row["format"]: row for row in table}
+    assert [row.format for row in table] == list(FORMATS)
+    return {row.format: row for row in table}
 
 
 def test_measured_formats_have_their_numbers_and_the_others_a_reason() -> None:
     table = rows(findings())
-    assert table["fp64"]["told"] == "the program as it is" and table["fp64"]["seconds_per_step"] == 0.02
+    assert table["fp64"].told == "the program as it is" and table["fp64"].seconds_per_step == 0.02
     fast = table["fp32"]
-    assert fast["technique"] == "fp32_from_fp64" and fast["speedup"]["estimate"] == 2.0 and fast["learns"] is True
-    assert (table["fp64"]["error"], fast["error"], fast["against"]) == (0.0, 4e-7, "plain")
-    assert table["bf16"]["learns"] is False and table["bf16"]["error"] is None
-    assert "tf32: the parameters are torch.float64" in table["tf32"]["told"]
-    assert "autocast: ended: oom" in table["fp16"]["told"] and "needs a GPU" in table["fp8"]["told"]
+    assert fast.technique == "fp32_from_fp64" and fast.speedup.estimate == 2.0 and fast.learns is True
+    assert (table["fp64"].error, fast.error, fast.against) == (0.0, 4e-7, "plain")
+    assert table["bf16"].learns is False and table["bf16"].error is None
+    assert "tf32: the parameters are torch.float64" in table["tf32"].told
+    assert "autocast: ended: oom" in table["fp16"].told and "needs a GPU" in table["fp8"].told
 
 
 def test_peak_memory_is_shown_where_a_duel_measured_it() -> None:
     found = findings()
-    assert rows(found)["fp32"]["peak_memory"] is None
+    assert rows(found)["fp32"].peak_memory is None
     found.adopted[0].duel.new_side = Side(1.0, 100, peak_memory=3 << 20)
-    assert rows(found)["fp32"]["peak_memory"] == 3 << 20
+    assert rows(found)["fp32"].peak_memory == 3 << 20
 
 
 def test_only_formats_that_a_duel_measured_are_compared_with_fp64() -> None:
@@ -78,7 +79,7 @@ def test_only_formats_that_a_duel_measured_are_compared_with_fp64() -> None:
 @pytest.mark.parametrize("control", [None, duel("", {}, old_facts=None)])
 def test_says_so_where_nothing_is_known(control: Any) -> None:
     table = rows(findings(control=control, adopted=[], rejected=[], refusal="It is too short."))
-    assert all("could not be tuned" in row["told"] for row in table.values())
+    assert all("could not be tuned" in row.told for row in table.values())
 
 
 def test_the_error_is_a_median_share_of_the_gradients_size() -> None:

@@ -604,7 +604,7 @@ def test_less_memory_is_found_proved_and_told(offer: Offer, tmp_path: Path, monk
     assert "no less memory" in reasons(found)["useless"] and "fast" not in reasons(found)
     assert found.proof is not None and found.proof.level is Contract.EXACT
     result = result_of(found, "plan.toml")
-    assert result["baseline"]["peak_memory"] - result["tuned"]["peak_memory"] == 100 * 10**6
+    assert result.baseline.peak_memory - result.tuned.peak_memory == 100 * 10**6
     assert sentence(result).startswith("Needs ") and "instead of" in sentence(result)
     assert [each.name for each in plan_of(found, result).techniques] == ["lean"]
 
@@ -631,10 +631,10 @@ def test_a_program_that_runs_out_of_memory_gets_what_it_needs_to_run(
     assert found.refusal is None and found.verdict is Verdict.FITS
     assert names(found) == ["lean"] and found.chosen[0].needed
     result = result_of(found, "plan.toml")
-    assert result["baseline"] is None and result["speedup"] is None
+    assert result.baseline is None and result.speedup is None
     assert sentence(result).startswith("Runs now, where it ran out of memory")
-    assert any("runs out of memory" in note and "lean" in note for note in result["notes"])
-    assert "nothing could be compared" in result["techniques"][0]["check"]
+    assert any("runs out of memory" in note and "lean" in note for note in result.notes)
+    assert "nothing could be compared" in result.techniques[0].check
     assert plan_of(found, result).speedup is None
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from overdrive.cli.report import from_plan
 from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.json_data import to_json
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
 from overdrive.evidence.speed import Verdict
@@ -76,14 +77,14 @@ def test_a_plan_whose_confirmation_came_too_late_is_kept_and_told_as_not_confirm
     result, plan = told(found)
     by = "established in the search, and not confirmed in fresh processes"
     duel = found.adopted[0].duel
-    assert duel.interval is not None and result["speedup"] == vars(duel.interval) == vars(plan.speedup)
-    assert result["unconfirmed"] == plan.unconfirmed == by
-    rates = [result[side]["samples_per_s"] for side in ("baseline", "tuned")]
+    assert duel.interval is not None and result.speedup == duel.interval == plan.speedup
+    assert result.unconfirmed == plan.unconfirmed == by
+    rates = [side.samples_per_s for side in (result.baseline, result.tuned)]
     assert rates[1] / rates[0] == pytest.approx(duel.interval.estimate)
     for each in (result, from_plan(plan)):
         assert sentence(each).startswith("Trains 1.5") and f"95 % interval; {by})" in sentence(each)
         assert by in page(each)
-    assert any("A larger --budget would confirm it" in note for note in result["notes"])
+    assert any("A larger --budget would confirm it" in note for note in result.notes)
 
 
 def test_of_a_confirmation_that_was_not_finished_its_fresh_processes_are_told(
@@ -94,15 +95,15 @@ def test_of_a_confirmation_that_was_not_finished_its_fresh_processes_are_told(
     left = late_search(program, tmp_path, "confirmation", 0.0)
     (tmp_path / "late").mkdir()
     spare = 600.0 - left.seconds
-    assert left.confirmed and left.confirmation is not None and result_of(left, "")["unconfirmed"] is None
+    assert left.confirmed and left.confirmation is not None and not result_of(left, "").unconfirmed
     program.spent, program.started[:] = 0.0, []
     found = late_search(program, tmp_path / "late", "confirmation", spare + 14.0)
     result, _ = told(found)
     assert found.verdict is Verdict.FASTER and not found.confirmed
-    assert result["unconfirmed"] == "measured in 2 of 3 fresh process pairs, and not confirmed"
-    assert result["speedup"]["estimate"] == pytest.approx(1.5, rel=0.03)
-    assert result["tuned"]["samples_per_s"] / result["baseline"]["samples_per_s"] == pytest.approx(
-        result["speedup"]["estimate"]
+    assert result.unconfirmed == "measured in 2 of 3 fresh process pairs, and not confirmed"
+    assert result.speedup.estimate == pytest.approx(1.5, rel=0.03)
+    assert result.tuned.samples_per_s / result.baseline.samples_per_s == pytest.approx(
+        result.speedup.estimate
     )
 
 
@@ -146,9 +147,9 @@ def test_of_several_techniques_the_search_tells_the_product_of_their_duels(
     found = late_search(program, tmp_path, "confirmation", 600.0)
     assert names(found) == ["fast", "quick"] and found.verdict is Verdict.FASTER and not found.confirmed
     result, plan = told(found)
-    assert result["speedup"]["estimate"] == pytest.approx(found.gain())
-    assert result["speedup"]["low"] < 1.95 < result["speedup"]["high"]
-    assert result["tuned"] is None and result["baseline"]["samples_per_s"]  # no block held the whole plan
+    assert result.speedup.estimate == pytest.approx(found.gain())
+    assert result.speedup.low < 1.95 < result.speedup.high
+    assert result.tuned is None and result.baseline.samples_per_s  # no block held the whole plan
     assert plan.unconfirmed and "the confirmation on fresh runs" not in page(result)
 
 
@@ -190,7 +191,7 @@ def test_samples_per_second_are_of_the_same_blocks_as_the_ratio_where_steps_are_
     found = searched(tmp_path)
     result, plan = told(found)
     assert found.confirmed and plan.speedup is not None
-    for sides in (result, {"baseline": plan.baseline, "tuned": plan.tuned}):
+    for sides in (to_json(result), {"baseline": plan.baseline, "tuned": plan.tuned}):
         before, after = sides["baseline"], sides["tuned"]
         assert after["samples_per_s"] / before["samples_per_s"] == pytest.approx(plan.speedup.estimate, rel=1e-3)
         assert before["seconds_per_step"] / after["seconds_per_step"] == pytest.approx(plan.speedup.estimate, rel=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from rich.console import Console
 from overdrive.cli.line import fail
 from overdrive.cli.run import announce_removed
 from overdrive.core.atomic_file import write_atomically
-from overdrive.core.interval import Interval
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import recall
+from overdrive.core.tune_result import Kept, MachineSummary, NotKept, Side, TuneResult
 from overdrive.report.html import page
+from overdrive.report.reading import read
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
 
@@ -47,9 +49,9 @@ def report(path: Path, output: Path | None) -> None:
         raise CannotReport(str(error)) from None
     except (OSError, UnicodeDecodeError):
         raise CannotReport(f"{path} changed while it was read: try again.") from None
-    result = evidence(text) or from_plan(plan)
-    if "notice" not in result:
-        result["plan"] = str(path)  # where it is now, not where the tune wrote it
+    measured = evidence(text)
+    # The plan lies where it is now, not where the tune wrote it.
+    result = replace(read(TuneResult, measured), plan=str(path)) if measured else from_plan(plan)
     if output is None:
         table(result, Console(highlight=False))
         return
@@ -71,41 +73,28 @@ def evidence(plan_text: str) -> dict[str, Any] | None:
     return found
 
 
-def from_plan(plan: Plan) -> dict[str, Any]:
-    """What a plan says of itself, in the shape of a result, with a notice that it is no more than that."""
-    return {
-        "notice": _NO_EVIDENCE,
-        "program": plan.program,
-        "contract": str(plan.contract),
-        "verdict": plan.verdict,
-        "speedup": _interval(plan.speedup),
-        "unconfirmed": plan.unconfirmed or None,
-        "noise_floor": plan.noise_floor,
-        "baseline": dict(plan.baseline),
-        "tuned": dict(plan.tuned),
-        "techniques": [
-            {
-                "name": each.name,
-                "settings": dict(each.settings),
-                "contract": str(each.contract),
-                "verdict": each.verdict,
-                "speedup": _interval(each.speedup),
-            }
-            for each in plan.techniques
-        ],
-        "rejected": [
-            {"name": each.name, "settings": dict(each.settings), "reason": each.reason} for each in plan.rejected
-        ],
-        "tuning_seconds": plan.tuning_seconds,
-        "break_even_steps": plan.break_even_steps,
-        "machine": dict(plan.machine),
-        "versions": dict(plan.versions),
-        "date": plan.created,
-    }
-
-
-def _interval(found: Interval | None) -> dict[str, float] | None:
-    return {"low": found.low, "estimate": found.estimate, "high": found.high} if found else None
+def from_plan(plan: Plan) -> TuneResult:
+    """What a plan says of itself, with a notice that it is no more than that."""
+    return TuneResult(
+        notice=_NO_EVIDENCE,
+        program=plan.program,
+        contract=str(plan.contract),
+        verdict=plan.verdict,
+        speedup=plan.speedup,
+        unconfirmed=plan.unconfirmed,
+        noise_floor=plan.noise_floor,
+        baseline=read(Side, dict(plan.baseline)),
+        tuned=read(Side, dict(plan.tuned)),
+        techniques=tuple(
+            Kept(each.name, each.settings, str(each.contract), each.verdict, each.speedup) for each in plan.techniques
+        ),
+        rejected=tuple(NotKept(each.name, each.settings, each.reason) for each in plan.rejected),
+        tuning_seconds=plan.tuning_seconds,
+        break_even_steps=plan.break_even_steps,
+        machine=read(MachineSummary, dict(plan.machine)),
+        versions=plan.versions,
+        date=plan.created,
+    )
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from overdrive.cli.line import fail, faults_as_sentences, parse_program, program
 from overdrive.cli.values import Duration, Names, ObjectiveName, metric_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
+from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective
@@ -84,18 +86,18 @@ def tune(
     made = plan_of(found, result)
     report = output.with_suffix(".html")
     if stays := not made.techniques and not force and _has_something(output):
-        result["plan"] = ""  # it tells of no plan that is there; the plan that is keeps its own report
         report = output.with_suffix(".latest.html")
         kept = f"Nothing was established, so the plan {output} and its report stay as they were; --force replaces them."
-        result["notes"].append(kept)
+        # It tells of no plan that is there; the plan that is keeps its own report.
+        result = replace(result, plan="", notes=(*result.notes, kept))
     else:
         plan = made.dumps({name: each.summary() for name, each in catalogue().items()})
         write_atomically(output, plan)
-        remember(ledger, plan, result)
+        remember(ledger, plan, to_json(result))
     write_atomically(report, page(result))
     if json_path:
-        write_atomically(json_path, json.dumps(result, indent=1) + "\n")
-    checkpoint.finished(result)
+        write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
+    checkpoint.finished(result.date, to_json(result))
     ledger.close()
     table(result, console)
     console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)

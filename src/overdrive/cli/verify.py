@@ -17,13 +17,14 @@ from overdrive.cli.values import Duration, metric_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.program import Program
 from overdrive.core.records import Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.equivalence import Check, first_non_finite, proof_data
+from overdrive.evidence.equivalence import Check, first_non_finite, proof_record
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
@@ -76,7 +77,7 @@ def verify(
         check = _prove(prover, level, plain, tuned, deadline, margin)
     _show(console, check, level)
     if json_path:
-        write_atomically(json_path, json.dumps(proof_data(check), indent=1) + "\n")
+        write_atomically(json_path, json.dumps(to_json(proof_record(check)), indent=1) + "\n")
     return 0 if check.level is not None else 1
 
 

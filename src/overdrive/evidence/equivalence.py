@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.records import StepRecord, Trace
+from overdrive.core.tune_result import Invariant, ProofRecord
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
@@ -37,15 +38,6 @@ class Check:
 
 
 OPEN = Check(Contract.OPEN, "it changes the training itself, as was asked for by name")
-
-
-@dataclass(frozen=True)
-class Invariant:
-    """Something that no level may change."""
-
-    what: str
-    told: str
-    same: bool
 
 
 def late_loss(losses: Sequence[float], horizon: int) -> float:
@@ -261,12 +253,11 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
 
 
-def proof_data(check: Check) -> dict[str, Any]:
-    """A check as plain data, for the report."""
-    return {
-        "level": str(check.level) if check.level else None,
-        "sentence": check.sentence,
-        "proxy": check.proxy,
-        "invariants": [asdict(each) for each in check.invariants],
-        **{level: check.evidence.get(level) for level in ("exact", "rounding", "statistical")},
-    }
+def proof_record(check: Check) -> ProofRecord:
+    return ProofRecord(
+        level=str(check.level) if check.level else None,
+        sentence=check.sentence,
+        proxy=check.proxy,
+        invariants=check.invariants,
+        **{str(level): check.evidence.get(level) for level in ("exact", "rounding", "statistical")},
+    )

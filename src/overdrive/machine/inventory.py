@@ -9,6 +9,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.tune_result import MachineSummary
 from overdrive.machine import cgroup
 from overdrive.machine.amd import amd
 from overdrive.machine.cpu import cpu, granted_cores
@@ -16,7 +17,7 @@ from overdrive.machine.gpu import gpus
 from overdrive.machine.memory import available_memory, total_memory
 from overdrive.machine.software import versions
 
-__all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "versions"]
+__all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "summary", "versions"]
 
 _GIB = 2**30
 
@@ -30,6 +31,18 @@ def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
         "gpus": [*(dict(gpu) for gpu in gpus()), *_amd_gpus(root)],
         "os": operating_system(),
     }
+
+
+def summary() -> MachineSummary:
+    """The machine in the few words that a report needs."""
+    found = machine()
+    return MachineSummary(
+        cpu=found["cpu"].get("model", "unknown"),
+        cores=found["cpu"].get("granted_cores"),
+        memory_bytes=found["memory_bytes"],
+        gpus=tuple(gpu.get("name", "GPU") for gpu in found["gpus"]),
+        os=found["os"],
+    )
 
 
 def _amd_gpus(root: Path) -> list[dict[str, Any]]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
+from overdrive.core.facts import ITEM_PARTS
+from overdrive.core.tune_result import MachineSummary, NotKept, TuneResult
 from overdrive.report import plots, proof_plots, words
 from overdrive.report.precision import precision
 from overdrive.report.proof import LEVELS, Level, Proof, proof
-from overdrive.report.reading import interval, mapping, mappings, positive, sequence, word
+from overdrive.report.reading import harmless
 
 _MARKS = {True: ("good", "✓"), False: ("bad", "✗"), None: ("still", "·")}
 
 
-def page(result: Mapping[str, Any]) -> str:
+def page(result: TuneResult) -> str:
     """The whole page as text, to be written as UTF-8."""
+    result = harmless(result)
     claim, rest = words.headline(result)
     verdict = words.verdict(result)
-    program = word(result.get("program"), 2000)
+    program = result.program[:2000]
     found = proof(result)
     return template("page.html").render(
         program=program,
@@ -32,27 +35,27 @@ def page(result: Mapping[str, Any]) -> str:
         tone="good" if words.usable(result) else "bad" if verdict in ("FASTER", "SLOWER") else "",
         faster=words.adopted(result),
         usable=words.usable(result),
-        notice=words.notice(result),
-        unconfirmed=words.unconfirmed(result),
-        date=word(result.get("date"), 60),
-        asked=word(result.get("contract"), 40),
+        notice=result.notice,
+        unconfirmed=result.unconfirmed,
+        date=result.date,
+        asked=result.contract,
         numbers=words.before_after(result),
         devices=words.devices(result),
         devices_head=words.DEVICES_HEAD,
         sentences=words.sentences(result),
-        techniques=_techniques(result),
+        techniques=list(_techniques(result)),
         waterfall=plots.waterfall(result),
         step_time=plots.step_time(result),
         item_time=plots.item_time(result),
-        item_parts=words.ITEM_PARTS,
+        item_parts=ITEM_PARTS,
         precision=precision(result),
         proof=_proof(found) if found else None,
         rounding=proof_plots.rounding(result),
         statistical=proof_plots.statistical(result),
         losses=plots.losses(result),
         duels=plots.duels(result),
-        rejected=[_rejected(item) for item in words.dropped(result)],
-        machine=machine_rows(result),
+        rejected=[_rejected(each) for each in words.dropped(result)],
+        machine=machine_rows(result.machine, result.versions),
         command=" ".join(words.command(result)),
     )
 
@@ -71,22 +74,18 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def _techniques(result: Mapping[str, Any]) -> list[dict[str, str]]:
+def _techniques(result: TuneResult) -> Iterable[dict[str, str]]:
     shares = dict(words.contributions(result))
-    found = []
-    for item in mappings(result.get("techniques")):
-        name = word(item.get("name"), 80) or "(no name)"
-        measured = shares.get(name) or interval(item.get("speedup"))
-        found.append(
-            {
-                "name": name,
-                "settings": words.settings(item.get("settings")),
-                "contract": word(item.get("contract"), 40),
-                "speedup": plots.times(measured) if measured else "not recorded",
-                "check": word(item.get("check")) or "No check is recorded.",
-            }
-        )
-    return found
+    for each in result.techniques:
+        name = each.name or "(no name)"
+        measured = shares.get(name) or each.speedup
+        yield {
+            "name": name,
+            "settings": words.settings(each.settings),
+            "contract": each.contract,
+            "speedup": plots.times(measured) if measured else "not recorded",
+            "check": each.check or "No check is recorded.",
+        }
 
 
 def _proof(found: Proof) -> dict[str, Any]:
@@ -125,29 +124,22 @@ def _not_compared(each: Level, found: Proof) -> str:
     return ""
 
 
-def _rejected(item: Mapping[str, Any]) -> dict[str, str]:
+def _rejected(item: NotKept) -> dict[str, str]:
     return {
-        "name": word(item.get("name"), 80) or "(no name)",
-        "settings": words.settings(item.get("settings")),
+        "name": item.name or "(no name)",
+        "settings": words.settings(item.settings),
         "reason": words.reason(item),
     }
 
 
-def machine_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def machine_rows(machine: MachineSummary, versions: Mapping[str, str]) -> list[tuple[str, str]]:
     """Name and value of what the numbers were measured on."""
-    data, found = mapping(result.get("machine")), []
-    if cpu := word(data.get("cpu")):
-        found.append(("Processor", cpu))
-    if cores := positive(data.get("cores")):
-        found.append(("Cores", f"{cores:,.0f}"))
-    if memory := positive(data.get("memory_bytes")):
-        found.append(("Memory", f"{memory / 2**30:,.1f} GiB"))
-    if system := word(data.get("os")):
-        found.append(("System", system))
-    gpus = sequence(data.get("gpus"))
-    names = [word(gpu.get("name")) if isinstance(gpu, Mapping) else word(gpu) for gpu in gpus]
-    if "gpus" in data:  # a plan does not list them
-        found.append(("GPU", ", ".join(name for name in names if name) or "none"))
-    for name, version in mapping(result.get("versions")).items():
-        found.append((word(name, 60), word(version, 120)))
-    return found
+    rows = [
+        ("Processor", machine.cpu),
+        ("Cores", f"{machine.cores:,}" if machine.cores else ""),
+        ("Memory", f"{machine.memory_bytes / 2**30:,.1f} GiB" if machine.memory_bytes else ""),
+        ("System", machine.os),
+        ("GPU", "" if machine.gpus is None else ", ".join(machine.gpus) or "none"),  # a plan does not list them
+        *versions.items(),
+    ]
+    return [(name, value) for name, value in rows if value]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
+from overdrive.core.facts import ITEM_PARTS
+from overdrive.core.interval import Interval
+from overdrive.core.tune_result import DuelRecord, Side, TuneResult
 from overdrive.report import charts, svg, words
-from overdrive.report.reading import Interval, interval, mapping, mappings, number, positive, sequence, word
+from overdrive.report.ratio import ratio
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 _MOST_LOADERS = 4  # that are drawn
@@ -38,10 +40,10 @@ def plot(
 
 
 def times(found: Interval) -> str:
-    return _cross(str(found))
+    return _cross(ratio(found))
 
 
-def waterfall(result: Mapping[str, Any]) -> Plot | None:
+def waterfall(result: TuneResult) -> Plot | None:
     """What each technique gave, what the parts leave over, and the confirmed total."""
     parts = words.contributions(result)
     if not parts:
@@ -51,37 +53,37 @@ def waterfall(result: Mapping[str, Any]) -> Plot | None:
     head = ("technique", "its share", "alone", "added last", "ln") if shares else ("technique", "speed-up", "ln")
     blank = ("–", "–") if shares else ()
     table = [(name, times(i), *shares.get(name, blank), _ln(i.estimate)) for name, i in parts]
-    total, rest = interval(result.get("speedup")), words.left_over(result)
+    total, rest = result.speedup, words.left_over(result)
     whole, notes = None, []
     if total and rest:
-        ratio, said = rest
-        rows.append(svg.Row("left over", ratio, ratio, ratio, f"{ratio:.2f}×", kind="rest"))
+        left, said = rest
+        rows.append(svg.Row("left over", left, left, left, f"{left:.2f}×", kind="rest"))
         whole = svg.Row("confirmed together", total.low, total.estimate, total.high, times(total), kind="total")
-        table.append(("left over", f"{ratio:.2f}×", *blank, _ln(ratio)))
+        table.append(("left over", f"{left:.2f}×", *blank, _ln(left)))
         table.append(("confirmed together", times(total), *blank, _ln(total.estimate)))
         notes.append(_cross(said))
     notes += [_cross(note) for note in (words.interaction(result), _method(result)) if note]
     return plot(lambda width: charts.waterfall(rows, whole, width), head, table, notes)
 
 
-def _shares(result: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _shares(result: TuneResult) -> dict[str, tuple[str, str]]:
     """Gains by technique: alone, and as the last one added; empty if not measured."""
-    found = {}
-    for item in words.shares(result):
-        alone, last = interval(item.get("alone")), interval(item.get("last"))
-        found[word(item.get("name"), 80) or "(no name)"] = (
-            times(alone) if alone else "–",
-            times(last) if last else "–",
+    return {
+        each.name or "(no name)": (
+            times(each.alone) if each.alone else "–",
+            times(each.last) if each.last else "–",
         )
-    return found
+        for each in words.shares(result)
+    }
 
 
-def _method(result: Mapping[str, Any]) -> str:
-    data = mapping(result.get("attribution"))
-    method, rounds = word(data.get("method"), 100), positive(data.get("rounds"))
-    if not words.shares(result) or not method or not rounds:
+def _method(result: TuneResult) -> str:
+    found = result.attribution
+    if not words.shares(result) or found is None or not found.method or not found.rounds:
         return ""
-    return f"Shares by {method}, {rounds:,.0f} rounds: each technique’s mean gain over the orders of adding it."
+    return (
+        f"Shares by {found.method}, {found.rounds:,} rounds: each technique’s mean gain over the orders of adding it."
+    )
 
 
 def _ln(factor: float) -> str:
@@ -93,10 +95,10 @@ def _cross(said: str) -> str:
     return re.sub(r"(?<=\d)x\b", "×", said)
 
 
-def _parts(side: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _parts(side: Side | None) -> list[tuple[str, float]]:
     """(part, seconds) of one step; what the shares leave over is "unaccounted"."""
-    seconds, shares = positive(side.get("seconds_per_step")), mapping(side.get("shares"))
-    known = {part: positive(shares.get(part)) or 0.0 for part in PARTS}
+    seconds = side.seconds_per_step if side else None
+    known = {part: max(0.0, side.shares.get(part, 0.0)) for part in PARTS} if side else {}
     total = sum(known.values())
     if seconds is None or seconds > _FASTEST or not 0 < total < _FASTEST:
         return []
@@ -107,11 +109,8 @@ def _parts(side: Mapping[str, Any]) -> list[tuple[str, float]]:
     return found
 
 
-def step_time(result: Mapping[str, Any]) -> Plot | None:
-    sides = [
-        ("Before", _parts(mapping(result.get("baseline")))),
-        ("After", _parts(mapping(result.get("tuned")))),
-    ]
+def step_time(result: TuneResult) -> Plot | None:
+    sides = [("Before", _parts(result.baseline)), ("After", _parts(result.tuned))]
     bars = [(name, parts) for name, parts in sides if parts]
     if not bars:
         return None
@@ -125,39 +124,37 @@ def step_time(result: Mapping[str, Any]) -> Plot | None:
     return plot(lambda width: charts.step_time(bars, width), head, table, names)
 
 
-def item_time(result: Mapping[str, Any]) -> Plot | None:
+def item_time(result: TuneResult) -> Plot | None:
     """What making one item takes, for each loader, beside what the program waited for it."""
     bars: list[tuple[str, list[tuple[str, float]]]] = []
     table, notes = [], []
-    for when, key in (("Loader", "loaders"), ("After: loader", "tuned_loaders")):
-        for place, loader in enumerate(mappings(result.get(key))[:_MOST_LOADERS], 1):
-            size, workers = positive(loader.get("batch_size")), positive(loader.get("workers"))
-            name = f"{when} {place}, batches of {size:,.0f}" if size else f"{when} {place}"
+    for when, loaders in (("Loader", result.loaders), ("After: loader", result.tuned_loaders)):
+        for place, loader in enumerate(loaders[:_MOST_LOADERS], 1):
+            size = loader.batch_size
+            name = f"{when} {place}, batches of {size:,}" if size else f"{when} {place}"
             parts, waited = words.item_times(loader)
             known = dict(parts)
             if parts:
                 bars.append((name, parts))
-            elif key == "loaders" and (why := word(loader.get("not_split"))):
-                notes.append(f"Loader {place} is not taken apart: {why}.")
+            elif when == "Loader" and loader.not_split:
+                notes.append(f"Loader {place} is not taken apart: {loader.not_split}.")
             if parts or waited is not None:
-                cells = (words.duration(known[part]) if part in known else "–" for part in words.ITEM_PARTS)
+                cells = (words.duration(known[part]) if part in known else "–" for part in ITEM_PARTS)
                 text = words.duration(waited) if waited is not None else "–"
-                table.append((name, f"{workers or 0:,.0f}", *cells, text))
+                table.append((name, f"{loader.workers or 0:,}", *cells, text))
     if not bars:
         return None
-    head = ("loader", "workers", *words.ITEM_PARTS, "waited")
+    head = ("loader", "workers", *ITEM_PARTS, "waited")
     return plot(lambda width: charts.item_time(bars, width), head, table, notes)
 
 
-def _curve(values: object) -> list[float | None]:
-    found = [number(value) for value in sequence(values)]
-    return [value if value is not None and abs(value) < 1e30 else None for value in found]
+def _curve(values: Sequence[float | None]) -> list[float | None]:
+    return [value if value is not None and abs(value) < 1e30 else None for value in values]
 
 
-def losses(result: Mapping[str, Any]) -> Plot | None:
-    data = mapping(result.get("losses"))
-    before, after = _curve(data.get("baseline")), _curve(data.get("tuned"))
-    seeds = [curve for curve in (_curve(item) for item in sequence(data.get("seeds"))) if curve]
+def losses(result: TuneResult) -> Plot | None:
+    before, after = _curve(result.losses.baseline), _curve(result.losses.tuned)
+    seeds = [_curve(each) for each in result.losses.seeds if each]
     if not (before or after) or not charts.losses(before, after, seeds):
         return None
     longest = max(len(before), len(after))
@@ -178,7 +175,7 @@ def losses(result: Mapping[str, Any]) -> Plot | None:
         notes.append("The two curves are one: every loss is the same, bit for bit.")
     if len(seeds) > 1:
         notes.append(f"The band reaches from the lowest to the highest of {len(seeds)} seeds.")
-    if result.get("proxy") is not False:
+    if result.proxy:
         notes.append(f"{longest:,} steps are a proxy for a whole training, not a proof.")
     head = ("step", "before", "after", "seeds")
     return plot(lambda width: charts.losses(before, after, seeds, width), head, table, notes)
@@ -189,41 +186,38 @@ def _loss(curve: Sequence[float | None], step: int) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def duels(result: Mapping[str, Any]) -> Plot | None:
+def duels(result: TuneResult) -> Plot | None:
     """Every pair of every duel, and what came of it."""
-    drawn = [_duel(item) for item in mappings(result.get("duels"))]
+    drawn = [_duel(each) for each in result.duels]
     if not drawn:
         return None
     rows, table = [row for row, _ in drawn if row], [line for _, line in drawn]
-    noise = positive(result.get("noise_floor"))
-    noise = noise if noise and noise < 10 else None
+    noise = result.noise_floor if result.noise_floor and 0 < result.noise_floor < 10 else None
     head = ("duel", "verdict", "speed-up", "pairs in processes", "steps", "original first")
     notes = ["The grey band is the noise floor."] if noise else []
     return plot(lambda width: charts.duels(rows, noise, width), head, table, notes)
 
 
-def _duel(item: Mapping[str, Any]) -> tuple[svg.Row | None, tuple[str, ...]]:
+def _duel(duel: DuelRecord) -> tuple[svg.Row | None, tuple[str, ...]]:
     """One duel as a row of the chart (None if it has no interval) and a line of the table."""
-    name, against = word(item.get("name"), 80) or "(no name)", word(item.get("against"), 200)
-    said, measured = word(item.get("verdict"), 20).upper(), interval(item.get("speedup"))
-    dots, first, steps = [], 0, 0.0
-    for pair in mappings(item.get("pairs")):
-        a, b = positive(pair.get("seconds_a")), positive(pair.get("seconds_b"))
-        if a and b and 1 / _FASTEST < a / b < _FASTEST:
-            dots.append((int(number(pair.get("process")) or 0), a / b))
-            first += pair.get("a_first") is True
-            steps += positive(pair.get("steps")) or 0
+    name, said, measured = duel.name or "(no name)", duel.verdict.upper(), duel.speedup
+    dots, first, steps = [], 0, 0
+    for pair in duel.pairs:
+        if pair.seconds_a and pair.seconds_b and 1 / _FASTEST < pair.seconds_a / pair.seconds_b < _FASTEST:
+            dots.append((pair.process, pair.seconds_a / pair.seconds_b))
+            first += pair.a_first
+            steps += pair.steps or 0
     line = (
-        f"{name} against {against}" if against else name,
+        f"{name} against {duel.against}" if duel.against else name,
         said.lower() or "–",
         times(measured) if measured else "–",
         f"{len(dots)} in {len({process for process, _ in dots})}",
-        f"{steps:,.0f}",
+        f"{steps:,}",
         f"{first}",
     )
     if measured is None:
         return None, line
     kind = {"FASTER": "good", "SLOWER": "bad"}.get(said, "")
-    under = f"against {against}" if against else ""
+    under = f"against {duel.against}" if duel.against else ""
     low, estimate, high = measured.low, measured.estimate, measured.high
     return svg.Row(name, low, estimate, high, times(measured), under, tuple(dots), kind), line

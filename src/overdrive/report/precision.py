@@ -1,12 +1,11 @@
-"""Reads the precision table in a result: a row of words for each number format."""
+"""The precision table of a result: a row of words for each number format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from overdrive.report.reading import interval, mappings, number, positive, word
+from overdrive.core.tune_result import Precision, TuneResult
+from overdrive.report.ratio import ratio
 
 
 @dataclass(frozen=True)
@@ -23,25 +22,24 @@ class Row:
     detail: str
 
 
-def precision(result: Mapping[str, Any]) -> list[Row]:
+def precision(result: TuneResult) -> list[Row]:
     """All rows, or none where no number format but the program's own was measured."""
-    rows = [_row(item) for item in mappings(result.get("precision"))]
+    rows = [_row(each) for each in result.precision]
     return rows if any(row.by and row.measured for row in rows) else []
 
 
-def _row(item: Mapping[str, Any]) -> Row:
-    by, speedup, step = word(item.get("technique"), 80), interval(item.get("speedup")), item.get("seconds_per_step")
-    own = not by and positive(step) is not None
-    against = word(item.get("against")).removeprefix("plain").removeprefix(" + ")
-    learns = {"True": "yes", "False": "not shown"}.get(str(item.get("learns")), "not checked")
-    error, memory = number(item.get("error")), positive(item.get("peak_memory"))
+def _row(each: Precision) -> Row:
+    own = not each.technique and each.seconds_per_step is not None
+    against = each.against.removeprefix("plain").removeprefix(" + ")
+    speed = ratio(each.speedup) if each.speedup else ""
+    learns = {True: "yes", False: "not shown", None: "not checked"}[each.learns]
     return Row(
-        word(item.get("format"), 20) or "-",
-        by,
-        own or speedup is not None,
-        "as it is" if own else f"{speedup}, added to {against}" if speedup and against else str(speedup or "-"),
-        f"{memory / 2**20:,.0f} MiB" if memory else "-",
-        "-" if error is None or error < 0 else f"{error:.1e}" if error else "0",
-        "as it is" if own else learns if speedup else "-",
-        word(item.get("told")),
+        each.format or "-",
+        each.technique,
+        own or bool(speed),
+        "as it is" if own else f"{speed}, added to {against}" if speed and against else speed or "-",
+        f"{each.peak_memory / 2**20:,.0f} MiB" if each.peak_memory else "-",
+        "-" if each.error is None or each.error < 0 else f"{each.error:.1e}" if each.error else "0",
+        "as it is" if own else learns if speed else "-",
+        each.told,
     )

@@ -1,21 +1,131 @@
-"""Reads the proof of sameness in a result: what was compared at each level, and whether it held."""
+"""The proof of sameness in a result: what was compared at each level, and whether it held."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.report.reading import interval, mapping, mappings, number, positive, sequence, word
+from overdrive.core.interval import Interval
+from overdrive.core.tune_result import TuneResult
+from overdrive.report.ratio import rounded
+from overdrive.report.reading import read
 
 # The geometric mean of the errors may be this multiple of the original's own (protocol B4, rounding).
 MEAN_ALLOWED = 1.25
+_MOST_OF_A_LIST = 400  # characters
 LEVELS = {
     Contract.EXACT: "every bit the same",
     Contract.ROUNDING: "errors no larger than the original’s own",
     Contract.STATISTICAL: "the same result within the noise of the seed",
 }
+
+
+def _above_zero() -> Any:
+    return field(default=None, metadata={"positive": True})
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What was compared bit for bit."""
+
+    steps: int | None = _above_zero()
+    parts: tuple[str, ...] = ()
+    first_difference: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The error of one tensor, as a multiple of the original's own, and the multiple that it is allowed."""
+
+    tensor: str = field(default="", metadata={"limit": 120})
+    kind: str = field(default="", metadata={"limit": 20})
+    ratio: float | None = None
+    allowed: float | None = _above_zero()
+
+
+@dataclass(frozen=True)
+class State:
+    """The mean error in the step from one saved state."""
+
+    step: float | None = _above_zero()
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What was compared against fp64 (or, where that was not possible, against careful fp32)."""
+
+    ratio: Interval | None = None
+    outside: float | None = None  # tensors whose error is more than it is allowed
+    states: int | None = _above_zero()
+    tensors: int | None = _above_zero()
+    flag: str = field(default="", metadata={"limit": 200})
+    reference: str = field(default="", metadata={"limit": 60})
+    worst: tuple[Tensor, ...] = ()
+    by_step: tuple[State, ...] = ()
+
+    @property
+    def in_fp64(self) -> bool:
+        """Whether the reference was in fp64; else there is no limit on the mean error."""
+        return self.reference in ("", "fp64")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Steps until a loss was reached."""
+
+    target: float | None = None
+    original: float | None = None
+    candidate: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where the mean loss curves lie farthest apart."""
+
+    step: float | None = None
+    difference: float | None = None
+    envelope: float | None = None
+
+
+@dataclass(frozen=True)
+class Seeds:
+    original: tuple[str, ...] = ()
+    candidate: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Statistical:
+    """What was compared over seeds. Results of runs: None where one had none."""
+
+    metric: str = field(default="", metadata={"limit": 60})
+    equivalent: bool | None = None
+    runs: tuple[int, ...] = ()
+    horizon: float | None = _above_zero()  # steps
+    whole: bool = False
+    difference: float | None = None
+    interval: tuple[float, ...] = ()
+    margin: float | None = _above_zero()
+    margin_rule: str = field(default="", metadata={"limit": 300})
+    smallest_margin: float | None = _above_zero()
+    alpha: float | None = _above_zero()
+    looks: tuple[int, ...] = ()
+    not_converged: tuple[int, ...] = ()
+    original: tuple[float | None, ...] = ()
+    candidate: tuple[float | None, ...] = ()
+    seeds: Seeds = field(default_factory=Seeds)
+    steps_to_target: Pace = field(default_factory=Pace)
+    band: Band = field(default_factory=Band)
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The interval of the difference, where it is one."""
+        if len(self.interval) != 2 or not -1e30 < self.interval[0] <= self.interval[1] < 1e30:
+            return None
+        return self.interval[0], self.interval[1]
 
 
 @dataclass(frozen=True)
@@ -53,34 +163,30 @@ class Proof:
         return "; ".join(differing) or self.sentence or detail.rstrip(".") or "no reason is recorded"
 
 
-def proof(result: Mapping[str, Any]) -> Proof | None:
+def proof(result: TuneResult) -> Proof | None:
     """The proof in a result, or None where there is none."""
-    data = mapping(result.get("proof"))
-    if not data:
+    found = result.proof
+    if found is None:
         return None
     try:
-        shown: Contract | None = Contract(word(data.get("level")))
+        shown: Contract | None = Contract(found.level or "")
     except ValueError:
         shown = None
     return Proof(
         shown or contract(result),
         shown is not None,
-        (_exact(data), _rounding(data, shown is Contract.ROUNDING), _statistical(data)),
-        tuple(
-            (word(item.get("what"), 60), word(item.get("told")), item.get("same") is True)
-            for item in mappings(data.get("invariants"))
-        ),
-        word(data.get("sentence"), 600).rstrip("."),
-        data.get("proxy") is not False,
+        (_exact(found.exact), _rounding(found.rounding, shown is Contract.ROUNDING), _statistical(found.statistical)),
+        tuple((each.what, each.told, each.same) for each in found.invariants),
+        found.sentence.rstrip("."),
+        found.proxy,
     )
 
 
-def contract(result: Mapping[str, Any]) -> Contract | None:
+def contract(result: TuneResult) -> Contract | None:
     """The loosest contract among what was adopted, or the one asked for; None where that is not known."""
-    techniques = mappings(result.get("techniques"))
-    said = [item.get("contract") for item in techniques] or [result.get("contract")]
+    named = [each.contract for each in result.techniques] or [result.contract]
     try:
-        return max((Contract(word(name)) for name in said), key=lambda level: level.rank)
+        return max((Contract(name) for name in named), key=lambda level: level.rank)
     except ValueError:
         return None
 
@@ -90,74 +196,53 @@ def decimal(value: float, sign: bool = False) -> str:
     return f"{value:{'+.3g' if sign else '.4g'}}".replace("-", "\N{MINUS SIGN}")
 
 
-def span(value: object) -> tuple[float, float] | None:
-    """A pair of numbers in order, or None."""
-    ends = [number(each) for each in sequence(value)]
-    if len(ends) != 2 or ends[0] is None or ends[1] is None or not -1e30 < ends[0] <= ends[1] < 1e30:
-        return None
-    return ends[0], ends[1]
+def listed(parts: Sequence[str]) -> str:
+    """The parts as the beginning of a sentence."""
+    text = ", ".join(parts)
+    text = text if len(text) <= _MOST_OF_A_LIST else text[: _MOST_OF_A_LIST - 1] + "…"
+    return text[:1].upper() + text[1:] if text else "What was compared"
 
 
-def _exact(data: Mapping[str, Any]) -> Level:
-    found = mapping(data.get("exact"))
-    if not found:
+def _exact(data: Mapping[str, Any] | None) -> Level:
+    found = read(Exact, data)
+    if found.first_difference:
+        return Level(Contract.EXACT, False, f"First difference: {found.first_difference}.".replace("..", "."))
+    if not found.steps:
         return Level(Contract.EXACT, None, "")
-    steps = int(positive(found.get("steps")) or 0)
-    parts = [word(part, 60) for part in sequence(found.get("parts"))]
-    if difference := word(found.get("first_difference")):
-        return Level(Contract.EXACT, False, f"First difference: {difference}.".replace("..", "."))
-    what = word(", ".join(parts)) or "what was compared"
-    text = f"{what[:1].upper()}{what[1:]}: identical at each of {steps:,} steps." if steps else ""
-    return Level(Contract.EXACT, True if steps else None, text)
+    return Level(Contract.EXACT, True, f"{listed(found.parts)}: identical at each of {found.steps:,} steps.")
 
 
-def _rounding(data: Mapping[str, Any], shown: bool) -> Level:
-    found = mapping(data.get("rounding"))
-    ratio, outside = interval(found.get("ratio")), number(found.get("outside"))
-    if ratio is None or outside is None:
-        return Level(Contract.ROUNDING, None, "" if not found else "No error could be compared.")
-    states, tensors = (int(positive(found.get(key)) or 0) for key in ("states", "tensors"))
-    beyond = f"{outside:,.0f} of {tensors:,} tensors are" if outside else f"none of {tensors:,} tensors is"
-    flag = word(found.get("flag"), 200)
-    refused = outside or (in_fp64(found) and ratio.low > MEAN_ALLOWED)
-    low, estimate, high = ratio.words()
+def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
+    found = read(Rounding, data)
+    if found.ratio is None or found.outside is None:
+        return Level(Contract.ROUNDING, None, "No error could be compared." if data else "")
+    tensors = found.tensors or 0
+    beyond = f"{found.outside:,.0f} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
+    refused = found.outside or (found.in_fp64 and found.ratio.low > MEAN_ALLOWED)
+    low, estimate, high = rounded(found.ratio)
+    against = "fp64" if found.in_fp64 else "careful fp32"
     return Level(
         Contract.ROUNDING,
         False if refused else True if shown else None,
-        f"One step from each of {states:,} states against {'fp64' if in_fp64(found) else 'careful fp32'}"
-        f"{f' (no fp64: {flag})' if flag else ''}: the errors are {estimate} [{low}, {high}] times the original’s own, "
-        f"and {beyond} outside what is allowed.",
+        f"One step from each of {found.states or 0:,} states against {against}"
+        f"{f' (no fp64: {found.flag})' if found.flag else ''}: the errors are {estimate} [{low}, {high}] times the "
+        f"original’s own, and {beyond} outside what is allowed.",
     )
 
 
-def in_fp64(rounding: Mapping[str, Any]) -> bool:
-    """Whether the reference of the rounding level was in fp64; else there is no limit on the mean error."""
-    return word(rounding.get("reference"), 60) in ("", "fp64")
-
-
-def _statistical(data: Mapping[str, Any]) -> Level:
-    found = mapping(data.get("statistical"))
-    if not found:
+def _statistical(data: Mapping[str, Any] | None) -> Level:
+    if not data:
         return Level(Contract.STATISTICAL, None, "")
-    holds = found.get("equivalent")
-    metric, runs = word(found.get("metric"), 80) or "result", [int(number(n) or 0) for n in sequence(found.get("runs"))]
-    steps, difference, within = (
-        positive(found.get("horizon")),
-        number(found.get("difference")),
-        span(found.get("interval")),
-    )
-    parts = [metric[:1].upper() + metric[1:]]
-    parts.append(f"of {' + '.join(map(str, runs))} runs" if runs else "of both")
-    whole = found.get("whole") is True
-    parts.append(
-        "of the whole program" if whole else f"over {steps:,.0f} steps" if steps else "over a part of the program"
-    )
-    said = " ".join(parts)
-    if difference is not None and within is not None:
-        low, high = (decimal(end, True) for end in within)
-        said += f": difference {decimal(difference, True)} [{low}, {high}]"
-    if (margin := positive(found.get("margin"))) is not None:
-        said += f", margin ±{decimal(margin)}, fixed beforehand"
-    if (smallest := positive(found.get("smallest_margin"))) is not None:
-        said += f"; the smallest that would pass is {decimal(float(f'{smallest:.3g}'))}"
-    return Level(Contract.STATISTICAL, holds if isinstance(holds, bool) else None, said + ".")
+    found = read(Statistical, data)
+    metric = found.metric or "result"
+    runs = f"of {' + '.join(map(str, found.runs))} runs" if found.runs else "of both"
+    over = f"over {found.horizon:,.0f} steps" if found.horizon else "over a part of the program"
+    text = f"{metric[:1].upper()}{metric[1:]} {runs} {'of the whole program' if found.whole else over}"
+    if found.difference is not None and found.span is not None:
+        low, high = (decimal(end, True) for end in found.span)
+        text += f": difference {decimal(found.difference, True)} [{low}, {high}]"
+    if found.margin is not None:
+        text += f", margin ±{decimal(found.margin)}, fixed beforehand"
+    if found.smallest_margin is not None:
+        text += f"; the smallest that would pass is {decimal(float(f'{found.smallest_margin:.3g}'))}"
+    return Level(Contract.STATISTICAL, found.equivalent, text + ".")

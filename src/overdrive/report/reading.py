@@ -1,6 +1,7 @@
-"""Reads a result that may lack parts, be broken or hostile: nothing from a file is trusted.
+"""Reads results that may lack parts, be broken or hostile: nothing from a file is trusted.
 
-Text passes through `word`, numbers through `number`, speed-ups through `interval`.
+`read` does so for a whole dataclass. Text passes through `word`, numbers through `number`,
+speed-ups through `interval`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from overdrive.core.interval import Interval
+from overdrive.core.json_data import to_json
+
+T = TypeVar("T")
 
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -20,9 +27,11 @@ _ESCAPES = re.compile(
 )
 # Cc controls, Cf invisible formatting (right-to-left overrides too), Cs lone surrogates, Zl and Zp separators
 _INERT = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_UNIONS = (Union, UnionType)
+_LIMIT = 400  # characters
 
 
-def word(value: object, limit: int = 400) -> str:
+def word(value: object, limit: int = _LIMIT) -> str:
     """Any value as one line of harmless text: no escapes or control characters, cut at `limit` characters."""
     if value is None:
         return ""
@@ -64,30 +73,6 @@ def mappings(value: object) -> list[Mapping[str, Any]]:
     return [item for item in sequence(value) if isinstance(item, Mapping)]
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A speed-up with its 95 % interval; 1 is the speed of what it was compared with."""
-
-    low: float
-    estimate: float
-    high: float
-
-    def words(self) -> tuple[str, str, str]:
-        """Low, estimate and high as text, rounded outwards: the interval is never shown too narrow."""
-        values = (self.low, self.estimate, self.high)
-        places = 2 if self.low < 2 else 1 if self.low < 100 else 0
-        if any(value != 1 and round(value, places) == 1 for value in values):
-            places = 3
-        ways = (ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_CEILING)
-        step = Decimal(1).scaleb(-places)
-        low, estimate, high = (f"{Decimal(repr(v)).quantize(step, w):,}" for v, w in zip(values, ways, strict=True))
-        return low, estimate, high
-
-    def __str__(self) -> str:
-        low, estimate, high = self.words()
-        return f"{estimate}x [{low}, {high}]"
-
-
 def interval(value: object) -> Interval | None:
     """A speed-up as an Interval; None where one of its numbers is missing, impossible or out of order."""
     data = mapping(value)
@@ -95,3 +80,58 @@ def interval(value: object) -> Interval | None:
     if low is None or estimate is None or high is None or not 1e-6 < low <= estimate <= high < 1e6:
         return None
     return Interval(low, estimate, high)
+
+
+def read(kind: type[T], data: object) -> T:
+    """A dataclass of plain data, from what a file says of it: each field that is missing or broken has its default.
+
+    Of a field's metadata, "limit" is the most characters of a text, and "positive" says that a number is above 0.
+    """
+    given = mapping(data)
+    found = {}
+    for name, (hint, metadata) in _fields(cast(Any, kind)).items():
+        if name in given and (value := _part(hint, given[name], metadata)) is not None:
+            found[name] = value
+    return kind(**found)
+
+
+def harmless(result: T) -> T:
+    """The same dataclass as `read` would have it, whoever made it."""
+    return read(type(result), to_json(result))
+
+
+def _part(hint: Any, value: object, metadata: Mapping[str, Any]) -> Any:
+    """None where it is not what `hint` says."""
+    kind = next(each for each in get_args(hint) if each is not NoneType) if get_origin(hint) in _UNIONS else hint
+    if kind is Interval:
+        return interval(value)
+    if is_dataclass(kind):
+        return read(cast(Any, kind), value) if mapping(value) else None
+    if kind is bool:
+        return value if isinstance(value, bool) else None
+    if kind in (int, float):
+        found = positive(value) if metadata.get("positive") else number(value)
+        return int(found) if found is not None and kind is int else found
+    if kind is str:
+        return word(value, metadata.get("limit", _LIMIT)) if isinstance(value, (str, int, float)) else None
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return _items(arguments[0], value) if isinstance(value, (list, tuple)) else None
+    assert issubclass(origin, Mapping)
+    if not isinstance(value, Mapping) or arguments[1] is Any:
+        return value if isinstance(value, Mapping) else None
+    if arguments[1] is float:
+        return {word(key, 60): known for key, each in value.items() if (known := number(each)) is not None}
+    return {word(key, 60): word(each, 120) for key, each in value.items()}
+
+
+def _items(kind: Any, value: Sequence[object]) -> tuple[Any, ...]:
+    """Of what may be None the places are kept; of all else, what is broken is left out."""
+    found = tuple(_part(kind, each, {"limit": 1000}) for each in value)
+    return found if get_origin(kind) in _UNIONS else tuple(each for each in found if each not in (None, ""))
+
+
+@cache
+def _fields(kind: type) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    hints = get_type_hints(kind)
+    return {each.name: (hints[each.name], each.metadata) for each in fields(kind)}

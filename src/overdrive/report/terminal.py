@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 
+from overdrive.core.tune_result import TuneResult
 from overdrive.report import words
 from overdrive.report.paper import Paper
 from overdrive.report.precision import precision
 from overdrive.report.proof import proof
-from overdrive.report.reading import interval, mappings, word
+from overdrive.report.ratio import ratio
+from overdrive.report.reading import harmless
 
 
-def table(result: Mapping[str, Any], console: Console) -> None:
+def table(result: TuneResult, console: Console) -> None:
     """Print the verdict, the numbers, what was adopted and what was not, the proof, and how to run the plan."""
-    paper = Paper(console)
+    result, paper = harmless(result), Paper(console)
     found = words.verdict(result)
     good = words.usable(result)
-    program = word(result.get("program"), 2000)
+    program = result.program[:2000]
     paper.say(f"Overdrive: {program}" if program else "Overdrive", "dim")
     paper.say()
     style = "bold green" if good else "bold red" if found in ("FASTER", "SLOWER") else "bold"
     paper.say(words.sentence(result), style)
-    if notice := words.notice(result):
-        paper.say(notice)
+    if result.notice:
+        paper.say(result.notice)
     paper.say()
     numbers = words.before_after(result)
     if numbers:
@@ -38,7 +37,7 @@ def table(result: Mapping[str, Any], console: Console) -> None:
     if formats := [row for row in precision(result) if row.measured]:
         body = [(f"{row.name} {row.by}".strip(), row.speed, row.memory, row.error, row.learns) for row in formats]
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
-    rejected = [(word(item.get("name"), 80), words.reason(item)) for item in words.dropped(result)]
+    rejected = [(each.name, words.reason(each)) for each in words.dropped(result)]
     if rejected:
         paper.rows(("tried, not used", "why"), rejected)
     for line in filter(None, (*words.sums(result), words.items(result), *words.sentences(result))):
@@ -50,21 +49,19 @@ def table(result: Mapping[str, Any], console: Console) -> None:
         paper.command(command)
 
 
-def _adopted(result: Mapping[str, Any], title: str, paper: Paper) -> None:
-    adopted = mappings(result.get("techniques"))
-    if not adopted:
+def _adopted(result: TuneResult, title: str, paper: Paper) -> None:
+    if not result.techniques:
         return
     shares = dict(words.contributions(result))
     body = []
-    for item in adopted:
-        name = word(item.get("name"), 80)
-        measured = shares.get(name) or interval(item.get("speedup"))
-        check = word(item.get("check")) or "no check recorded"
-        body.append((name, word(item.get("contract"), 40) or "-", str(measured or "-"), check))
+    for each in result.techniques:
+        measured = shares.get(each.name) or each.speedup
+        speed = ratio(measured) if measured else "-"
+        body.append((each.name, each.contract or "-", speed, each.check or "no check recorded"))
     paper.rows((title, "contract", "speed-up", "check"), body)
 
 
-def _proof(result: Mapping[str, Any], paper: Paper) -> None:
+def _proof(result: TuneResult, paper: Paper) -> None:
     found = proof(result)
     if found is None:
         return

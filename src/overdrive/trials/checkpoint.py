@@ -58,10 +58,10 @@ class TuneCheckpoint:
         """What was found is not to be gone on from: the program could not be tuned, and may be mended meanwhile."""
         self._ledger.forget(self.key)
 
-    def finished(self, result: dict[str, Any]) -> None:
+    def finished(self, date: str, result: dict[str, Any]) -> None:
         """The tune is complete: keep its result on record, and let the next tune start afresh."""
         self.forget()
-        self._ledger.remember(self.key, "result", result.get("date", ""), result)
+        self._ledger.remember(self.key, "result", date, result)
 
 
 def store_duel(duel: Duel) -> dict[str, Any]:

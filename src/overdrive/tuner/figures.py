@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from overdrive.core.facts import Facts
+from overdrive.core.tune_result import Figures
 from overdrive.evidence.speed import seconds_per_step
 from overdrive.trials.duel import Duel, changes_training
 
 
-def figures(duel: Duel, new: bool, facts: Facts | None) -> dict[str, Any] | None:
+def figures(duel: Duel, new: bool, facts: Facts | None) -> Figures | None:
     """Samples per second and what else is told of a side; None where nothing was measured.
 
     A step has as many samples on both sides, unless a technique changes the training itself: where steps are made in
@@ -23,9 +22,4 @@ def figures(duel: Duel, new: bool, facts: Facts | None) -> dict[str, Any] | None
     rate = samples / seconds if samples else None
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step
-    return {
-        "samples_per_s": rate,
-        "seconds_per_step": seconds,
-        "setup_seconds": side.setup_seconds,
-        "peak_memory": side.peak_memory or None,
-    }
+    return Figures(rate, seconds, side.setup_seconds, side.peak_memory or None)

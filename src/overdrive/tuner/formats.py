@@ -11,6 +11,7 @@ from typing import Any
 
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.tune_result import Precision
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
@@ -31,34 +32,32 @@ def formats_tried(found: Findings) -> list[Chosen]:
     return [(name, settings) for name, settings, _ in duels if _format(name, settings)]
 
 
-def precision_table(found: Findings, rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
-    """A row for each format, or for each technique that brought it; as plain data."""
-    rows: list[dict[str, Any]] = []
+def precision_table(found: Findings, rejected: Sequence[Rejected]) -> tuple[Precision, ...]:
+    """A row for each format, or for each technique that brought it."""
+    rows: list[Precision] = []
     for name in FORMATS:
         mine = [*_own(found, name), *_tried(found, name)]
-        rows += mine or [{"format": name, "told": f"not tried: {_why_not(found, name, rejected)}"}]
-    return rows
+        rows += mine or [Precision(name, told=f"not tried: {_why_not(found, name, rejected)}")]
+    return tuple(rows)
 
 
-def _own(found: Findings, name: str) -> Iterator[dict[str, Any]]:
+def _own(found: Findings, name: str) -> Iterator[Precision]:
     duel = found.control
     if duel is None or duel.old_facts is None or not duel.old_side.steps:
         return
     for dtype in duel.old_facts.parameter_dtypes:
         if _OF_PARAMETERS.get(dtype.removeprefix("torch.")) == name:
             within = ", within an autocast of its own" if duel.old_facts.own_autocast else ""
-            yield {
-                "format": name,
-                "technique": "",
-                "told": f"the program as it is{within}",
-                "seconds_per_step": duel.old_side.seconds_per_step,
-                "peak_memory": duel.old_side.peak_memory or None,
-                "error": found.errors.get(TrialSpec(found.program).name()),
-                "learns": None,
-            }
+            yield Precision(
+                format=name,
+                told=f"the program as it is{within}",
+                seconds_per_step=duel.old_side.seconds_per_step,
+                peak_memory=duel.old_side.peak_memory or None,
+                error=found.errors.get(TrialSpec(found.program).name()),
+            )
 
 
-def _tried(found: Findings, name: str) -> Iterator[dict[str, Any]]:
+def _tried(found: Findings, name: str) -> Iterator[Precision]:
     duels: list[tuple[str, Settings, Duel, Any, str]] = []
     duels += [(each.name, each.settings, each.duel, each.check, each.check.sentence) for each in found.adopted]
     duels += [
@@ -68,18 +67,18 @@ def _tried(found: Findings, name: str) -> Iterator[dict[str, Any]]:
     ]
     for technique, settings, duel, check, sentence in duels:
         if _format(technique, settings) == name:
-            yield {
-                "format": name,
-                "technique": technique,
-                "settings": dict(settings),
-                "told": sentence,
-                "speedup": vars(duel.interval).copy() if duel.interval else None,
-                "against": duel.old.name(),
-                "seconds_per_step": duel.new_side.seconds_per_step,
-                "peak_memory": duel.new_side.peak_memory or None,
-                "error": found.errors.get(TrialSpec(found.program, ((technique, settings),)).name()),
-                "learns": None if check is None else check.level is not None,
-            }
+            yield Precision(
+                format=name,
+                technique=technique,
+                settings=dict(settings),
+                told=sentence,
+                speedup=duel.interval,
+                against=duel.old.name(),
+                seconds_per_step=duel.new_side.seconds_per_step,
+                peak_memory=duel.new_side.peak_memory or None,
+                error=found.errors.get(TrialSpec(found.program, ((technique, settings),)).name()),
+                learns=None if check is None else check.level is not None,
+            )
 
 
 def _why_not(found: Findings, name: str, rejected: Sequence[Rejected]) -> str:

@@ -1,20 +1,35 @@
-"""Turns findings into what people keep: the plan, the JSON result, the report's data."""
+"""Turns findings into what people keep: the result and the plan."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.plan import Plan, PlannedTechnique
 from overdrive.core.plan import Rejected as PlanRejected
-from overdrive.evidence.equivalence import OPEN, proof_data, step_losses
+from overdrive.core.records import Trace
+from overdrive.core.tune_result import (
+    AttributionRecord,
+    DuelRecord,
+    Figures,
+    Kept,
+    Loader,
+    Losses,
+    NotKept,
+    PairRecord,
+    RunGain,
+    Side,
+    TuneResult,
+)
+from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
 from overdrive.evidence.speed import break_even_steps
-from overdrive.machine.inventory import machine, versions
+from overdrive.machine.inventory import summary, versions
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel
@@ -25,99 +40,73 @@ from overdrive.tuner.formats import precision_table
 
 _AGAIN = ", again"  # of a duel that decided whether a technique is dropped
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
+_LENGTHS = (1_000, 10_000, 100_000)  # steps of the whole runs whose gain is given
 _CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
 
 
-def result_of(found: Findings, plan_path: str) -> dict[str, Any]:
-    """Everything that `--json`, the report and the ledger hold, as plain JSON data."""
-    measured, control = found.measured(), found.control
-    before = _before(found)
-    after = _after(found)
-    return {
-        "program": found.program.command(),
-        "contract": str(_contract(found)),
-        "objective": str(found.objective),
-        "verdict": found.verdict.value,
-        "speedup": _interval(_total(found)),
-        "unconfirmed": found.standing.told if found.standing and found.chosen else None,
-        "noise_floor": found.noise(),
-        "baseline": before,
-        "tuned": after,
-        "devices": devices_of(found),
-        "loaders": _loaders(control.old_facts if control else None),
-        "tuned_loaders": _loaders(measured.new_facts) if measured and found.chosen else [],
-        "techniques": [
-            {
-                "name": each.name,
-                "settings": dict(each.settings),
-                "contract": str(_kept(found, each)),
-                "verdict": each.duel.verdict.value,
-                "speedup": _interval(each.duel.interval),
-                "check": each.check.sentence,
-            }
-            for each in found.chosen
-        ],
-        "rejected": [_rejected(each) for each in _all_rejected(found)],
-        "precision": precision_table(found, _all_rejected(found)),
-        "check": found.proof.sentence if found.proof else None,
-        "proof": proof_data(found.proof) if found.proof and found.proof is not OPEN else None,
-        "attribution": {
-            **found.attribution.to_dict(),
-            "dropped": [{"name": each.name, "reason": each.reason} for each in found.dropped],
-        }
-        if found.attribution
-        else None,
-        "tuning_seconds": round(found.seconds, 1),
-        "break_even_steps": _break_even(found, before, after),
-        "whole_run": [
-            {"steps": steps, "speedup": round(whole_run(before, after, steps), 3)} for steps in (1_000, 10_000, 100_000)
-        ]
+def result_of(found: Findings, plan_path: str) -> TuneResult:
+    """Everything that `--json`, the report and the ledger hold."""
+    before, after, rejected = _before(found), _after(found), _all_rejected(found)
+    measured, control = found.measured() if found.chosen else None, found.control
+    return TuneResult(
+        program=found.program.command(),
+        contract=str(_contract(found)),
+        objective=str(found.objective),
+        verdict=found.verdict.value,
+        speedup=_total(found),
+        unconfirmed=found.standing.told if found.standing and found.chosen else "",
+        noise_floor=found.noise(),
+        baseline=before,
+        tuned=after,
+        devices=devices_of(found),
+        loaders=_loaders(control.old_facts if control else None),
+        tuned_loaders=_loaders(measured.new_facts if measured else None),
+        techniques=tuple(_kept(found, each) for each in found.chosen),
+        rejected=tuple(map(_not_kept, rejected)),
+        precision=precision_table(found, rejected),
+        check=found.proof.sentence if found.proof else "",
+        proof=proof_record(found.proof) if found.proof and found.proof is not OPEN else None,
+        attribution=_attribution(found),
+        tuning_seconds=round(found.seconds, 1),
+        break_even_steps=_break_even(found, before, after),
+        whole_run=tuple(RunGain(each, round(whole_run(before, after, each), 3)) for each in _LENGTHS)
         if before and after
-        else [],
-        "machine": _machine(),
-        "versions": versions(),
-        "duels": _duels(found),
-        "losses": {
-            "baseline": _curve(measured.old_trace if measured else control.old_trace if control else None),
-            "tuned": _curve(measured.new_trace) if measured and found.chosen else [],
-            "seeds": [losses[:_MOST_LOSSES] for losses in found.seeds],
-        },
-        "proxy": bool(found.proof and found.proof.proxy),
-        "plan": plan_path,
-        "date": datetime.date.today().isoformat(),
-        "isolation": found.isolation,
-        "notes": [
-            *([found.refusal] if found.refusal else []),
-            *_whole_run_note(before, after),
-            *_crowded(found),
-            *_noise_scale(found),
-            *found.notes,
-        ],
-    }
+        else (),
+        machine=summary(),
+        versions=versions(),
+        duels=_duels(found),
+        losses=_losses(found),
+        proxy=bool(found.proof and found.proof.proxy),
+        plan=plan_path,
+        date=datetime.date.today().isoformat(),
+        isolation=found.isolation,
+        notes=tuple(_notes(found, before, after)),
+    )
 
 
-def plan_of(found: Findings, result: Mapping[str, Any]) -> Plan:
+def plan_of(found: Findings, result: TuneResult) -> Plan:
+    machine = to_json(result.machine)
     return Plan(
         program=found.program.name,
         contract=_contract(found),
         techniques=tuple(
             PlannedTechnique(
-                each.name, dict(each.settings), _kept(found, each), each.duel.verdict.value, each.duel.interval
+                each.name, dict(each.settings), _level(found, each), each.duel.verdict.value, each.duel.interval
             )
             for each in found.chosen
         ),
-        verdict=found.verdict.value,
-        speedup=_total(found),
-        unconfirmed=result["unconfirmed"] or "",
-        noise_floor=result["noise_floor"],
-        baseline=_rates(result["baseline"]),
-        tuned=_rates(result["tuned"]),
-        rejected=tuple(PlanRejected(each.name, dict(each.settings), each.reason) for each in _all_rejected(found)),
-        tuning_seconds=result["tuning_seconds"],
-        break_even_steps=result["break_even_steps"],
-        machine={key: value for key, value in result["machine"].items() if isinstance(value, (str, int, float, bool))},
-        versions=result["versions"],
-        created=result["date"],
+        verdict=result.verdict,
+        speedup=result.speedup,
+        unconfirmed=result.unconfirmed,
+        noise_floor=result.noise_floor,
+        baseline=_rates(result.baseline),
+        tuned=_rates(result.tuned),
+        rejected=tuple(PlanRejected(each.name, dict(each.settings), each.reason) for each in result.rejected),
+        tuning_seconds=result.tuning_seconds,
+        break_even_steps=result.break_even_steps,
+        machine={key: value for key, value in machine.items() if isinstance(value, (str, int, float, bool))},
+        versions=result.versions,
+        created=result.date,
     )
 
 
@@ -126,7 +115,7 @@ def _contract(found: Findings) -> Contract:
     return max((found.contract, *(each.check.level or found.contract for each in found.chosen)), key=lambda c: c.rank)
 
 
-def _kept(found: Findings, adopted: Adopted) -> Contract:
+def _level(found: Findings, adopted: Adopted) -> Contract:
     """The level a plan may promise: what was seen here, but no stricter than the technique promises anywhere."""
     declared = catalogue()[adopted.name].contract
     proof = found.proof if adopted.joined else None  # it was never proved but with the whole plan
@@ -134,18 +123,46 @@ def _kept(found: Findings, adopted: Adopted) -> Contract:
     return seen if declared.allows(seen) is False else declared
 
 
-def whole_run(before: Mapping[str, Any], after: Mapping[str, Any], steps: int) -> float:
+def _kept(found: Findings, each: Adopted) -> Kept:
+    level, duel = str(_level(found, each)), each.duel
+    return Kept(each.name, dict(each.settings), level, duel.verdict.value, duel.interval, each.check.sentence)
+
+
+def whole_run(before: Figures, after: Figures, steps: int) -> float:
     """The speedup of a run of so many steps, start-up included; evaluation counts as far as blocks held it."""
-    old, new = (side["setup_seconds"] + (steps - 1) * side["seconds_per_step"] for side in (before, after))
+    old, new = (_setup(side) + (steps - 1) * _pace(side) for side in (before, after))
     if (times := _times_the_batch(before, after)) > 1:
-        new = after["setup_seconds"] + (steps - 1) / times * after["seconds_per_step"]
+        new = _setup(after) + (steps - 1) / times * _pace(after)
     return float(old / new)
 
 
-def _times_the_batch(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
+def _setup(side: Figures) -> float:
+    return side.setup_seconds or 0.0
+
+
+def _pace(side: Figures) -> float:
+    """Seconds a step."""
+    return side.seconds_per_step or 0.0
+
+
+def _times_the_batch(before: Figures, after: Figures) -> int:
     """How many times as many samples a step has: for as many samples it takes so many fewer steps."""
-    one, other = ((side["samples_per_s"] or 0) * side["seconds_per_step"] for side in (before, after))
+    one, other = ((side.samples_per_s or 0) * _pace(side) for side in (before, after))
     return max(1, round(other / one)) if one else 1
+
+
+def _notes(found: Findings, before: Figures | None, after: Figures | None) -> Iterator[str]:
+    if found.refusal:
+        yield found.refusal
+    if before and after:
+        gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in _LENGTHS)
+        yield (
+            "The speed-up is that of a training step. With start-up, a whole run gains by its length in steps: "
+            f"{gains}."
+        )
+    yield from _crowded(found)
+    yield from _noise_scale(found)
+    yield from found.notes
 
 
 def _noise_scale(found: Findings) -> list[str]:
@@ -170,29 +187,20 @@ def _noise_scale(found: Findings) -> list[str]:
     ]
 
 
-def _whole_run_note(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[str]:
-    if not before or not after:
-        return []
-    gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in (1_000, 10_000, 100_000))
-    return [
-        f"The speed-up is that of a training step. With start-up, a whole run gains by its length in steps: {gains}."
-    ]
-
-
-def _loaders(facts: Facts | None) -> list[dict[str, Any]]:
+def _loaders(facts: Facts | None) -> tuple[Loader, ...]:
     """The parts of an item's time, for each loader that the program iterated over."""
-    return [
-        {
-            "batch_size": each.batch_size,
-            "workers": each.workers,
-            "samples": each.length,
-            "batch_bytes": each.batch_bytes,
-            "seconds_per_item": dict(each.seconds_per_item),
-            "not_split": each.not_split,
-            "draws": each.draws,
-        }
+    return tuple(
+        Loader(
+            batch_size=each.batch_size,
+            workers=each.workers,
+            samples=each.length,
+            batch_bytes=each.batch_bytes,
+            seconds_per_item=dict(each.seconds_per_item),
+            not_split=each.not_split,
+            draws=each.draws,
+        )
         for each in (facts.loaders if facts else ())
-    ]
+    )
 
 
 def _crowded(found: Findings) -> list[str]:
@@ -230,14 +238,16 @@ def _last_facts(found: Findings) -> Facts | None:
     return found.control.old_facts if found.control else None
 
 
-def _rejected(each: Rejected) -> dict[str, Any]:
-    return {
-        "name": each.name,
-        "settings": dict(each.settings),
-        "reason": each.reason,
-        "verdict": each.duel.verdict.value if each.duel else None,
-        "speedup": _interval(each.duel.interval) if each.duel else None,
-    }
+def _not_kept(each: Rejected) -> NotKept:
+    verdict, speedup = (each.duel.verdict.value, each.duel.interval) if each.duel else ("", None)
+    return NotKept(each.name, dict(each.settings), each.reason, verdict, speedup)
+
+
+def _attribution(found: Findings) -> AttributionRecord | None:
+    if found.attribution is None:
+        return None
+    record = from_json(AttributionRecord, to_json(found.attribution))
+    return replace(record, dropped=tuple(NotKept(each.name, reason=each.reason) for each in found.dropped))
 
 
 def _total(found: Findings) -> Interval | None:
@@ -247,7 +257,7 @@ def _total(found: Findings) -> Interval | None:
     return found.standing.interval if found.standing else found.confirmation.interval
 
 
-def _after(found: Findings) -> dict[str, Any] | None:
+def _after(found: Findings) -> Side | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
@@ -259,7 +269,7 @@ def _after(found: Findings) -> dict[str, Any] | None:
     return _side(needed[-1].duel, True, None, None)
 
 
-def _before(found: Findings) -> dict[str, Any] | None:
+def _before(found: Findings) -> Side | None:
     if found.needed():
         return None  # it did not run
     measured = found.measured()
@@ -268,29 +278,28 @@ def _before(found: Findings) -> dict[str, Any] | None:
     return _side(duel, False, facts, facts) if duel else None
 
 
-def _side(duel: Duel, new: bool, plain: Facts | None, facts: Facts | None) -> dict[str, Any] | None:
+def _side(duel: Duel, new: bool, plain: Facts | None, facts: Facts | None) -> Side | None:
     """`plain`: of the old side, whose steps' samples count where the blocks did not count them."""
-    told = figures(duel, new, plain)
-    return {**told, "shares": dict(facts.shares) if facts else {}} if told else None
+    measured = figures(duel, new, plain)
+    return Side(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
 
 
-def _rates(side: Mapping[str, Any] | None) -> dict[str, float]:
-    if side is None:
-        return {}
-    return {name: side[name] for name in ("samples_per_s", "seconds_per_step") if side[name] is not None}
+def _rates(side: Figures | None) -> dict[str, float]:
+    named = {} if side is None else {"samples_per_s": side.samples_per_s, "seconds_per_step": side.seconds_per_step}
+    return {name: value for name, value in named.items() if value is not None}
 
 
-def _break_even(found: Findings, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> int | None:
+def _break_even(found: Findings, before: Figures | None, after: Figures | None) -> int | None:
     if before is None or after is None or not found.chosen or found.needed():
         return None
     # Filling a cache is in both: where it lies on disk, the trials filled it, once; where it lies in memory, each
     # process fills it anew before its first step, to which its set-up reaches.
-    setup = found.seconds + max(0.0, after["setup_seconds"] - before["setup_seconds"])
+    setup = found.seconds + max(0.0, _setup(after) - _setup(before))
     times = _times_the_batch(before, after)  # steps of before are what is counted
-    return break_even_steps(setup, before["seconds_per_step"], after["seconds_per_step"] / times)
+    return break_even_steps(setup, _pace(before), _pace(after) / times)
 
 
-def _duels(found: Findings) -> list[dict[str, Any]]:
+def _duels(found: Findings) -> tuple[DuelRecord, ...]:
     named: list[tuple[str, Duel]] = []
     if found.control:
         named.append(("control (A/A)", found.control))
@@ -299,35 +308,29 @@ def _duels(found: Findings) -> list[dict[str, Any]]:
     named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
         named.append(("confirmation", found.confirmation))
-    return [
-        {
-            "name": name,
-            "settings": dict(dict(duel.new.techniques).get(name.removesuffix(_AGAIN), {})),
-            "against": duel.old.name(),
-            "verdict": duel.verdict.value,
-            "speedup": _interval(duel.interval),
-            "peak_memory": [duel.old_side.peak_memory or None, duel.new_side.peak_memory or None],
-            "pairs": [vars(pair) for pair in duel.pairs],
-        }
+    return tuple(
+        DuelRecord(
+            name=name,
+            settings=dict(dict(duel.new.techniques).get(name.removesuffix(_AGAIN), {})),
+            against=duel.old.name(),
+            verdict=duel.verdict.value,
+            speedup=duel.interval,
+            peak_memory=(duel.old_side.peak_memory or None, duel.new_side.peak_memory or None),
+            pairs=tuple(PairRecord(**vars(pair)) for pair in duel.pairs),
+        )
         for name, duel in named
-    ]
+    )
 
 
-def _machine() -> dict[str, Any]:
-    """The machine in the few words that a report needs."""
-    found = machine()
-    return {
-        "cpu": found["cpu"].get("model", "unknown"),
-        "cores": found["cpu"].get("granted_cores"),
-        "memory_bytes": found["memory_bytes"],
-        "gpus": [gpu.get("name", "GPU") for gpu in found["gpus"]],
-        "os": found["os"],
-    }
+def _losses(found: Findings) -> Losses:
+    measured, control = found.measured(), found.control
+    plain = measured.old_trace if measured else control.old_trace if control else None
+    return Losses(
+        baseline=_curve(plain),
+        tuned=_curve(measured.new_trace) if measured and found.chosen else (),
+        seeds=tuple(tuple(losses[:_MOST_LOSSES]) for losses in found.seeds),
+    )
 
 
-def _interval(interval: Interval | None) -> dict[str, float] | None:
-    return vars(interval).copy() if interval else None
-
-
-def _curve(trace: Any) -> list[float]:
-    return step_losses(trace)[:_MOST_LOSSES] if trace else []
+def _curve(trace: Trace | None) -> tuple[float, ...]:
+    return tuple(step_losses(trace)[:_MOST_LOSSES]) if trace else ()

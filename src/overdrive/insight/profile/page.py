@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from overdrive.core.tune_result import MachineSummary, TuneResult
 from overdrive.insight.profile import drawings, wording
 from overdrive.insight.profile.drawings import milliseconds
 from overdrive.report import charts
 from overdrive.report.html import machine_rows, template
 from overdrive.report.plots import Plot, plot
-from overdrive.report.reading import mapping, mappings, positive, sequence, word
+from overdrive.report.reading import mapping, mappings, positive, read, sequence, word
 
 _ROWS = 30
 
@@ -46,7 +47,7 @@ def page(result: Mapping[str, Any]) -> str:
         categories=[word(each, 40) for each in sequence(mapping(result.get("memory")).get("categories"))],
         advice=wording.advice(result) if result.get("advice") is not None else None,
         notes=wording.notes(result),
-        machine=machine_rows(result),
+        machine=machine_rows(read(MachineSummary, result.get("machine")), read(TuneResult, result).versions),
     )
 
 

@@ -6,13 +6,14 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.insight.profile import split
 from overdrive.insight.profile.advice import findings
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.measure import Measured
 from overdrive.insight.profile.operators import Roof, by_module, by_operator, cells
-from overdrive.machine.inventory import machine, versions
+from overdrive.machine.inventory import summary, versions
 
 _MOST_ROWS = 60
 
@@ -79,7 +80,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         "advice": [each.to_dict() for each in findings(details.get("lines", {}), found.step, found.facts)]
         if advise and "lines" not in details.get("left_out", {})
         else None,
-        "machine": {**machine(), "threads": found.facts.threads if found.facts else None},
+        "machine": {**to_json(summary()), "threads": found.facts.threads if found.facts else None},
         "versions": versions(),
     }
 

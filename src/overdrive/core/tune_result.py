@@ -1,0 +1,232 @@
+"""The result of a tune, as data: what `tune --json` writes, the ledger keeps and the report shows.
+
+Written by `core.json_data.to_json`. What comes from a file is read by `report.reading.read`, which trusts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from overdrive.core.interval import Interval
+from overdrive.core.settings import Settings
+
+VERSION = 1  # of the form; a result without it was written before there was one, and has the same
+
+
+def _text(limit: int) -> Any:
+    """A text of which a reader shows `limit` characters at most."""
+    return field(default="", metadata={"limit": limit})
+
+
+def _positive() -> Any:
+    """A number that is above 0 where it is known."""
+    return field(default=None, metadata={"positive": True})
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Absolute figures of one side of a duel; None where not known."""
+
+    samples_per_s: float | None = _positive()
+    seconds_per_step: float | None = _positive()
+    setup_seconds: float | None = _positive()  # before the first step
+    peak_memory: float | None = _positive()  # bytes
+
+
+@dataclass(frozen=True)
+class Side(Figures):
+    """The program before, or under its plan. `shares`: of a step's time, by part; see `Facts.shares`."""
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OnDevice(Figures):
+    device: str = _text(40)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One data loader that the program iterated over; see `LoaderFacts`."""
+
+    batch_size: int | None = _positive()
+    workers: int | None = _positive()
+    samples: int | None = _positive()
+    batch_bytes: int | None = _positive()
+    seconds_per_item: Mapping[str, float] = field(default_factory=dict)
+    not_split: str = _text(400)
+    draws: bool | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A technique of the plan. `contract`: the level that it keeps here."""
+
+    name: str = _text(80)
+    settings: Settings = field(default_factory=dict)
+    contract: str = _text(40)
+    verdict: str = _text(20)
+    speedup: Interval | None = None
+    check: str = _text(400)
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """A technique that is not in the plan, and why."""
+
+    name: str = _text(80)
+    settings: Settings = field(default_factory=dict)
+    reason: str = _text(400)
+    verdict: str = _text(20)
+    speedup: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One number format, as the program has it (`technique` is empty) or as a technique brought it."""
+
+    format: str = _text(20)
+    technique: str = _text(80)
+    settings: Settings = field(default_factory=dict)
+    told: str = _text(400)
+    speedup: Interval | None = None
+    against: str = _text(400)  # the plan that it was added to
+    seconds_per_step: float | None = _positive()
+    peak_memory: float | None = _positive()  # bytes
+    error: float | None = None  # distance of a gradient from fp64, as a share of its size
+    learns: bool | None = None  # the same; None: not checked
+
+
+@dataclass(frozen=True)
+class ShareRecord:
+    """What one technique gained, as factors of speed: 1.25 is a quarter faster."""
+
+    name: str = _text(80)
+    shapley: Interval | None = None  # the values of all techniques multiply to the total
+    alone: Interval | None = None  # from the untouched program to the program with only this one
+    last: Interval | None = None  # from the plan without it to the plan
+
+
+@dataclass(frozen=True)
+class AttributionRecord:
+    """A plan's gain, shared out among its techniques in the order of adoption."""
+
+    method: str = _text(100)
+    rounds: int | None = _positive()
+    total: Interval | None = None
+    shares: tuple[ShareRecord, ...] = ()
+    interaction: Interval | None = None  # total / product of `alone`; below 1 the techniques gain the same thing twice
+    dropped: tuple[NotKept, ...] = ()  # adopted first, and without effect in the whole plan
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """Something that no contract allows to change."""
+
+    what: str = _text(60)
+    told: str = _text(400)
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class ProofRecord:
+    """A proof of sameness. `level`: what was shown; None where nothing was. By level, what was compared."""
+
+    level: str | None = field(default=None, metadata={"limit": 40})
+    sentence: str = _text(600)
+    proxy: bool = True  # over a part of the program
+    invariants: tuple[Invariant, ...] = ()
+    exact: Mapping[str, Any] | None = None
+    rounding: Mapping[str, Any] | None = None
+    statistical: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class PairRecord:
+    """One block of each side of a duel, back to back."""
+
+    process: int = 0  # index of the fresh pair of processes that ran it
+    steps: int | None = _positive()
+    seconds_a: float | None = _positive()
+    seconds_b: float | None = _positive()
+    a_first: bool = False
+
+
+@dataclass(frozen=True)
+class DuelRecord:
+    name: str = _text(80)
+    settings: Settings = field(default_factory=dict)
+    against: str = _text(200)
+    verdict: str = _text(20)
+    speedup: Interval | None = None
+    peak_memory: tuple[float | None, ...] = ()  # bytes: of the old side, of the new one
+    pairs: tuple[PairRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunGain:
+    """The speed-up of a whole run of so many steps, start-up included."""
+
+    steps: int = 0
+    speedup: float = 1.0
+
+
+@dataclass(frozen=True)
+class Losses:
+    """By step. `seeds`: curves of the untouched program under other seeds."""
+
+    baseline: tuple[float | None, ...] = ()
+    tuned: tuple[float | None, ...] = ()
+    seeds: tuple[tuple[float | None, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineSummary:
+    """The machine in the few words that a report needs. `gpus`: names; None where they were not looked for."""
+
+    cpu: str = _text(400)
+    cores: int | None = _positive()
+    memory_bytes: int | None = _positive()
+    gpus: tuple[str, ...] | None = None
+    os: str = _text(400)
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """Everything that a tune established, and what a reader must know of how."""
+
+    version: int = VERSION
+    program: str = _text(100_000)
+    contract: str = _text(40)  # what was asked for
+    objective: str = _text(60)
+    verdict: str = _text(20)
+    speedup: Interval | None = None  # of the whole plan
+    unconfirmed: str = _text(200)  # what the speed-up rests on where there was no time to confirm it
+    noise_floor: float | None = None
+    baseline: Side | None = None
+    tuned: Side | None = None
+    devices: tuple[OnDevice, ...] = ()
+    loaders: tuple[Loader, ...] = ()
+    tuned_loaders: tuple[Loader, ...] = ()
+    techniques: tuple[Kept, ...] = ()
+    rejected: tuple[NotKept, ...] = ()
+    precision: tuple[Precision, ...] = ()
+    check: str = _text(400)
+    proof: ProofRecord | None = None
+    attribution: AttributionRecord | None = None
+    tuning_seconds: float | None = _positive()
+    break_even_steps: int | None = _positive()
+    whole_run: tuple[RunGain, ...] = ()
+    machine: MachineSummary = field(default_factory=MachineSummary)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    duels: tuple[DuelRecord, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+    steps_checked: int | None = _positive()  # where it is more than the losses that both have
+    proxy: bool = True
+    plan: str = _text(10_000)
+    date: str = _text(60)
+    isolation: str = _text(400)
+    notes: tuple[str, ...] = ()
+    notice: str = _text(1000)  # what a reader must know of where the numbers come from, before any of them
