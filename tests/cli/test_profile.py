@@ -137,7 +137,7 @@ def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path: Path, overdrive
     assert re.search(r"overdrive: The program makes no training step that Overdrive can see", done.stderr)
     assert set(os.listdir(tmp_path)) <= {"none.py", "cache", "state"}  # nothing beside the script
     done = overdrive("profile", "-o", "none.py", "none.py", cwd=tmp_path)
-    assert done.returncode == 1 and "is the script itself" in done.stderr
+    assert done.returncode == 2 and "is the script itself" in done.stderr
     assert script.read_text().startswith("print")
 
 

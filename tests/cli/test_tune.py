@@ -4,6 +4,7 @@ but that of a data set that sleeps, whose cache cannot fail to win. What searche
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -178,3 +179,23 @@ def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, o
     told = " ".join(done.stderr.split())
     assert "exact cannot be seen to hold" in told and "other inputs in step 1" in told and "rounding" in told
     assert not path.with_name("train.overdrive.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-o", "train.py"), "is the script itself"),
+        (("-o", "plan.html"), "the report plan.html is already that of -o"),
+        (("--json", "train.overdrive.toml"), "is already that of -o"),
+        (("-o", "folder"), "is a folder"),
+        (("-o", "nowhere/plan.toml"), "Cannot write into the folder nowhere"),
+    ],
+)
+def test_nothing_is_written_over_the_script_or_over_each_other(
+    options: tuple[str, ...], said: str, script: Write, overdrive: Run
+) -> None:
+    path = script("raise SystemExit('it was started')\n")
+    (path.parent / "folder").mkdir()
+    done = overdrive("tune", *options, path.name, cwd=path.parent)
+    assert done.returncode == 2 and said in done.stderr and "it was started" not in done.stderr
+    assert path.read_text().startswith("raise") and sorted(os.listdir(path.parent)) == ["folder", "train.py"]

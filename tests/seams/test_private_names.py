@@ -21,7 +21,9 @@ DOCUMENTED = ("torch.utils._pytree.", "torch.utils._python_dispatch.TorchDispatc
 IN_SEAMS = (
     "torch._C.DisableTorchFunction",
     "torch._C._autograd.DeviceType.CPU",
+    "torch._C._autograd._get_current_graph_task_keep_graph",
     "torch._C._autograd._get_sequence_nr",
+    "torch._C._cuda_endAllocateToPool",
     "torch._C._current_autograd_node",
     "torch._C._current_graph_task_id",
     "torch._C._dynamo.eval_frame.get_eval_frame_callback",
@@ -46,49 +48,26 @@ IN_SEAMS = (
     "torch.jit._builtins._get_builtin_table",
     "torch.jit._builtins._register_builtin",
     "torch.nn.Module._wrapped_call_impl",
+    "torch.nn.modules.batchnorm._BatchNorm",
+    "torch.nn.modules.batchnorm._NormBase",
+    "torch.nn.modules.module._has_any_global_hook",
+    "torch.ops.mkldnn._is_mkldnn_bf16_supported",
     "torch.ops.profiler._record_function_enter_new",
     "torch.ops.profiler._record_function_exit._RecordFunction",
     "torch.overrides._pop_mode",
     "torch.overrides._push_mode",
+    "torch.serialization._package_registry.remove",
+    "torch.utils.data.DataLoader._get_iterator",
+    "torch.utils.data._utils.fetch._MapDatasetFetcher",
+    "torch.utils.data._utils.worker.WorkerInfo",
+    "torch.utils.data._utils.worker._worker_info",
     "torch.utils.data.dataloader._BaseDataLoaderIter",
+    "torch.utils.data.dataloader._DatasetKind.Map",
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
+    "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
 )
-# Still outside seams/, by file: nothing may be added here.
-ELSEWHERE = {
-    "datacache/buffers.py": ("torch._C",),
-    "datacache/cost/fetching.py": (
-        "torch.utils.data._utils.fetch._MapDatasetFetcher",
-        "torch.utils.data._utils.worker.WorkerInfo",
-        "torch.utils.data._utils.worker._worker_info",
-        "torch.utils.data.dataloader._DatasetKind.Map",
-        "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
-        "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
-    ),
-    "datacache/loader.py": ("torch.utils.data.dataloader._MultiProcessingDataLoaderIter",),
-    "datacache/source.py": (
-        "torch.utils.data.DataLoader._get_iterator",
-        "torch.utils.data._utils.fetch._MapDatasetFetcher",
-        "torch.utils.data._utils.worker.WorkerInfo",
-        "torch.utils.data._utils.worker._worker_info",
-    ),
-    "machine/microbenchmarks/products.py": (
-        "torch._int_mm",
-        "torch._scaled_mm",
-    ),
-    "techniques/compile/cuda_graphs/calls.py": ("torch._C._autograd._get_current_graph_task_keep_graph",),
-    "techniques/compile/cuda_graphs/captured_graph.py": ("torch._C._cuda_endAllocateToPool",),
-    "techniques/compile/cuda_graphs/models.py": (
-        "torch._C._current_graph_task_id",
-        "torch.nn.modules.module._has_any_global_hook",
-    ),
-    "techniques/data/device_resident/resident.py": ("torch.utils.data.dataloader._SingleProcessDataLoaderIter",),
-    "techniques/data/prefix_cache/serving.py": ("torch.utils.data._utils.worker._worker_info",),
-    "techniques/device/device/move.py": ("torch.serialization._package_registry.remove",),
-    "techniques/layout/fold_normalisation.py": ("torch.nn.modules.batchnorm._BatchNorm",),
-    "techniques/memory/micro_batch/separable.py": ("torch.nn.modules.batchnorm._BatchNorm",),
-    "techniques/precision/bf16_weights.py": ("torch.nn.modules.batchnorm._NormBase",),
-    "techniques/precision/tf32.py": ("torch.ops.mkldnn._is_mkldnn_bf16_supported",),
-}
+# `machine` stands below the seams, and PyTorch has no public name for these products.
+ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}
 
 
 def private_names(path: Path) -> set[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.places import CannotWrite, check_places
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure
@@ -36,8 +34,9 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
 
     Raises:
         CannotProfile: with the reason.
+        CannotWrite: there is no place to write to.
     """
-    _check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
+    check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
     console = Console(highlight=False)
     with TrialPool() as pool:
         try:
@@ -87,27 +86,6 @@ def _write_trace(recorded: str, path: Path) -> str:
     return f"trace   {path}  (open it at ui.perfetto.dev)"
 
 
-def _check_places(program: Program, places: dict[str, Path | None]) -> None:
-    """
-    Raises:
-        CannotProfile: one is the script, or another's place, or cannot be written to.
-    """
-    named: dict[str, Any] = {} if program.module else {os.path.realpath(program.target): "the script itself"}
-    for option, path in places.items():
-        if path is None:
-            continue
-        real = os.path.realpath(path)
-        if real in named:
-            raise CannotProfile(f"{option} {path} is {named[real]}: choose another file.")
-        if os.path.isdir(real):
-            raise CannotProfile(f"{option} {path} is a folder: name a file.")
-        named[real] = f"already that of {option}"
-        try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise CannotProfile(f"Cannot write into the folder {path.parent} ({error.strerror}).") from None
-
-
 @program_command
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
@@ -126,6 +104,8 @@ def command(
         try:
             place = output or default_output(program)
             code = profile(program, place, trace, json_path, advise)
+        except CannotWrite as error:
+            fail(str(error))
         except CannotProfile as error:
             fail(str(error), 1)
     sys.exit(code)

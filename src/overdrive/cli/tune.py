@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import click
 from rich.console import Console
 
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, Names, ObjectiveName, metric_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
@@ -23,19 +22,17 @@ from overdrive.core.objective import TIME, Objective
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
 from overdrive.core.program import Program
+from overdrive.core.tune_result import TuneResult
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
+from overdrive.tuner.findings import Findings
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune
-
-
-class CannotTune(Exception):
-    """Nothing was started; the message is one sentence for people."""
 
 
 def tune(
@@ -57,9 +54,9 @@ def tune(
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
     Raises:
-        CannotTune: there is no place to write the plan.
+        CannotWrite: there is no place to write the plan, the report or the JSON.
     """
-    _check_folders([path for path in (output, json_path) if path])
+    check_places(program, {"-o": output, "the report": output.with_suffix(".html"), "--json": json_path})
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
     request = TuneRequest(program, contract, budget, metric, objective, only)
@@ -83,6 +80,22 @@ def tune(
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
         return 1
+    _keep(found, result, output, json_path, force, ledger, console)
+    checkpoint.finished(result.date, to_json(result))
+    ledger.close()
+    return 0
+
+
+def _keep(
+    found: Findings,
+    result: TuneResult,
+    output: Path,
+    json_path: Path | None,
+    force: bool,
+    ledger: Ledger,
+    console: Console,
+) -> None:
+    """Write the plan, the report and the JSON, and print the table. A plan that is there stays if this one is empty."""
     made = plan_of(found, result)
     report = output.with_suffix(".html")
     if stays := not made.techniques and not force and _has_something(output):
@@ -97,25 +110,8 @@ def tune(
     write_atomically(report, page(result))
     if json_path:
         write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
-    checkpoint.finished(result.date, to_json(result))
-    ledger.close()
     table(result, console)
     console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
-    return 0
-
-
-def _check_folders(paths: Sequence[Path]) -> None:
-    """
-    Raises:
-        CannotTune: there is one that nothing can be written into.
-    """
-    for path in paths:
-        try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise CannotTune(
-                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o PLAN."
-            ) from None
 
 
 def _has_something(path: Path) -> bool:
@@ -192,6 +188,6 @@ def command(
                 only,
                 force,
             )
-        except CannotTune as error:
+        except CannotWrite as error:
             fail(str(error))
     sys.exit(code)

@@ -102,7 +102,7 @@ class _Slot:
 
 def _owners(storage: Any) -> tuple[int, int] | None:
     """How many there are, to be compared; None where torch does not tell."""
-    import torch
+    from overdrive.seams.torch.internals import storage_owners
 
-    count = getattr(torch._C, "_storage_Use_Count", None)
-    return None if count is None else (count(storage._cdata), sys.getrefcount(storage))
+    count = storage_owners(storage)
+    return None if count is None else (count, sys.getrefcount(storage))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from overdrive.seams.hub import Handle, Seams
 from overdrive.seams.parameters import parameters_of
 
 # A program that moves its batches in another way (a copy of them first, say) gets no more made in vain.
@@ -140,3 +141,40 @@ class Trained:
     @property
     def device(self) -> Any:
         return device_of(self._parameter())
+
+
+class OffersHandle(Handle):
+    """Of a technique that answers the program's `.to(device)` by what it has there. While it is off, it offers nothing.
+
+    Args:
+        without_gpu: called where this PyTorch knows no GPU.
+        on: what else switching it on takes.
+    """
+
+    def __init__(
+        self, seams: Seams, without_gpu: Callable[[], None] = lambda: None, on: Callable[[], None] | None = None
+    ) -> None:
+        self.offers = Offers()
+        self._seams = seams
+        self._trained = Trained()
+        self._without_gpu = without_gpu
+        super().__init__(seams, on, self.offers.clear)
+        seams.framework_arrived.subscribe(self._arrives)
+        seams.loader_opens.subscribe(self.opens, always=True)
+        seams.on_undo(self.undo)
+
+    def _arrives(self) -> None:
+        import torch
+
+        if not torch.version.cuda and not torch.version.hip:
+            return self._without_gpu()
+        self._seams.optimizer_made.subscribe(self._trained.made)
+        self._seams.tensor_moved.subscribe(self.offers.moved)
+
+    def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        """A loader is opened: see the seam `loader_opens`."""
+        raise NotImplementedError
+
+    def undo(self) -> None:
+        """Let go of all that was made."""
+        raise NotImplementedError

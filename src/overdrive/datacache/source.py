@@ -10,6 +10,7 @@ from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
 from overdrive.datacache.table import Rows, Table
+from overdrive.seams.torch.iterators import become_worker, makes_its_own, map_fetcher
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Source:
         Raises:
             Unfit: its samples cannot be kept, as can be told without fetching any.
         """
-        from torch.utils.data import DataLoader, IterableDataset
+        from torch.utils.data import IterableDataset
 
         dataset = loader.dataset
         if isinstance(dataset, IterableDataset):
@@ -38,7 +39,7 @@ class Source:
             raise Unfit("it makes no batches (batch_size is None)")
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise Unfit("its data set has no length or no samples by number")
-        if type(loader)._get_iterator is not DataLoader._get_iterator:
+        if makes_its_own(loader):
             raise Unfit("it makes an iterator of its own")
         if loader.num_workers > 0:
             if not getattr(loader, "in_order", True):
@@ -80,10 +81,7 @@ class Source:
 
     def fetch(self, rows: list[int]) -> Any:
         """A real batch, as torch fetches it."""
-        from torch.utils.data._utils.fetch import _MapDatasetFetcher
-
-        fetcher = _MapDatasetFetcher(self.dataset, True, self.collate, False)
-        return fetcher.fetch(self.indices(rows))  # type: ignore[no-untyped-call]
+        return map_fetcher(self.dataset, self.collate).fetch(self.indices(rows))
 
     def empty_table(self, layout: Layout) -> Table:
         """For all samples, in memory."""
@@ -102,14 +100,8 @@ class Source:
 
     def enter_worker(self, number: int) -> None:
         """Make this forked process what the loader's worker `number` would be. Nothing where it has none."""
-        if not self.workers:
-            return
-        from torch.utils.data._utils import worker
-
-        number %= self.workers
-        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=number, dataset=self.dataset)
-        if self.prepare_worker is not None:
-            self.prepare_worker(number)
+        if self.workers:
+            become_worker(self.dataset, number % self.workers, self.workers, self.prepare_worker)
 
 
 def start_method(loader: Any) -> str:

@@ -135,27 +135,25 @@ def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = Fal
         "worst": _worst(exceeded, low, careful),
         "by_step": [{"step": step, "ratio": math.exp(value)} for step, value in by_step.items()],
     }
-    extent = f"{len(steps)} replayed steps, {tensors} tensors"
+    holds, sentence = _verdict(f"{len(steps)} replayed steps, {tensors} tensors", outside, ratio, careful)
+    return Rounding(holds, sentence, evidence)
+
+
+def _verdict(extent: str, outside: Sequence[_Excess], ratio: Interval, careful: bool) -> tuple[bool, str]:
+    """Whether it holds, and why, as a sentence. `extent`: what was compared."""
     if outside:
         worst = max(outside, key=lambda excess: excess.times)
-        return Rounding(
-            False,
+        return False, (
             f"in {extent}, the {worst.row.kind} of {worst.row.tensor} is {_error_text(worst)} from the "
-            f"{'careful' if careful else 'fp64'} reference, more than rounding explains",
-            evidence,
-        )
-    if not careful and ratio.low > _MEAN:
-        return Rounding(
-            False, f"in {extent}, its error against fp64 is {ratio.estimate:.3g} times the original's own", evidence
+            f"{'careful' if careful else 'fp64'} reference, more than rounding explains"
         )
     if careful:
-        sentence = f"{extent}: within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
-        return Rounding(True, sentence, evidence)
-    return Rounding(
-        True,
+        return True, f"{extent}: within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
+    if ratio.low > _MEAN:
+        return False, f"in {extent}, its error against fp64 is {ratio.estimate:.3g} times the original's own"
+    return True, (
         f"{extent}: its error against fp64 is {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times "
-        "the original's own",
-        evidence,
+        "the original's own"
     )
 
 

@@ -80,22 +80,22 @@ def survey(
     gpus = (found["nvidia"] or {}).get("gpus", [])
     found["topology"] = joined if gpus else None
     _place(gpus, found["pci"])
+    found["loaded"] = part("loaded libraries", lambda: libraries(environment)) if load else None
+    with_tensorflow = load and bool(found["software"].get("tensorflow"))
+    loaded = part("TensorFlow", lambda: tensorflow(environment)) if with_tensorflow else None
+    if loaded is not None and found["loaded"] is not None:
+        found["loaded"]["tensorflow"] = loaded
     blind = not (root / "sys/bus/pci/devices").is_dir()
     seen = any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
-    if found["nvidia"] is None and (blind or seen):
-        left_out.append({"what": "NVIDIA GPUs", "why": answer.get("why", "NVML was not asked")})
-    if blind:
-        left_out.append({"what": "PCI devices", "why": "/sys/bus/pci is not to be seen here"})
-    found["loaded"] = part("loaded libraries", lambda: libraries(environment)) if load else None
-    if found["loaded"] is None:
-        why = "the child process gave no answer" if load else "not asked for"
-        left_out.append({"what": "loaded libraries", "why": why})
-    if load and found["software"].get("tensorflow"):
-        loaded = part("TensorFlow", lambda: tensorflow(environment))
-        if loaded is None:
-            left_out.append({"what": "TensorFlow", "why": "the child process gave no answer"})
-        elif found["loaded"] is not None:
-            found["loaded"]["tensorflow"] = loaded
+    no_answer = "the child process gave no answer" if load else "not asked for"
+    for what, missing, why in (
+        ("NVIDIA GPUs", found["nvidia"] is None and (blind or seen), answer.get("why", "NVML was not asked")),
+        ("PCI devices", blind, "/sys/bus/pci is not to be seen here"),
+        ("loaded libraries", found["loaded"] is None, no_answer),
+        ("TensorFlow", with_tensorflow and loaded is None, no_answer),
+    ):
+        if missing:
+            left_out.append({"what": what, "why": why})
     found["left_out"] = left_out
     return found
 

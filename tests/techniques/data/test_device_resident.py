@@ -112,7 +112,7 @@ def test_it_leaves_no_trace() -> None:
         moves(loader, 1)
         iterator = iter(loader)
         images = next(iterator)[0]
-    assert type(iterator) is _SingleProcessDataLoaderIter and "overdrive_offer" not in vars(iterator)
+    assert type(iterator) is _SingleProcessDataLoaderIter and "overdrive_heard" not in vars(iterator)
     assert images.to("meta").device == META
     assert len(list(iterator)) == len(loader) - 1
 
@@ -155,7 +155,7 @@ def test_switched_off_nothing_is_offered_and_the_program_fetches_for_itself(
 def test_too_large_a_table_stays_where_it_is() -> None:
     with Session([("device_resident", {"memory_share": 0.01})]) as session:
         found: Any = session.handles["device_resident"]
-        found.residence = Residence(0.01)
+        found.residence = Residence(0.01, found.offers)
         found.residence._free_memory = lambda device: 1 << 10
         assert all(copy.device == META for _, copy in moves(DataLoader(Images(), 8)))
     assert not session.seams.left_out

@@ -24,7 +24,7 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.progress import log  # noqa: E402
-from overdrive.datacache.loader import Drawn  # noqa: E402
+from overdrive.seams.torch.iterators import Ahead, Peeking  # noqa: E402
 from overdrive.techniques.data.prefetch import gathering, prefetcher  # noqa: E402
 from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402
@@ -335,7 +335,7 @@ def test_a_thread_that_fails_is_nobodys_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_indices_drawn_for_workers_are_known_without_drawing() -> None:
-    drawn = Drawn(iter(range(10)), 3)
+    drawn = Ahead(iter(range(10)), 3)
     assert next(drawn) == 0 and drawn.coming(2) == [1, 2] and drawn.coming(9) == [1, 2, 3] and next(drawn) == 1
 
 
@@ -347,7 +347,7 @@ def test_neither_the_first_nor_the_last_index_is_drawn_early() -> None:
             asked.append(number)
             yield number
 
-    peeking = gathering.Peeking(indices(), 4)
+    peeking = Peeking(indices(), 4)
     assert not asked and next(peeking) == 0
     assert peeking.coming(5) == [1, 2] and asked == [0, 1, 2]
     assert list(peeking) == [1, 2, 3]

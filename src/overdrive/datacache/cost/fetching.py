@@ -14,6 +14,7 @@ from typing import Any
 from overdrive.datacache.files import is_library
 from overdrive.datacache.forked import Tick, in_children
 from overdrive.datacache.layout import Unfit
+from overdrive.seams.torch.iterators import become_worker, parts_of
 
 _PATIENCE = 20.0  # longer than any one item may take
 _NO_DATA = ("/dev/shm/", "/memfd:")
@@ -58,29 +59,14 @@ class Fetching:
             Unfit: it fetches in a way of its own.
             Served: a technique fetches for it.
         """
-        from torch.utils.data._utils.fetch import _MapDatasetFetcher
-        from torch.utils.data.dataloader import (
-            _DatasetKind,
-            _MultiProcessingDataLoaderIter,
-            _SingleProcessDataLoaderIter,
-        )
-
-        alone = type(iterator) is _SingleProcessDataLoaderIter
-        if not alone and type(iterator) is not _MultiProcessingDataLoaderIter:
+        parts = parts_of(iterator)
+        if parts is None:
             raise Served
-        if iterator._dataset_kind != _DatasetKind.Map:
+        if parts.stream:
             raise Unfit("its data set is a stream")
-        if alone and type(iterator._dataset_fetcher) is not _MapDatasetFetcher:
-            raise Served
-        if not iterator._auto_collation:
+        if not parts.batches:
             raise Unfit("it makes no batches (batch_size is None)")
-        return cls(
-            iterator._dataset,
-            iterator._collate_fn,
-            iterator._index_sampler,
-            iterator._num_workers,
-            None if alone else iterator._worker_init_fn,
-        )
+        return cls(parts.dataset, parts.collate, parts.sampler, parts.workers, parts.prepare_worker)
 
     def items(self, indices: list[Any]) -> list[Any]:
         together = getattr(self.dataset, "__getitems__", None)
@@ -88,13 +74,8 @@ class Fetching:
 
     def enter_worker(self) -> None:
         """Make this forked process what the loader's first worker would be. Nothing where it has none."""
-        if not self.workers:
-            return
-        from torch.utils.data._utils import worker
-
-        worker._worker_info = worker.WorkerInfo(id=0, num_workers=self.workers, seed=0, dataset=self.dataset)
-        if self.prepare_worker is not None:
-            self.prepare_worker(0)
+        if self.workers:
+            become_worker(self.dataset, 0, self.workers, self.prepare_worker)
 
 
 def batch_bytes(fetching: Fetching) -> int:

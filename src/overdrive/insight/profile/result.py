@@ -47,13 +47,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         "phases": dict(phases),
         "python_by_phase": within,
         "gpu_idle_seconds": _scaled(recorded.get("idle"), recorded, found.step),
-        "bottleneck": {
-            "part": named.part,
-            "seconds": named.seconds,
-            "share": named.share,
-            "techniques": list(named.techniques),
-            "sentence": named.sentence,
-        },
+        "bottleneck": to_json(named),
         "operators": by_operator(every, roof)[:_MOST_ROWS],
         "modules": by_module(every, roof)[:_MOST_ROWS],
         "operator_seconds": sum(cell["seconds"] for cell in every),
@@ -63,15 +57,7 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         "reads": _reads(details.get("lines", {})),
         "memory": details.get("memory", {}),
         "flame": recorded.get("flame", {}),
-        "overhead": {
-            "timed": found.timed / found.step - 1 if found.step else 0.0,
-            "error": found.error,
-            "recorded": {what: wall / found.step - 1 for what, wall in found.walls.items() if found.step},
-            "steps": dict(found.recorded),
-            "pairs": found.pairs,
-            "dropped": found.dropped,
-            "processes": found.processes,
-        },
+        "overhead": _overhead(found),
         "left_out": dict(details.get("left_out", {})),
         "loaders_not_split": sorted({each.not_split for each in found.facts.loaders if each.not_split})
         if found.facts
@@ -82,6 +68,19 @@ def result_of(program: Program, found: Measured, roof: Roof | None, roof_missing
         else None,
         "machine": {**to_json(summary()), "threads": found.facts.threads if found.facts else None},
         "versions": versions(),
+    }
+
+
+def _overhead(found: Measured) -> dict[str, Any]:
+    """What measuring itself cost, as shares of a step."""
+    return {
+        "timed": found.timed / found.step - 1 if found.step else 0.0,
+        "error": found.error,
+        "recorded": {what: wall / found.step - 1 for what, wall in found.walls.items() if found.step},
+        "steps": dict(found.recorded),
+        "pairs": found.pairs,
+        "dropped": found.dropped,
+        "processes": found.processes,
     }
 
 

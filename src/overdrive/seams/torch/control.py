@@ -34,8 +34,3 @@ def product_precision(backend: str, operation: str) -> str:
 
 def set_product_precision(backend: str, operation: str, precision: str) -> None:
     torch._C._set_fp32_precision_setter(backend, operation, precision)
-
-
-def storage_holders(tensor: torch.Tensor) -> int:
-    """How many tensors and handles share its memory, the handle made to ask among them."""
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))

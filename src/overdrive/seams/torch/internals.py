@@ -22,6 +22,14 @@ def storage_id(tensor: Any) -> int:
         return id(tensor)
 
 
+def storage_owners(storage: Any) -> int | None:
+    """How many tensors and handles own this memory, this handle among them; None where PyTorch does not tell."""
+    try:
+        return int(torch._C._storage_Use_Count(storage._cdata))
+    except AttributeError:
+        return None
+
+
 def schema_of(operator: Any) -> Any:
     """Of an operator that PyTorch dispatches to: its name and arguments."""
     return operator._schema
@@ -62,3 +70,41 @@ def begin_mark(name: str) -> Any:
 
 def end_mark(mark: Any) -> None:
     torch.ops.profiler._record_function_exit._RecordFunction(mark)
+
+
+def in_backward() -> bool:
+    """Whether this thread is in a backward pass: what checkpoints compute anew is computed there."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def graph_is_kept() -> bool:
+    """In a backward pass, whether its graph is kept for another one (`retain_graph`)."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def all_modules_have_hooks() -> bool:
+    """Whether there are hooks that are called for every module."""
+    return bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def is_batch_norm(module: Any) -> bool:
+    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+
+
+def has_running_means(module: Any) -> bool:
+    """Of a batch or an instance, whether they are kept or not."""
+    return isinstance(module, torch.nn.modules.batchnorm._NormBase)
+
+
+def forget_package(package: Any) -> None:
+    """Undo `torch.serialization.register_package`."""
+    torch.serialization._package_registry.remove(package)
+
+
+def end_allocating_to_pool(device: Any, pool: Any) -> None:
+    """What `torch.cuda.use_mem_pool` does at its end, for a recording that failed before it came to it."""
+    torch._C._cuda_endAllocateToPool(device.index, pool)
+
+
+def onednn_multiplies_bf16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -20,6 +20,7 @@ import torch
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams, reason_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.internals import in_backward
 
 # Past this many kinds of call (sequence lengths, say) rehearsing costs more than it protects.
 _MOST_REHEARSALS = 64
@@ -36,7 +37,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
-        if not hub.model_called.subscribers or torch._C._current_graph_task_id() != -1:
+        if not hub.model_called.subscribers or in_backward():
             return plain(self, *args, **kwargs)
         if _shapes_only(args):
             return plain(self, *args, **kwargs)

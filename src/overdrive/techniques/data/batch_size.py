@@ -96,6 +96,8 @@ class _Larger:
         import torch
         from torch.utils.data import BatchSampler
 
+        from overdrive.seams.torch.iterators import change
+
         if loader in self.before or not torch.is_grad_enabled():
             return None
         batches = loader.batch_sampler
@@ -107,17 +109,16 @@ class _Larger:
                 return f"the data set is smaller than a batch of {size}"
         except TypeError:
             pass  # a sampler that does not know its length
-        self.before[loader] = {"batch_sampler": batches, "batch_size": loader.batch_size}
-        # By the dictionary: DataLoader guards these against assignment.
-        loader.__dict__.update(batch_sampler=BatchSampler(batches.sampler, size, batches.drop_last), batch_size=size)
-        loader._iterator = None  # workers that the program has kept would go on with the old batches
+        larger = BatchSampler(batches.sampler, size, batches.drop_last)
+        self.before[loader] = change(loader, {"batch_sampler": larger, "batch_size": size})
         return None
 
     def give_back(self) -> None:
         """As they were, from the next epoch on."""
+        from overdrive.seams.torch.iterators import change
+
         for loader, attributes in list(self.before.items()):
-            loader.__dict__.update(attributes)
-            loader._iterator = None
+            change(loader, attributes)
         self.before.clear()
 
 

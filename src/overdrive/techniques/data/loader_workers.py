@@ -255,10 +255,11 @@ class _Manager:
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""
+        from overdrive.seams.torch.iterators import change
+
         before = self.before.pop(loader, None)
         if before is not None:
-            loader._iterator = None
-            loader.__dict__.update(before)
+            change(loader, before)
 
     def dismiss(self) -> None:
         for loader in list(self.before):
@@ -277,21 +278,20 @@ def _suits(loader: Any) -> bool:
 
 
 def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dict[str, Any]:
-    """Set the loader's attributes; returns what they were. (DataLoader guards them against assignment.)"""
+    """Set the loader's attributes; returns what they were."""
     from torch.multiprocessing import get_context
 
+    from overdrive.seams.torch.iterators import change
     from overdrive.seams.torch.workers import WorkerStart
 
-    before = {name: loader.__dict__[name] for name in _CHANGED}
-    loader.__dict__.update(
-        num_workers=workers,
-        prefetch_factor=prefetch if workers else None,
-        persistent_workers=bool(workers and settings["persistent"]),
-    )
-    loader._iterator = None  # workers that the program has started itself end
+    wanted: dict[str, Any] = {name: loader.__dict__[name] for name in _CHANGED} | {
+        "num_workers": workers,
+        "prefetch_factor": prefetch if workers else None,
+        "persistent_workers": bool(workers and settings["persistent"]),
+    }
     if workers and settings["start"] != "program":
-        loader.__dict__[_CONTEXT] = get_context(str(settings["start"]))
+        wanted[_CONTEXT] = get_context(str(settings["start"]))
     spread, threads = settings["affinity"] == "spread", int(settings["threads"])
     if workers and (spread or threads > 1):
-        loader.__dict__["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
-    return before
+        wanted["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
+    return change(loader, wanted)

@@ -94,8 +94,9 @@ class SampleCache(Technique):
 
         def opens(loader: Any, call: Callable[[], Any]) -> Any:
             from overdrive.datacache.loader import stays_served
+            from overdrive.seams.torch.iterators import kept_open
 
-            if handle.active and not (loader in unserved and loader._iterator is not None):
+            if handle.active and not (loader in unserved and kept_open(loader) is not None):
                 return served(loader, call)
             if not handle.active and stays_served(loader):
                 return served(loader, call)

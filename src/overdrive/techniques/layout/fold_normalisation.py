@@ -105,6 +105,7 @@ def _watching(model: Any) -> Iterator[list[tuple[Any, Any]]]:
     import torch
     from torch.nn import functional as F
 
+    from overdrive.seams.torch.internals import is_batch_norm
     from overdrive.seams.torch.watched import unwatch, watch
 
     pairs: list[tuple[Any, Any]] = []
@@ -130,7 +131,7 @@ def _watching(model: Any) -> Iterator[list[tuple[Any, Any]]]:
         if type(module) is getattr(torch.nn, type(module).__name__, None) and not _is_hooked(module):
             if type(module).__name__ in _PAIRS:
                 handles.append(module.register_forward_hook(layer_made))
-            elif isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            elif is_batch_norm(module):
                 handles.append(module.register_forward_pre_hook(norm_takes))
     try:
         yield pairs

@@ -241,18 +241,19 @@ def _reusable(parameter: Any) -> bool:
     if gradient is None or gradient.layout is not torch.strided or gradient.requires_grad:
         return False
     del gradient
-    return all(one <= other for one, other in zip(_holders(parameter), _nobody(), strict=True))
+    (references, owners), (no_references, no_owners) = _holders(parameter), _nobody()
+    return owners is not None and no_owners is not None and references <= no_references and owners <= no_owners
 
 
-def _holders(parameter: Any) -> tuple[int, int]:
-    from overdrive.seams.torch.control import storage_holders
+def _holders(parameter: Any) -> tuple[int, int | None]:
+    from overdrive.seams.torch.internals import storage_owners
 
     gradient = parameter.grad  # and whatever else holds it, or shares its memory
-    return sys.getrefcount(gradient), storage_holders(gradient)
+    return sys.getrefcount(gradient), storage_owners(gradient.untyped_storage())
 
 
 @cache
-def _nobody() -> tuple[int, int]:
+def _nobody() -> tuple[int, int | None]:
     """What `_holders` counts for a gradient that only its parameter holds."""
     import torch
 

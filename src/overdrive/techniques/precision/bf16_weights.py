@@ -60,10 +60,12 @@ class Bf16Weights(Technique):
         def call_in_bf16(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
 
+            from overdrive.seams.torch.internals import has_running_means
             from overdrive.seams.torch.weights import Copies
 
             if not copies:
-                copies.append(Copies(torch.float32, torch.bfloat16, _normalises_batches))
+                # Batch norm's kernels take 16-bit inputs with 32-bit weights, and its running means need the bits.
+                copies.append(Copies(torch.float32, torch.bfloat16, has_running_means))
             if reason := copies[0].written or (own and "the program has an autocast of its own"):
                 raise CannotInstall(reason)
             first = next(model.parameters(), None)
@@ -76,10 +78,3 @@ class Bf16Weights(Technique):
         seams.autocast_entered.subscribe(own.append, always=True)
         seams.model_called.subscribe(call_in_bf16)
         return seams.handle()
-
-
-def _normalises_batches(module: Any) -> bool:
-    """Its kernels take 16-bit inputs with 32-bit weights, and its running means need the bits."""
-    from torch.nn.modules.batchnorm import _NormBase
-
-    return isinstance(module, _NormBase)

@@ -120,8 +120,10 @@ def _not_here(precision: str, device: Any) -> str | None:
     """Why this device cannot multiply so, or None."""
     import torch
 
+    from overdrive.seams.torch.internals import onednn_multiplies_bf16
+
     if precision == "bf16":
-        there = device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        there = device.type == "cpu" and onednn_multiplies_bf16()
         return None if there else f"oneDNN multiplies no bf16 on this {device.type}"
     if device.type != "cuda":
         return f"the parameters are on the {device.type}, which has no TF32"

@@ -19,6 +19,7 @@ from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.iterators import pins
 from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
 
@@ -123,7 +124,7 @@ class Probe:
         known["size"] = max(known["size"], leading_size(batch))
         if self._profiling or self._steps_seen < self._hashing:
             known["bytes"] = max(known["bytes"], bytes_in(batch))
-            known["pinned"] = getattr(iterator, "_pin_memory", False)
+            known["pinned"] = pins(iterator)
         if self._profiling:
             self._seconds["data"] += seconds
 

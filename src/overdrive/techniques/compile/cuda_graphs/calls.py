@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from overdrive.seams.torch.internals import graph_is_kept
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Outside, Refused, leaves_behind
 
@@ -152,7 +153,7 @@ class RecordedCall:
         return [each for each in made if isinstance(each, torch.Tensor)]
 
     def _backward(self) -> list[torch.Tensor | None]:
-        keep = not self._recording and torch._C._autograd._get_current_graph_task_keep_graph()
+        keep = not self._recording and graph_is_kept()
         return list(
             torch.autograd.grad(self._differentiable(), self._wanted, self._given, retain_graph=keep, allow_unused=True)
         )
@@ -253,7 +254,7 @@ class _Recorded(torch.autograd.Function):
         else:
             gradients = recording.run_backward(due)
         # Not merely a kept reference: `loss` is still there when the next step begins.
-        ctx.handle.spent = not torch._C._autograd._get_current_graph_task_keep_graph()
+        ctx.handle.spent = not graph_is_kept()
         following = iter(gradients)
         needed = ctx.needs_input_grad[2:]
         return (None, None, *(next(following) if needs else None for needs in needed))

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from overdrive.seams.torch.internals import end_allocating_to_pool
+
 DEVICE = "cuda"  # the type of device whose work is recorded
 Work: TypeAlias = Callable[[], Sequence[Any]]  # gives the tensors (or None) that it made
 
@@ -72,7 +74,7 @@ class CudaCapturedGraph:
             with contextlib.suppress(Exception):
                 self._graph.reset()
             with contextlib.suppress(Exception):
-                torch._C._cuda_endAllocateToPool(device.index, self._pool)
+                end_allocating_to_pool(device, self._pool)
             with contextlib.suppress(Exception):
                 generator.graphsafe_set_state(spare)  # the old one may still believe that it is recorded
             with contextlib.suppress(Exception):

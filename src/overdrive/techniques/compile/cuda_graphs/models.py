@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from overdrive.seams.torch.internals import all_modules_have_hooks, in_backward
 from overdrive.techniques.compile.cuda_graphs.calls import RecordedCall, again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
@@ -42,8 +43,7 @@ class RecordedModel:
     def __call__(self, around: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """`around`: what stands between the program and the model, by identity."""
         evaluation = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
-        in_backward = again.going_on or torch._C._current_graph_task_id() != -1  # checkpoints compute anew there
-        if evaluation or in_backward:
+        if evaluation or again.going_on or in_backward():
             return call(*args, **kwargs)
         structure = self._structure_now()
         if structure != self._structure:  # at first; or layers, hooks or memory are others now
@@ -96,7 +96,7 @@ class RecordedModel:
 
     def _structure_now(self) -> Any:
         """What recordings are tied to: layers, hooks, and the memory of parameters and buffers. 0.5 us a layer."""
-        if torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
+        if all_modules_have_hooks():
             raise Refused("all modules have hooks, which are Python code")
         found: list[Any] = [Failures.count]
         for part in self._parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from overdrive.datacache.loader import kept_by
 from overdrive.datacache.offers import Offers
 from overdrive.datacache.source import spread
 from overdrive.datacache.table import Bytes, Rows, Table, same_bits
+from overdrive.seams.torch.iterators import hear, hear_no_more, is_alone
 
 _CHUNK = 64 << 20  # bytes that are sent at a time
 _COMPARED = 16  # samples that must have arrived in every bit
@@ -67,6 +67,7 @@ class Residence:
 
     Args:
         memory_share: of the GPU's free memory, that one table may take.
+        offers: where batches on the GPU are handed out.
         wanted: whether batches are to be offered now.
         upload, free_memory: for tests, which have no GPU.
     """
@@ -74,11 +75,12 @@ class Residence:
     def __init__(
         self,
         memory_share: float,
+        offers: Offers,
         upload: Callable[[Table, Any], DeviceTable] = DeviceTable,
         free_memory: Callable[[Any], int] | None = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.offers = Offers()
+        self.offers = offers
         self.reasons: list[str] = []
         self._memory_share = memory_share
         self._upload = upload
@@ -89,22 +91,18 @@ class Residence:
 
     def attend(self, iterator: Any, device: Any) -> None:
         """Offer what this iterator, just opened, gathers from a complete table."""
-        from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
-
         kept = kept_by(iterator)
         if kept is None or not kept.table.complete or not self.offers.welcome:
             return
         table = self._table(kept, device)
-        if table is None or type(iterator) not in (_SingleProcessDataLoaderIter, _iterator_class()):
+        if table is None or not is_alone(iterator):
             return
-        iterator.overdrive_offer = _Offering(self.offers, kept, table, device, self._wanted)
-        iterator.__class__ = _iterator_class()
+        hear(iterator, _Offering(self.offers, kept, table, device, self._wanted))
         self._iterators.add(iterator)
 
     def close(self) -> None:
         for iterator in list(self._iterators):
-            del iterator.overdrive_offer
-            iterator.__class__ = _iterator_class().__base__
+            hear_no_more(iterator)
         self._iterators.clear()
         self._tables.clear()
         self.offers.clear()
@@ -136,13 +134,12 @@ class _Offering:
         self._table = table
         self._device = device
         self._wanted = wanted
-        self.index: Any = None  # of the batch that is being gathered
 
-    def offer(self, batch: Any) -> None:
+    def __call__(self, indices: Any, batch: Any) -> None:
         kept = self._kept
         if not self._wanted():
             return
-        rows = kept.rows(self.index) if kept.dropped is None and self._offers.welcome else None
+        rows = kept.rows(indices) if kept.dropped is None and self._offers.welcome else None
         tensors = None if rows is None else tensors_of(batch, kept.table.layout.structure)
         if rows is None or tensors is None:
             return
@@ -158,23 +155,3 @@ def _free_memory(device: Any) -> int:
     import torch
 
     return int(torch.cuda.mem_get_info(device)[0])
-
-
-@cache
-def _iterator_class() -> Any:
-    from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
-
-    class Offered(_SingleProcessDataLoaderIter):
-        overdrive_offer: _Offering
-
-        def _next_index(self) -> Any:
-            index = super()._next_index()  # type: ignore[no-untyped-call]
-            self.overdrive_offer.index = index
-            return index
-
-        def _next_data(self) -> Any:
-            batch = super()._next_data()  # type: ignore[no-untyped-call]
-            self.overdrive_offer.offer(batch)
-            return batch
-
-    return Offered

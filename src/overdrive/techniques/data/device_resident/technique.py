@@ -8,12 +8,11 @@ from weakref import WeakKeyDictionary
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.datacache.offers import Trained
-from overdrive.seams.hub import Handle
+from overdrive.datacache.offers import OffersHandle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.data.device_resident.resident import Residence
 
 _HOST_SHARE = 0.5
@@ -56,31 +55,19 @@ class DeviceResident(Technique):
         return None
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        handle = ResidentHandle(seams, float(settings["memory_share"]))
-        seams.framework_arrived.subscribe(handle.arrives)
-        seams.loader_opens.subscribe(handle.opens, always=True)
-        seams.on_undo(handle.undo)
-        return handle
+        return ResidentHandle(seams, float(settings["memory_share"]))
 
 
-class ResidentHandle(Handle):
-    """While it is off, nothing is offered, and batches are fetched by whom they would be without it."""
+class ResidentHandle(OffersHandle):
+    """While it is off, batches are fetched by whom they would be without it."""
 
     def __init__(self, seams: Seams, memory_share: float) -> None:
         self.residence: Residence | None = None
-        self._seams = seams
         self._memory_share = memory_share
-        self._trained = Trained()
         self._iterators: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # opened while it was off; their loaders
-        super().__init__(seams, self._turn_on, self._turn_off)
-
-    def arrives(self) -> None:
-        import torch
-
-        if not torch.version.cuda and not torch.version.hip:
-            return self._seams.leave_out(DeviceResident.name, "this PyTorch knows no GPU")
-        self._seams.optimizer_made.subscribe(self._trained.made)
-        self._seams.tensor_moved.subscribe(self._moved)
+        super().__init__(
+            seams, lambda: seams.leave_out(DeviceResident.name, "this PyTorch knows no GPU"), self._turn_on
+        )
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
         iterator = call()
@@ -99,19 +86,12 @@ class ResidentHandle(Handle):
             self._attend(loader, iterator)
         self._iterators.clear()
 
-    def _turn_off(self) -> None:
-        if self.residence is not None:
-            self.residence.offers.clear()
-
     def _attend(self, loader: Any, iterator: Any) -> None:
         from overdrive.techniques.data.device_resident.resident import Residence
 
         if self._trained.device is not None:
-            self.residence = self.residence or Residence(self._memory_share, wanted=lambda: self.active)
+            self.residence = self.residence or Residence(self._memory_share, self.offers, wanted=lambda: self.active)
             self.residence.attend(_served(self._seams, loader, iterator), self._trained.device)
-
-    def _moved(self, tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
-        return self.residence.offers.moved(tensor, call, device) if self.residence else call(device)
 
 
 def _served(seams: Seams, loader: Any, iterator: Any) -> Any:

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,10 @@ import numpy as np
 
 from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import CachedDataset
-from overdrive.datacache.loader import Drawn, draws_as_torch
+from overdrive.datacache.loader import gather_early
 from overdrive.datacache.offers import Copier, Give, Offers, tensors_in
 from overdrive.datacache.table import Rows
+from overdrive.seams.torch import iterators
 
 # To hand a batch over takes 30 to 100 µs, and where there is no GPU nothing else is won.
 LEAST_SECONDS = 0.0003
@@ -186,48 +187,19 @@ class Gathering:
             self._thread.order(job)
 
 
-class Peeking:
-    """Draws a few of an iterator's indices early, but neither the first nor the last one.
-
-    Args:
-        length: how many there are.
-    """
-
-    def __init__(self, indices: Iterator[Any], length: int) -> None:
-        self._indices = indices
-        self._left = length
-        self._drawn: deque[Any] = deque()
-
-    def __iter__(self) -> Peeking:
-        return self
-
-    def __next__(self) -> Any:
-        if self._drawn:
-            return self._drawn.popleft()
-        self._left -= 1
-        return next(self._indices)
-
-    def coming(self, count: int) -> list[Any]:
-        """What `next` will give, this much at most. Only for one who has had the first."""
-        while len(self._drawn) < count and self._left > 1:
-            self._left -= 1
-            self._drawn.append(next(self._indices))
-        return list(self._drawn)[:count]
-
-
 def gather_ahead(loader: Any, iterator: Any, kept: CachedDataset, **how: Any) -> str:
     """Let the batches of an iterator, which come from what is kept, be gathered early; or why not.
 
     Args:
         how: as for `Gathering`.
     """
-    drawn = iterator._sampler_iter
-    if not isinstance(drawn, Drawn):
+    drawn: Any = iterators.indices_of(iterator)
+    if not isinstance(drawn, iterators.Ahead):
         if not _draws_unseen(loader):
             return "its sampler is not one of torch's, whose indices can be known before"
-        drawn = iterator._sampler_iter = Peeking(drawn, len(iterator))
-    pins = bool(getattr(iterator, "_pin_memory", False))
-    iterator._dataset_fetcher.ahead = Gathering(kept=kept, coming=drawn.coming, pins=pins, **how)
+        drawn = iterators.Peeking(drawn, len(iterator))
+        iterators.draw_from(iterator, drawn)
+    gather_early(iterator, Gathering(kept=kept, coming=drawn.coming, pins=iterators.pins(iterator), **how))
     return ""
 
 
@@ -242,7 +214,11 @@ def _draws_unseen(loader: Any) -> bool:
     """Whether nobody can tell that indices, but the first and the last, were drawn early."""
     from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
-    if not draws_as_torch(loader) or type(loader.sampler) not in (SequentialSampler, RandomSampler, DistributedSampler):
+    if not iterators.draws_as_torch(loader) or type(loader.sampler) not in (
+        SequentialSampler,
+        RandomSampler,
+        DistributedSampler,
+    ):
         return False
     sampler = loader.sampler
     if getattr(sampler, "generator", None) is None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive.core.progress import log
-from overdrive.datacache.loader import kept_by
+from overdrive.datacache.loader import gather_early, kept_by
 from overdrive.datacache.manager import other_loaders
 from overdrive.datacache.offers import Copier, Offers
+from overdrive.seams.torch.iterators import is_heard
 from overdrive.techniques.data.prefetch.gathering import Thread, gather_ahead
 
 
@@ -18,6 +19,7 @@ class Prefetcher:
 
     Args:
         depth: batches that are gathered early.
+        offers: where their copies on the GPU are handed out.
         on_refused: told the reason when no loader is left.
         device: gives the GPU that the program trains on, None where it trains on none.
         wanted: whether batches are to be gathered early now.
@@ -26,12 +28,13 @@ class Prefetcher:
     def __init__(
         self,
         depth: int,
+        offers: Offers,
         on_refused: Callable[[str], None] = lambda reason: None,
         device: Callable[[], Any] = lambda: None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.taken = 0  # batches that were gathered early and came true
-        self.offers = Offers()
+        self.offers = offers
         self._depth = depth
         self._on_refused = on_refused
         self._device = device
@@ -60,7 +63,7 @@ class Prefetcher:
         if kept is None:
             return "its batches do not come from samples that sample_cache keeps"
         self._thread = self._thread if self._thread is not None and self._thread.mine else Thread()
-        resident = hasattr(iterator, "overdrive_offer")  # its samples are on the GPU already
+        resident = is_heard(iterator)  # by device_resident: its samples are on the GPU already
         return gather_ahead(
             loader,
             iterator,
@@ -88,7 +91,7 @@ class Prefetcher:
     def close(self) -> None:
         """Iterators go on without."""
         for iterator in list(self._iterators):
-            iterator._dataset_fetcher.ahead = None
+            gather_early(iterator, None)
         if self._thread is not None:
             self._thread.end()
         self._iterators.clear()

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.datacache.offers import Trained
-from overdrive.seams.hub import Handle
+from overdrive.datacache.offers import OffersHandle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
-    from overdrive.seams.hub import Seams
+    from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.data.prefetch.prefetcher import Prefetcher
 
 _LEAST_SHARE = 0.05
@@ -62,29 +61,16 @@ class Prefetch(Technique):
         return None
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        handle = PrefetchHandle(seams, int(settings["depth"]))
-        seams.framework_arrived.subscribe(handle.arrives)
-        seams.loader_opens.subscribe(handle.opens, always=True)
-        seams.on_undo(handle.undo)
-        return handle
+        return PrefetchHandle(seams, int(settings["depth"]))
 
 
-class PrefetchHandle(Handle):
+class PrefetchHandle(OffersHandle):
     """While it is off, batches are gathered when the program asks for them."""
 
     def __init__(self, seams: Seams, depth: int) -> None:
         self.prefetcher: Prefetcher | None = None
-        self._seams = seams
         self._depth = depth
-        self._trained = Trained()
-        super().__init__(seams, None, self._turn_off)
-
-    def arrives(self) -> None:
-        import torch
-
-        if torch.version.cuda or torch.version.hip:  # else there is nowhere to copy to
-            self._seams.optimizer_made.subscribe(self._trained.made)
-            self._seams.tensor_moved.subscribe(self._moved)
+        super().__init__(seams)
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
         from overdrive.datacache.loader import kept_by
@@ -95,6 +81,7 @@ class PrefetchHandle(Handle):
             return iterator  # who keeps samples may be on again in the next epoch
         self.prefetcher = self.prefetcher or Prefetcher(
             self._depth,
+            self.offers,
             on_refused=lambda reason: self._seams.leave_out(Prefetch.name, reason),
             device=lambda: self._trained.device,
             wanted=lambda: self.active,
@@ -105,10 +92,3 @@ class PrefetchHandle(Handle):
     def undo(self) -> None:
         if self.prefetcher is not None:
             self.prefetcher.close()
-
-    def _turn_off(self) -> None:
-        if self.prefetcher is not None:
-            self.prefetcher.offers.clear()
-
-    def _moved(self, tensor: Any, call: Callable[[Any], Any], device: Any) -> Any:
-        return self.prefetcher.offers.moved(tensor, call, device) if self.prefetcher else call(device)

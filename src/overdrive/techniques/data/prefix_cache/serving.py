@@ -18,6 +18,7 @@ from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import Switch
+from overdrive.seams.torch.iterators import in_worker
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
@@ -277,13 +278,11 @@ class Halving:
 
 
 def _serving(real: Any, all_served: dict[tuple[int, bool], Served], switch: Switch) -> Any:
-    from torch.utils.data._utils import worker
-
     @functools.wraps(real)
     def fetch(self: Any, index: Any) -> Any:
         if not switch:
             return real(self, index)
-        served = all_served.get((id(self), worker._worker_info is not None))
+        served = all_served.get((id(self), in_worker()))
         # The object may have several methods of this name, of which one calls the other with `super()`.
         if served is None or Paused.now or served.prefix.method.function is not real:
             return real(self, index)

@@ -10,6 +10,7 @@ import torch
 
 from overdrive.seams.hub import OBSERVER, Seams
 from overdrive.seams.torch.functions import unseen
+from overdrive.seams.torch.internals import forget_package
 from overdrive.techniques.device.device.contact import Call, Contact
 from overdrive.techniques.device.device.memo import Memo
 from overdrive.techniques.device.device.place import Cuda, Place
@@ -69,7 +70,7 @@ class Moved:
         if self._package is not None:
             with suppress(RuntimeError):  # the program has set it in the other of torch's two ways
                 torch.backends.cudnn.allow_tf32 = self._tf32
-            torch.serialization._package_registry.remove(self._package)
+            forget_package(self._package)
             self._package = None
         if self._contact is None or self._residents is None:
             return

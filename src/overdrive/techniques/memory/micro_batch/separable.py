@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
+from overdrive.seams.torch.internals import is_batch_norm
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.rehearsal import Rehearsal, own_hooks
 from overdrive.techniques.memory.micro_batch.parts import Call, Way, bounds, part_of
@@ -29,7 +30,7 @@ def find_way(model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: Tr
         Inseparable: it cannot be.
     """
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+        if is_batch_norm(module) and module.training:
             raise Inseparable(f"{name or type(model).__name__} is batch normalisation, which counts on the whole batch")
     if type(model).__module__.startswith(("torch.distributed", "torch.nn.parallel")):
         raise Inseparable(f"{type(model).__name__} spreads the batch itself")

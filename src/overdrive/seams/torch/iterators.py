@@ -1,0 +1,320 @@
+"""PyTorch's iterators over a `DataLoader`, from inside: who fetches their batches, which indices they draw, what hears
+of both. All that techniques change in such an iterator they change here.
+
+An iterator stays PyTorch's own: it draws the same random numbers at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import worker
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+from torch.utils.data.dataloader import (
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+
+Heard = Callable[[Any, Any], None]  # told of each batch: the indices that it was made from, and the batch
+
+
+class Fetcher:
+    """Takes the place of PyTorch's own fetcher in an iterator of this process (`fetch_by`)."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def fetch(self, indices: Any) -> Any:
+        """The batch of these indices, which is handed to the program (collated, and pinned by the iterator)."""
+        return self.real.fetch(indices)
+
+
+def map_fetcher(dataset: Any, collate: Any) -> Any:
+    """PyTorch's own, of a map-style data set, a batch at a time."""
+    return _MapDatasetFetcher(dataset, True, collate, False)
+
+
+def fetcher_of(iterator: Any) -> Any:
+    """Who fetches its batches; None where that is not PyTorch's iterator of this process."""
+    return getattr(iterator, "_dataset_fetcher", None)
+
+
+def fetch_by(iterator: Any, fetcher: Fetcher) -> None:
+    iterator._dataset_fetcher = fetcher
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What PyTorch's own iterator fetches from."""
+
+    dataset: Any
+    collate: Any
+    sampler: Any  # gives the indices of a batch at a time; those of a sample where there are no batches
+    workers: int
+    prepare_worker: Any  # the loader's worker_init_fn; None without workers
+    stream: bool  # the data set has no samples by number
+    batches: bool
+
+
+def parts_of(iterator: Any) -> Parts | None:
+    """None where the iterator is not PyTorch's own, or another fetches for it."""
+    alone = type(iterator) is _SingleProcessDataLoaderIter
+    if not alone and type(iterator) is not _MultiProcessingDataLoaderIter:
+        return None
+    stream = iterator._dataset_kind != _DatasetKind.Map
+    if alone and not stream and type(iterator._dataset_fetcher) is not _MapDatasetFetcher:
+        return None
+    return Parts(
+        iterator._dataset,
+        iterator._collate_fn,
+        iterator._index_sampler,
+        iterator._num_workers,
+        None if alone else iterator._worker_init_fn,
+        stream,
+        iterator._auto_collation,
+    )
+
+
+def is_alone(iterator: Any) -> bool:
+    """Whether it is PyTorch's iterator that works in this process, without workers."""
+    return type(iterator) in (_SingleProcessDataLoaderIter, _heard_class(_SingleProcessDataLoaderIter))
+
+
+def pins(iterator: Any) -> bool:
+    """Whether it puts its batches into pinned memory."""
+    return bool(getattr(iterator, "_pin_memory", False))
+
+
+def indices_of(iterator: Any) -> Iterator[Any]:
+    """What it draws the indices of its batches from."""
+    drawn: Iterator[Any] = iterator._sampler_iter
+    return drawn
+
+
+def draw_from(iterator: Any, indices: Iterator[Any]) -> None:
+    iterator._sampler_iter = indices
+
+
+def kept_open(loader: Any) -> Any:
+    """The iterator that a loader with persistent workers goes on with; None where there is none yet."""
+    return loader._iterator
+
+
+def makes_its_own(loader: Any) -> bool:
+    """Whether its class opens it in another way than PyTorch does."""
+    return type(loader)._get_iterator is not DataLoader._get_iterator
+
+
+def draws_as_torch(loader: Any) -> bool:
+    """Whether the loader's indices are drawn by PyTorch's own samplers."""
+    batches = loader.batch_sampler
+    own = [type(each).__module__.startswith("torch.utils.data.") for each in (batches, loader.sampler)]
+    return all(own) and getattr(batches, "sampler", None) is loader.sampler
+
+
+def hear(iterator: Any, heard: Heard) -> None:
+    """Let `heard` be told of each batch of an iterator of this process (see `is_alone`)."""
+    vars(iterator).update(overdrive_heard=heard, overdrive_drawn=deque())
+    iterator.__class__ = _heard_class(_SingleProcessDataLoaderIter)
+
+
+def is_heard(iterator: Any) -> bool:
+    return "overdrive_heard" in getattr(iterator, "__dict__", {})
+
+
+def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
+    """Open a loader with workers, and let `heard` be told of each batch. One that is kept open goes on as it is."""
+    if loader.persistent_workers and is_heard(loader._iterator):
+        return call()
+    space = loader.__dict__  # the loader refuses that this is set the usual way
+    sampler = space["batch_sampler"]
+    noting = _Noting(sampler)
+    space["batch_sampler"] = noting
+    try:
+        iterator = call()
+    finally:
+        space["batch_sampler"] = sampler
+    if type(iterator) is _MultiProcessingDataLoaderIter:
+        iterator.__class__ = _heard_class(_MultiProcessingDataLoaderIter)
+        vars(iterator).update(overdrive_heard=heard, overdrive_drawn=noting.drawn)
+    return iterator
+
+
+def hear_no_more(iterator: Any) -> None:
+    """Make it again what PyTorch made."""
+    iterator.__class__ = type(iterator).__base__
+    del iterator.overdrive_heard, iterator.overdrive_drawn
+    if isinstance(iterator._index_sampler, _Noting):
+        iterator._index_sampler = iterator._index_sampler.sampler
+
+
+def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
+    """An iterator of this process in the place of one with workers. It draws the seed that they would have got."""
+    space = loader.__dict__
+    names = ("num_workers", "persistent_workers", "timeout")
+    before = {name: space[name] for name in names}
+    generator = loader.generator if loader.generator is not None else torch.default_generator
+    # Persistent workers drew their seed in an earlier epoch.
+    state = generator.get_state() if before["persistent_workers"] and loader._iterator is not None else None
+    space.update(num_workers=0, persistent_workers=False, timeout=0)
+    try:
+        iterator = call()
+    finally:
+        space.update(before)
+    if state is not None:
+        generator.set_state(state)
+    if before["persistent_workers"]:
+        loader._iterator = iterator  # its workers, if there were some, end
+    return iterator
+
+
+def begin_again(iterator: Any, loader: Any) -> None:
+    """The next epoch of one that is kept open. As PyTorch does it: no seed is drawn again."""
+    iterator._reset(loader)
+
+
+def let_open_anew(loader: Any) -> None:
+    """The loader makes an iterator of its own the next time; workers that it has kept end."""
+    loader._iterator = None
+
+
+def change(loader: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Set attributes that a `DataLoader` guards against assignment, from its next epoch on; returns what they were."""
+    before = {name: loader.__dict__[name] for name in attributes}
+    loader.__dict__.update(attributes)
+    let_open_anew(loader)
+    return before
+
+
+class Ahead:
+    """Draws indices so many batches early, like a loader that keeps its workers busy.
+
+    The sampler draws from random generators: how early it does so decides on what the program draws.
+    """
+
+    def __init__(self, indices: Iterator[Any], ahead: int) -> None:
+        self._indices = indices
+        self._drawn: deque[Any] = deque()
+        for _ in range(ahead):
+            self._draw()
+
+    def _draw(self) -> None:
+        with contextlib.suppress(StopIteration):
+            self._drawn.append(next(self._indices))
+
+    def __iter__(self) -> Ahead:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._drawn:
+            raise StopIteration
+        indices = self._drawn.popleft()
+        self._draw()
+        return indices
+
+    def coming(self, count: int) -> list[Any]:
+        """What will be handed out next, this much at most."""
+        return list(islice(self._drawn, count))
+
+
+class Peeking:
+    """Draws a few of an iterator's indices early, but neither the first nor the last one.
+
+    Args:
+        length: how many there are.
+    """
+
+    def __init__(self, indices: Iterator[Any], length: int) -> None:
+        self._indices = indices
+        self._left = length
+        self._drawn: deque[Any] = deque()
+
+    def __iter__(self) -> Peeking:
+        return self
+
+    def __next__(self) -> Any:
+        if self._drawn:
+            return self._drawn.popleft()
+        self._left -= 1
+        return next(self._indices)
+
+    def coming(self, count: int) -> list[Any]:
+        """What `next` will give, this much at most. Only for one who has had the first."""
+        while len(self._drawn) < count and self._left > 1:
+            self._left -= 1
+            self._drawn.append(next(self._indices))
+        return list(self._drawn)[:count]
+
+
+def in_worker() -> bool:
+    """Whether this process is one of a loader's workers."""
+    return worker._worker_info is not None
+
+
+def become_worker(dataset: Any, number: int, workers: int, prepare: Callable[[int], Any] | None) -> None:
+    """Make this forked process what a loader's worker `number` would be."""
+    worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=number, dataset=dataset)
+    if prepare is not None:
+        prepare(number)
+
+
+class _Noting:
+    """A batch sampler that notes which indices it hands out."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.drawn: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.drawn.clear()
+        for each in self.sampler:
+            self.drawn.append(each)
+            yield each
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sampler, name)
+
+
+@cache
+def _heard_class(kind: Any) -> Any:
+    """PyTorch's iterator, which tells of its batches. A class, because a bound function on the instance would be a
+    cycle and keep workers alive until the garbage is collected."""
+
+    class Heard(kind):  # type: ignore[misc]
+        overdrive_heard: Heard
+        overdrive_drawn: deque[Any]
+
+        def _next_index(self) -> Any:
+            index = super()._next_index()
+            if kind is _SingleProcessDataLoaderIter:  # workers' are noted as they are drawn: some are already
+                self.overdrive_drawn.append(index)
+            return index
+
+        def _next_data(self) -> Any:
+            try:
+                batch = super()._next_data()
+            except StopIteration:
+                raise
+            except BaseException:
+                self.overdrive_drawn.clear()  # from here on, batches and indices may not match
+                raise
+            if self.overdrive_drawn:
+                self.overdrive_heard(self.overdrive_drawn.popleft(), batch)
+            return batch
+
+    return Heard
