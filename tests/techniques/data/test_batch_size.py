@@ -15,6 +15,7 @@ from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.program import Program
 from overdrive.core.records import Block
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.tune_result import Figures
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
 from overdrive.tuner.result import whole_run
@@ -95,8 +96,8 @@ def test_a_duel_compares_as_many_samples_where_the_batch_is_larger(techniques: A
 
 
 def test_a_whole_run_takes_fewer_of_the_larger_steps() -> None:
-    before = {"setup_seconds": 0.0, "seconds_per_step": 1.0, "samples_per_s": 8.0}
-    after = {"setup_seconds": 0.0, "seconds_per_step": 2.0, "samples_per_s": 16.0}
+    before = Figures(samples_per_s=8.0, seconds_per_step=1.0, setup_seconds=0.0)
+    after = Figures(samples_per_s=16.0, seconds_per_step=2.0, setup_seconds=0.0)
     assert whole_run(before, after, 1001) == pytest.approx(2.0)
 
 

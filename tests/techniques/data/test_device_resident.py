@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.datacache.layout import Unfit  # noqa: E402
-from overdrive.datacache.offers import Trained  # noqa: E402
+from overdrive.datacache.offers import Offers, Trained  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402
@@ -47,8 +47,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trained, "device", property(lambda trained: META))
     plain = Residence.__init__
 
-    def made(self: Residence, share: float, **how: Any) -> None:
-        plain(self, share, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30, **how)
+    def made(self: Residence, share: float, offers: Offers, **how: Any) -> None:
+        plain(self, share, offers, lambda table, device: DeviceTable(table, CPU), lambda device: 1 << 30, **how)
 
     monkeypatch.setattr(Residence, "__init__", made)
     gc.collect()

@@ -371,5 +371,5 @@ def test_a_tune_warns_where_the_programs_own_workers_are_near_the_limit() -> Non
     for free_bytes, warned in ((12 * MEGA, True), (100 * MEGA, False), (None, False)):
         found = Findings(order.program, Contract.EXACT)
         found.control = Duel(order, order, old_facts=Facts(loaders=(each,), shared_memory=free_bytes))
-        notes = " ".join(result_of(found, "plan.toml")["notes"])
+        notes = " ".join(result_of(found, "plan.toml").notes)
         assert ("/dev/shm" in notes) is warned
