@@ -123,9 +123,9 @@ class _Trial:
         self.call_steps = max(self.call_steps, call)
         before, self.step = self.step + lead, self.step + lead + steps
         seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
-        if self.spec.part is not None and "reference" in self.spec.part.role:
+        if self.spec.replay is not None and "reference" in self.spec.replay.role:
             seconds *= self._program.fp64
-        elif self.spec.part is not None:
+        elif self.spec.replay is not None:
             seconds *= self._program.taught(self._names)
         elif self.spec.digests:
             seconds *= self._program.hashed
@@ -171,23 +171,23 @@ class _Trial:
             samples=8 * self.step,
             state=result,
             digests=tuple(replace(entry, batches=str(step)) for step in range(self.step)) if self.spec.digests else (),
-            replay=self._replay() if self.spec.part else {},
+            replay=self._replay() if self.spec.replay else {},
             active=tuple(sorted(self._names)),
             left_out=self.left_out,
             rests=tuple(range(1, self.step + 1, self.call_steps)) if self.call_steps > 1 else (),
         )
 
     def _replay(self) -> dict[str, Any]:
-        part = self.spec.part
-        assert part is not None
+        role = self.spec.replay
+        assert role is not None
         error = self._program.error(self._names)
         rows = [
             {"step": step, "kind": kind, "tensor": tensor, "error": error * luck, "size": 1.0, "count": 4000}
-            for step in part.steps
+            for step in role.steps
             for kind, tensor in itertools.product(("gradient", "update"), ("one", "other"))
             for luck in [random.Random(f"{step} {kind} {tensor} {sorted(self._names)}").uniform(0.9, 1.1)]
         ]
-        return {"states": list(part.steps)} if part.role.endswith("reference") else {"rows": rows}
+        return {"states": list(role.steps)} if role.role.endswith("reference") else {"rows": rows}
 
 
 Offer = Callable[..., None]

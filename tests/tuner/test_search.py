@@ -155,7 +155,7 @@ def test_what_joins_a_statistical_plan_is_compared_as_the_whole_plan_will_be(
     found = searched(tmp_path, Contract.STATISTICAL)
     assert names(found) == ["low", "layout"]
     assert {each.check.level for each in found.adopted} == {Contract.STATISTICAL}
-    assert not any(spec.part for spec in program.started if "layout" in dict(spec.techniques))
+    assert not any(spec.replay for spec in program.started if "layout" in dict(spec.techniques))
 
 
 def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_others_promise(
@@ -213,7 +213,7 @@ def test_digests_under_other_threads_are_not_taken_for_one_another(
         prover.rounding(plain, new)
         prover.statistical(plain, new, time.monotonic() + 1000)
     perturbed = {spec.threads for spec in program.started if spec.digests == "perturbed"}
-    inputs = {spec.threads for spec in program.started if spec.digests == "inputs" and not spec.part}
+    inputs = {spec.threads for spec in program.started if spec.digests == "inputs" and not spec.replay}
     assert perturbed == {0, 1} and inputs == {1}
 
 
@@ -396,7 +396,7 @@ def test_a_proof_in_fp64_for_which_there_is_no_time_is_given_up_at_once_and_not_
     found = searched(tmp_path, budget=600.0)
     assert names(found) == ["pools"] and found.verdict is Verdict.FASTER and found.confirmed and program.spent < 610.0
     assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
-    assert sum(spec.part is not None for spec in program.started) == 1
+    assert sum(spec.replay is not None for spec in program.started) == 1
 
 
 def test_a_candidate_for_which_there_is_no_time_is_not_begun_again_by_the_next_candidate(
@@ -419,7 +419,7 @@ def test_a_candidate_for_which_there_is_no_time_is_not_begun_again_by_the_next_c
     found = searched(tmp_path, budget=900.0)
     assert names(found) == [] and program.spent < 910.0
     assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
-    candidates = [spec for spec in program.started if spec.part is not None and spec.part.role == "candidate"]
+    candidates = [spec for spec in program.started if spec.replay is not None and spec.replay.role == "candidate"]
     assert len([spec for spec in candidates if spec.techniques]) == 1
 
 

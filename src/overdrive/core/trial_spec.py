@@ -28,7 +28,7 @@ class TrialSpec:
     techniques: tuple[Chosen, ...] = ()
     seed: int = 0
     digests: str = ""  # kind of digest log to keep (see `worker.torch.digests`), if any
-    part: ReplayRole | None = None
+    replay: ReplayRole | None = None
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
     profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing

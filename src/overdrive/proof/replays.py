@@ -82,7 +82,7 @@ class ReferenceRun:
         return rounding.usable(rounding.rows_of(candidate.replay)) if role == "reference" else None
 
     def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
-        return self._untimed.run(replace(self.plain, part=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
+        return self._untimed.run(replace(self.plain, replay=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         if not self._among:
@@ -93,8 +93,8 @@ class ReferenceRun:
 
     def _targets(self, role: str, states: tuple[int, ...]) -> Trace | ExitReason:
         careful = "" if role == "reference" else "careful "
-        part = ReplayRole(f"{careful}{self._saved['needs']}", str(self._folder), states)
-        return self._untimed.run(replace(self.plain, part=part), max(states, default=1))
+        role = ReplayRole(f"{careful}{self._saved['needs']}", str(self._folder), states)
+        return self._untimed.run(replace(self.plain, replay=role), max(states, default=1))
 
     def _forget(self) -> None:
         assert self._folder is not None
@@ -105,7 +105,7 @@ class ReferenceRun:
     def candidate(self, spec: TrialSpec) -> Trace | ExitReason:
         assert self._folder is not None
         steps = tuple(self._saved["states"])
-        candidate = replace(spec, part=ReplayRole("candidate", str(self._folder), steps), digests="inputs")
+        candidate = replace(spec, replay=ReplayRole("candidate", str(self._folder), steps), digests="inputs")
         return self._untimed.known(f"candidate {spec.name()}", lambda: self._untimed.run(candidate, steps[-1]))
 
 

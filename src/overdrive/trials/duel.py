@@ -116,7 +116,7 @@ class Duel:
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Its interval for people; there must be one."""
         interval = self.interval
         assert interval is not None

@@ -50,7 +50,7 @@ class Trial:
         for pid in self.group.pids:
             pool.reaper.watch(pid)
         keep = [str(samples_folder()), str(pool.compiled)]
-        keep += [spec.part.folder] if spec.part else []
+        keep += [spec.replay.folder] if spec.replay else []
         keep += [str(pool.recordings)] if spec.profiling else []
         self._send(Job(spec, pool.isolate, str(self._folder), tuple(keep), str(pool.recordings), pool.also))
 

@@ -68,9 +68,9 @@ class UntimedRunner:
                 output.append(trial.output_tail(1 << 20))
             trial.stop()
             took = time.monotonic() - began
-            if not spec.seed and (spec.part is None or spec.part.role == "candidate"):
+            if not spec.seed and (spec.replay is None or spec.replay.role == "candidate"):
                 self.seconds = max(self.seconds, took)
-            if not spec.seed and spec.part is None:
+            if not spec.seed and spec.replay is None:
                 self.digests_seconds = max(self.digests_seconds, took)
 
     def _no_time_for(self, spec: TrialSpec, done: int, seconds: float) -> bool:
@@ -82,9 +82,9 @@ class UntimedRunner:
         Args:
             seconds: since the first of the `done` steps.
         """
-        if spec.part is None:
+        if spec.replay is None:
             return False
-        chosen, role = spec.part.steps, spec.part.role
+        chosen, role = spec.replay.steps, spec.replay.role
         if done < 3 or not set(chosen).issuperset(range(1, done + 1)):
             return False
         needed = seconds / (done - 1) * sum(step > done for step in chosen)

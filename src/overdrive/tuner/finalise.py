@@ -82,7 +82,7 @@ class Finaliser:
         if self._schedule.time_to_run_duel_again():
             self._duels.progress.stage(f"{name} again: the whole plan against the plan without it")
             duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
-            self._duels.progress.outcome(duel.told() if duel.interval else "nothing established")
+            self._duels.progress.outcome(duel.describe() if duel.interval else "nothing established")
             if full_processes(duel) >= AGAIN.processes or beyond_doubt(duel):
                 found.again.append((name, duel))
                 return duel.verdict is Verdict.FASTER
@@ -217,7 +217,7 @@ class Finaliser:
         elif duel.exit_reason or duel.old_exit_reason:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
         told = found.standing.told if found.standing else "nothing established"
-        self._duels.progress.outcome(duel.told() if duel.interval and found.confirmed else told)
+        self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else told)
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""

@@ -25,7 +25,7 @@ def no_faster(duel: Duel, name: str) -> str | None:
         Verdict.SLOWER: "slower",
         Verdict.INCONCLUSIVE: "inconclusive",
     }[duel.verdict]
-    return f"{reason}: {duel.told()}" if duel.interval else f"{reason}: too few blocks"
+    return f"{reason}: {duel.describe()}" if duel.interval else f"{reason}: too few blocks"
 
 
 def no_smaller(duel: Duel, name: str, spread: int) -> str | None:
@@ -41,7 +41,7 @@ def no_smaller(duel: Duel, name: str, spread: int) -> str | None:
 
 
 def peaks(duel: Duel) -> str:
-    speed = f", {duel.told()}" if duel.interval else ""
+    speed = f", {duel.describe()}" if duel.interval else ""
     return f"{size(duel.new_side.peak_memory)} instead of {size(duel.old_side.peak_memory)} at the peak{speed}"
 
 

@@ -77,7 +77,7 @@ class Worker:
 
     def facts(self, costs: bool = False) -> Facts:
         found: Facts = self.probe.facts(self.recorder, costs)
-        return replace(found, own=self._own_facts.told(found.framework))
+        return replace(found, own=self._own_facts.gathered(found.framework))
 
     @property
     def _profiler(self) -> Any:
@@ -93,7 +93,7 @@ class Worker:
         """The worker's own observer of the program."""
         spec = self.spec
         self.recorder(seams)
-        if not spec.digests and not spec.part and spec.profiling in ("", "details"):
+        if not spec.digests and not spec.replay and spec.profiling in ("", "details"):
             for probe in self._probes.values():
                 probe(seams)
             self._own_facts(seams)
@@ -114,8 +114,8 @@ class Worker:
         if spec.digests:
             self._digests[name] = make_digests(name, spec.digests)
             self._digests[name](seams)
-        if spec.part:
-            self._replays[name] = make_replay(name, spec.part.role, spec.part.steps, Path(spec.part.folder))
+        if spec.replay:
+            self._replays[name] = make_replay(name, spec.replay.role, spec.replay.steps, Path(spec.replay.folder))
             self._replays[name](seams)
         if spec.profiling in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler

@@ -15,32 +15,32 @@ class OwnFacts:
     def __init__(self) -> None:
         self._seams: Seams | None = None
         self._watching = True
-        self._tellers: dict[str, Callable[[], Mapping[str, Any]]] = {}
+        self._reports: dict[str, Callable[[], Mapping[str, Any]]] = {}
 
     def __call__(self, seams: Seams) -> None:
         self._seams = seams
         for name, technique in catalogue().items():
             with seams.owned_by(_owner(name)):
-                teller = technique.observe(seams)
-            if teller is not None:
-                self._tellers[name] = teller
+                report = technique.observe(seams)
+            if report is not None:
+                self._reports[name] = report
 
     def watch(self, on: bool) -> None:
         """Hear of what happens, or not: while a program is timed nobody listens."""
         if self._seams is not None and on is not self._watching:
             self._watching = on
-            for name in self._tellers:
+            for name in self._reports:
                 self._seams.switch(_owner(name), on)
 
-    def told(self, framework: str) -> dict[str, dict[str, Any]]:
-        """By technique; what cannot be told is missing, which means unsure."""
+    def gathered(self, framework: str) -> dict[str, dict[str, Any]]:
+        """By technique; what could not be found out is missing, which means unsure."""
         found: dict[str, dict[str, Any]] = {}
-        for name, teller in self._tellers.items():
+        for name, report in self._reports.items():
             failed = self._seams is None or _owner(name) in self._seams.left_out
             if failed or framework not in catalogue()[name].frameworks:
                 continue
             try:
-                found[name] = dict(teller())
+                found[name] = dict(report())
             except Exception:  # a trial does not fail for what one technique wants to know
                 continue
         return found

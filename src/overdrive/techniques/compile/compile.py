@@ -89,12 +89,12 @@ class Compile(Technique):
         models: list[Any] = []
         seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
 
-        def told() -> dict[str, int]:
+        def found() -> dict[str, int]:
             from overdrive.seams.torch.blocks import repeated_blocks
 
             return {"repeated_blocks": max((len(repeated_blocks(model)) for model in models), default=0)}
 
-        return told
+        return found
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         compiling = _Compiling(settings)

@@ -50,13 +50,13 @@ class Interop(Technique):
         models: list[Any] = []
         seams.optimizer_made.subscribe(lambda _, found: models.extend(found))
 
-        def told() -> dict[str, bool]:
+        def found() -> dict[str, bool]:
             import torch
 
             parts = (module for model in models for module in model.modules())
             return {"scripted": any(isinstance(each, torch.jit.ScriptModule) for each in parts)}
 
-        return told
+        return found
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         def set_threads() -> None:

@@ -60,7 +60,7 @@ class Greedy:
         if isinstance(outcome, Adopted):
             if candidate.technique.compare_all and outcome.duel.interval:
                 self._contenders.append(outcome)
-                self._progress.outcome(f"{outcome.duel.told()}; its other settings are next")
+                self._progress.outcome(f"{outcome.duel.describe()}; its other settings are next")
             else:
                 self._adopt(outcome)
             return
@@ -128,7 +128,7 @@ class Greedy:
 
     def _adopt(self, adopted: Adopted) -> None:
         self._found.adopt(adopted)
-        gain = peaks(adopted.duel) if adopted.for_memory else adopted.duel.told()
+        gain = peaks(adopted.duel) if adopted.for_memory else adopted.duel.describe()
         self._progress.outcome(f"adopted: {gain}; {adopted.check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
@@ -138,7 +138,9 @@ class Greedy:
         taken = next(each for each in contenders if each.duel.interval and each.duel.interval.high >= fastest)
         for each in contenders:
             if each is not taken:
-                reason = f"{each.duel.told()}; {label(taken.name, taken.settings)} is taken: {taken.duel.told()}"
+                reason = (
+                    f"{each.duel.describe()}; {label(taken.name, taken.settings)} is taken: {taken.duel.describe()}"
+                )
                 self._found.rejected.append(Rejected(each.name, each.settings, reason, each.duel, each.check))
         self._adopt(taken)
 

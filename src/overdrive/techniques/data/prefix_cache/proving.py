@@ -53,7 +53,7 @@ def find_prefix(method: Method, source: Source, generators: Generators, recall: 
     cuttable = Cuttable(method.function)
     count = len(source.dataset)
     examine = partial(_Examination, method, cuttable, source, generators)
-    before = recall.told()
+    before = recall.found_before()
     if before is not None:
         try:
             in_child(lambda tick: examine(tick).again(before), lambda _: progress(0, count))

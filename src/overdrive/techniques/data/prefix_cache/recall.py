@@ -38,7 +38,7 @@ class Recall:
         if self.seen.hidden is None and not self.seen.open_file:
             self._name = f"cut-{key_of(self.seen, len(source.dataset))}"
 
-    def told(self) -> dict[str, Any] | None:
+    def found_before(self) -> dict[str, Any] | None:
         """What an earlier run was told by its trial, if that is still to be believed."""
         note = self._store.noted(self._name) if self._store and self._name else None
         try:

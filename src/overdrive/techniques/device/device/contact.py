@@ -43,7 +43,7 @@ class Contact:
         if rule is Rule.READ:
             return func, (self.place.bring(args[0]), *args[1:]), kwargs
         if rule is Rule.TEXT:
-            return lambda *a, **k: self.place.told(func(*a, **k)), args, kwargs
+            return lambda *a, **k: self.place.as_on_cpu(func(*a, **k)), args, kwargs
         if rule is Rule.LENGTHS and keeps_lengths_here(name, args):
             args = (self.send(args[0]), self._bring(args[1]), *self.each(args[2:], self.send))
             return func, args, kwargs

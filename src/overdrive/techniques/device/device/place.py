@@ -21,7 +21,7 @@ class Place(Protocol):
     def bring(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy in the CPU's memory, likewise."""
 
-    def told(self, text: str) -> str:
+    def as_on_cpu(self, text: str) -> str:
         """A tensor's text without the name of the device, as it is for one on the CPU."""
 
     def made_there(self) -> AbstractContextManager[Any]:
@@ -43,7 +43,7 @@ class Cuda:
     def bring(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
 
-    def told(self, text: str) -> str:
+    def as_on_cpu(self, text: str) -> str:
         return text.replace(f", device='{self._device}'", "")
 
     def made_there(self) -> AbstractContextManager[Any]:

@@ -63,13 +63,13 @@ class Device(Technique):
         return None
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
-        def told() -> dict[str, Any]:
+        def found() -> dict[str, Any]:
             import torch
 
             built = bool(torch.version.cuda or torch.version.hip)
             return {"built_for_gpus": built, "gpus": torch.cuda.device_count() if built else 0}
 
-        return told
+        return found
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         # All of it when the framework is there and the others are installed: in a call this comes outermost, so that

@@ -1,0 +1,51 @@
+"""What a data set holds is watched: changes are seen, and what stays as it was is not taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.datacache.watch import Watch
+
+
+def rows() -> Any:
+    return np.random.default_rng(0).normal(size=(300, 1000)).astype(np.float32)  # more than a part of it
+
+
+def swapped(array: Any) -> None:
+    array[[3, 250]] = array[[250, 3]]
+
+
+def shuffled(array: Any) -> None:
+    np.random.default_rng(1).shuffle(array)
+
+
+def reversed_(array: Any) -> None:
+    array[:] = array[::-1].copy()
+
+
+def one_bit(array: Any) -> None:
+    array.view(np.uint32)[299, 999] ^= 1
+
+
+@pytest.mark.parametrize("change", [swapped, shuffled, reversed_, one_bit])
+@pytest.mark.parametrize("make", [rows, lambda: np.asfortranarray(rows()), lambda: rows()[:, ::2]])
+def test_a_change_in_place_is_seen(change: Callable[[Any], None], make: Callable[[], Any]) -> None:
+    array = make() if change is not one_bit else rows()
+    watch = Watch()
+    watch.array(array)
+    assert not watch.changed()
+    change(array)
+    assert watch.changed()
+
+
+def test_objects_that_change_places_are_seen() -> None:
+    array = np.array(["a", "b", None], dtype=object)
+    watch = Watch()
+    watch.array(array)
+    assert not watch.changed()
+    array[[0, 1]] = array[[1, 0]]
+    assert watch.changed()
