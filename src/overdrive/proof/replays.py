@@ -93,8 +93,8 @@ class ReferenceRun:
 
     def _targets(self, role: str, states: tuple[int, ...]) -> Trace | ExitReason:
         careful = "" if role == "reference" else "careful "
-        role = ReplayRole(f"{careful}{self._saved['needs']}", str(self._folder), states)
-        return self._untimed.run(replace(self.plain, replay=role), max(states, default=1))
+        targets = ReplayRole(f"{careful}{self._saved['needs']}", str(self._folder), states)
+        return self._untimed.run(replace(self.plain, replay=targets), max(states, default=1))
 
     def _forget(self) -> None:
         assert self._folder is not None
