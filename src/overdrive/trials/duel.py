@@ -117,7 +117,7 @@ class Duel:
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
 
     def describe(self) -> str:
-        """Its interval for people; there must be one."""
+        """Its speed-up and the interval, as text; there must be one."""
         interval = self.interval
         assert interval is not None
         return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"

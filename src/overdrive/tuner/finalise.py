@@ -199,7 +199,7 @@ class Finaliser:
                 f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
                 "was used up: "
                 + (
-                    f"the plan is {found.standing.told}. A larger --budget would confirm it."
+                    f"the plan is {found.standing.basis}. A larger --budget would confirm it."
                     if found.standing
                     else "nothing is established. A larger --budget would."
                 )
@@ -216,8 +216,8 @@ class Finaliser:
                 found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
         elif duel.exit_reason or duel.old_exit_reason:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
-        told = found.standing.told if found.standing else "nothing established"
-        self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else told)
+        basis = found.standing.basis if found.standing else "nothing established"
+        self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""
@@ -229,8 +229,8 @@ class Finaliser:
         fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
-            told = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"
-            return Standing(told, fresh, replace(confirmation, pairs=full))
+            basis = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"
+            return Standing(basis, fresh, replace(confirmation, pairs=full))
         duels = [each.duel for each in found.adopted if not each.needed]
         known = [duel.interval for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
@@ -241,5 +241,5 @@ class Finaliser:
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
         alone = len(duels) == 1 and duels[0].old == found.reference()
-        told = "established in the search, and not confirmed in fresh processes"
-        return Standing(told, searched, duels[0] if alone else None)
+        basis = "established in the search, and not confirmed in fresh processes"
+        return Standing(basis, searched, duels[0] if alone else None)

@@ -58,7 +58,7 @@ class Adopted:
 class Standing:
     """What is known of a proved plan for whose confirmation there was no time."""
 
-    told: str
+    basis: str  # what the speed-up rests on
     interval: Interval | None
     duel: Duel | None  # of the whole plan against the untouched program; None: the interval is of several duels
 

@@ -54,7 +54,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         objective=str(found.objective),
         verdict=found.verdict.value,
         speedup=_total(found),
-        unconfirmed=found.standing.told if found.standing and found.chosen else "",
+        unconfirmed=found.standing.basis if found.standing and found.chosen else "",
         noise_floor=found.noise(),
         baseline=before,
         tuned=after,
