@@ -1,10 +1,12 @@
-# make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop.
+# make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop, test-long
+# for what CI runs beside `make test`.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -15,8 +17,12 @@ demo: $(VENV)/.example
 	$(BIN)/overdrive run examples/cifar_cnn.py
 
 test: $(VENV)/.test
-	@echo "== running the tests (10 to 20 minutes on 2 cores)"
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@echo "== running the tests (under 15 minutes on 2 quiet cores)"
+	$(PYTEST) -m "not long"
+
+# More programs, data sets and ways to fill a cache, of kinds that `make test` has one of.
+test-long: $(VENV)/.test
+	$(PYTEST) -m long
 
 # What starts no trial and no tune: under two minutes on 2 cores.
 QUICK := core evidence machine report seams/torch proof cli/test_group.py trials/test_duel.py techniques/test_techniques.py

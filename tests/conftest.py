@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parent.parent
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def long_but(few: Iterable[str], names: Iterable[str]) -> list[Any]:
+    """Parameters of a test, of which only a few are for `make test`; the others are marked as long."""
+    return [name if name in set(few) else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 # Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.

@@ -13,7 +13,7 @@ import pytest
 
 from overdrive.core.contract import Contract
 from overdrive.techniques.catalogue import catalogue, conflict
-from tests.conftest import Run
+from tests.conftest import Run, long_but
 from tests.programs.manifest import PROGRAMS, NaiveProgram
 
 
@@ -43,6 +43,14 @@ BIT_FOR_BIT = {
 COMPILED = {"cnn_argparse", "lstm_stateful", "weight_tied_ema", "view_after_conv"}
 
 
+# In make test: of each kind of data, loop, model and end one.
+OF_EACH_KIND = {
+    *BIT_FOR_BIT,
+    *("cnn_argparse", "weight_tied_ema", "reinforce", "modpkg", "raises_step5", "no_training", "overwrites_files"),
+    *("two_phase", "plain_sgd_by_hand", "timeseries_lbfgs"),
+}
+
+
 def plan_text(program: NaiveProgram, techniques: tuple[str, ...]) -> str:
     lines = ["overdrive = 1", f'program = "{program.command[-1]}"', 'contract = "statistical"']
     for name in techniques:
@@ -66,10 +74,11 @@ def late(losses: list[list[str]]) -> float:
     return statistics.fmean(means[-max(1, len(means) // 3) :])
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("name", long_but(OF_EACH_KIND, (program.name for program in PROGRAMS)))
 def test_runs_as_under_python_and_keeps_its_losses_under_plans(
-    program: NaiveProgram, programs: Path, tmp_path: Path, python: Run, overdrive: Run
+    name: str, programs: Path, tmp_path: Path, python: Run, overdrive: Run
 ) -> None:
+    program = next(each for each in PROGRAMS if each.name == name)
     skip_without(program)
     places = {}
     for arm in ("python", "no-plan", "full"):

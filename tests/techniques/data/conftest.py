@@ -8,6 +8,7 @@ import pytest
 
 from overdrive.datacache import buffers
 from overdrive.datacache import cached_dataset as kept
+from tests.conftest import long_but
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@pytest.fixture(params=["by and by", "beside", "at once"])
+@pytest.fixture(params=long_but(("beside", "at once"), ("by and by", "beside", "at once")))
 def any_filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """By idle cores too, to which a handful of samples is worth a fork then."""
     if request.param == "beside":

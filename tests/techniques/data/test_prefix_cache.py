@@ -38,6 +38,7 @@ from overdrive.datacache.sameness import same  # noqa: E402
 from overdrive.techniques.data.prefix_cache import proving  # noqa: E402
 from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
 from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa: E402
+from tests.conftest import long_but  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, seed, states  # noqa: E402
 
@@ -187,7 +188,9 @@ def filling(any_filling: str) -> str:
 
 # Each way to fill and each number of workers, not each with each.
 EACH_WAY = pytest.mark.parametrize(
-    ("workers", "any_filling"), [(0, "at once"), (0, "by and by"), (2, "beside")], indirect=["any_filling"]
+    ("workers", "any_filling"),
+    [(0, "at once"), pytest.param(0, "by and by", marks=pytest.mark.long), (2, "beside")],
+    indirect=["any_filling"],
 )
 
 
@@ -229,7 +232,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize(("workers", "at_once"), [(0, "1"), (2, "0")])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", long_but(("torch's", "in one line", "sizes", "joined", "list in a list"), MAKERS))
 def test_batches_and_random_states_are_the_same_in_every_bit(
     name: str, workers: int, at_once: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
