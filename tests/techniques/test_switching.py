@@ -23,6 +23,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "affinity": [{"hyper_threads": False}],
     "autocast": [{"dtype": "bfloat16"}, {"dtype": "float16"}],
     "buffer_reuse": [{"gradients": "none"}, {"gradients": "kept"}],
+    "compile": [{}, {"regional": True}],
     "fft_convolution": [{"least": 2}],
     "fp32_from_fp64": [{"weights": "copied"}, {"weights": "narrowed"}],
     "fused_optimizer": [{"implementation": "fused"}, {"implementation": "foreach"}],
@@ -47,12 +48,21 @@ class Images(nn.Module):
         return self.head(self.drop(self.features(x).flatten(1)))
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 48), nn.Dropout(0.2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inside(x)
+
+
 class Sequence(nn.Module):
     """Blocks that repeat, without batch normalisation: it can be called in parts of its batch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*[nn.Sequential(nn.Linear(48, 48), nn.Tanh(), nn.Dropout(0.2)) for _ in range(3)])
+        self.blocks = nn.Sequential(*[Block() for _ in range(3)])
         self.head = nn.Linear(48, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -148,7 +158,7 @@ def cases() -> list[Any]:
 
 
 def suits(name: str, settings: dict[str, Any]) -> tuple[type[nn.Module], torch.dtype]:
-    if name in ("micro_batch", "activation_checkpointing"):
+    if name in ("micro_batch", "activation_checkpointing") or settings.get("regional"):
         return Sequence, torch.float32
     return Images, torch.float64 if name == "fp32_from_fp64" else torch.float32
 

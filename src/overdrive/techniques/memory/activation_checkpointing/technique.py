@@ -112,10 +112,11 @@ class _Checkpointing:
         return Again(choice.blocks, measured.written)
 
     def _limit_the_compiler(self) -> None:
-        from overdrive.seams.torch.compiler import keep_activations
+        from overdrive.seams.torch.compiler import forget_compiled, keep_activations
 
         if self._compilers_budget is None:
             self._compilers_budget = keep_activations(self._budget)
+            forget_compiled()  # what was compiled so far keeps more than the budget
         self._used = True
 
     def first_step(self, optimizer: Any) -> None:
