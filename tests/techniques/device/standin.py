@@ -49,7 +49,7 @@ class There(TorchDispatchMode):
         self.brought += 1
         return Crossing.apply(tensor, self, False)  # type: ignore[no-any-return,no-untyped-call]
 
-    def told(self, text: str) -> str:
+    def as_on_cpu(self, text: str) -> str:
         return text
 
     def made_there(self) -> AbstractContextManager[Any]:

@@ -190,7 +190,7 @@ def test_the_trial_counts_what_is_read_back() -> None:
     with Session(observers=[found]) as session:
         (count,) = (each.act for each in session.seams.scalar_read.subscribers)
         exec(LOOP.replace("BODY", BODIES["after the step"][0]), {})
-        assert found.told("torch")[NAME] == {"reads": 0}  # nothing was on a GPU
+        assert found.gathered("torch")[NAME] == {"reads": 0}  # nothing was on a GPU
 
         class OnGpu:
             is_cuda = True
@@ -198,4 +198,4 @@ def test_the_trial_counts_what_is_read_back() -> None:
         assert count(OnGpu(), lambda: 7) == 7
         found.watch(False)
         assert not session.seams.scalar_read.subscribers
-    assert found.told("torch")[NAME] == {"reads": 1}
+    assert found.gathered("torch")[NAME] == {"reads": 1}
