@@ -37,6 +37,7 @@ def test_a_change_in_place_is_seen(change: Callable[[Any], None], make: Callable
     array = make() if change is not one_bit else rows()
     watch = Watch()
     watch.array(array)
+    watch.hold()
     assert not watch.changed()
     change(array)
     assert watch.changed()
@@ -46,6 +47,7 @@ def test_objects_that_change_places_are_seen() -> None:
     array = np.array(["a", "b", None], dtype=object)
     watch = Watch()
     watch.array(array)
+    watch.hold()
     assert not watch.changed()
     array[[0, 1]] = array[[1, 0]]
     assert watch.changed()

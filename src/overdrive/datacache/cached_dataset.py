@@ -5,29 +5,24 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import psutil
 
 from overdrive.core.progress import log
 from overdrive.core.rng import States
-from overdrive.datacache.dry_run import still_true
 from overdrive.datacache.files import Opened
 from overdrive.datacache.fill import Filling, fill, fill_here
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
-from overdrive.datacache.key import surroundings
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Rows, Table
+from overdrive.datacache.unchanged import Unchanged
 from overdrive.machine.memory import available_memory
 
-# Fetched again at each opening where changes to the data set might not be seen.
-_LOOKED_AT_AGAIN = 4
-# Attributes set anew to what they were; each such alarm costs a fingerprint.
-_MOST_FALSE_ALARMS = 5
 # Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
 WORTH_FILLING_BESIDE = 0.5
 _MOST_FILLINGS = 3  # attempts: a fill is started again where its processes were killed
@@ -49,13 +44,13 @@ class CachedDataset:
         table: Table,
         partial: PartialTable | None = None,
         besides: str = "",
-        files_known: bool = True,
+        opened: Collection[str] = (),
         seconds_each: float = 0.0,
         key: str = "",
     ) -> None:
         """
         Args:
-            files_known: the fingerprint covers what the tried samples were read from.
+            opened: what the tried samples were read from.
             seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
             key: under which the table is stored, or is being written, here or by another process.
         """
@@ -64,27 +59,25 @@ class CachedDataset:
         self.key = key
         self.dropped: str | None = None
         self._fill_seconds = 0.0  # spent on filling it at once
-        self._seen = seen
+        self._unchanged = Unchanged(source.roots, seen, opened)
         self._partial = partial
         self.joined = partial is not None and partial.joined
         self._besides = besides  # files here do not count as the data set's: our own
-        self._files_known = files_known
+        self._files_known = not seen.files.uncovered(set(opened))
         self._seconds_each = seconds_each
         self._filling: Filling | None = None
         self._fillings = 0
-        self._surroundings = surroundings()
         self._opened = Opened()
         self._opened_elsewhere: set[str] = set()
         self._unseen = False  # samples came from the program's workers, whose files we could not see
-        self._false_alarms = 0
         self._began = time.perf_counter()
-        seen.watch.seal()
 
     def renewed(self, source: Source, seen: Fingerprint) -> CachedDataset:
         """The same complete table for an equal data set, which goes on in the place of this one."""
         self._end_filling()
-        kept = CachedDataset(source, seen, self.table, self._partial, self._besides, self._files_known, 0.0, self.key)
-        kept._opened_elsewhere = self._opened_elsewhere | self._opened.paths()
+        opened = self._opened.paths() | self._opened_elsewhere
+        kept = CachedDataset(source, seen, self.table, self._partial, self._besides, opened, 0.0, self.key)
+        kept._opened_elsewhere = opened
         kept._unseen = self._unseen
         self._partial = None
         return kept
@@ -92,39 +85,28 @@ class CachedDataset:
     @property
     def digest(self) -> str | None:
         """None where the same digest may belong to another data set."""
-        return None if self._seen.hidden else self._seen.digest
+        seen = self._unchanged.seen
+        return None if seen.hidden else seen.digest
+
+    @property
+    def seconds_a_look(self) -> float:
+        """What it takes to see whether the data set was changed."""
+        return self._unchanged.seconds
 
     def rows(self, indices: Any) -> Rows | None:
         """See `Source.rows`."""
         return self.source.rows(self.table, indices)
 
     def touched(self) -> bool:
-        """Quick enough for every batch; may be a false alarm."""
-        return self._seen.watch.touched()
+        """Quick enough for every sample; may be a false alarm."""
+        return self._unchanged.touched()
 
     def changed(self) -> bool:
-        """Whether the data set is another one than it was. Drops the table if so."""
-        if self._surroundings != surroundings():
-            self.drop("torch's default dtype was changed")
-        elif self._seen.watch.changed():
-            seen = fingerprint(*self.source.roots, besides=self._besides)
-            self._false_alarms += 1
-            if self._false_alarms > _MOST_FALSE_ALARMS:
-                self.drop("the data set is written to all the time")
-            elif seen.digest == self._seen.digest:
-                self._seen = seen
-                seen.watch.seal()
-            else:
-                self.drop("the data set was changed")
-        elif self._seen.hidden and self.table.complete and not self._looks_the_same():
-            self.drop("the data set was changed")
+        """Whether the data set is another one than it was; for every batch. Drops the table if so."""
+        reason = self._unchanged.changed()
+        if reason:
+            self.drop(reason)
         return self.dropped is not None
-
-    def _looks_the_same(self) -> bool:
-        try:
-            return still_true(self.source, self.table, _LOOKED_AT_AGAIN)
-        except Exception:
-            return False
 
     def drop(self, reason: str) -> None:
         """Serve no more from it, and keep nothing of what is half written."""
@@ -226,7 +208,10 @@ class CachedDataset:
 
     def settle(self) -> None:
         """A loader opens: others may have filled what was missing."""
-        if self.dropped is None and self._partial is not None:
+        if self.dropped is not None:
+            return
+        self._unchanged.count(self._opened.paths() | self._opened_elsewhere)
+        if self._partial is not None:
             self.table.count_present()
             self.finish_if_complete()
 
@@ -242,11 +227,11 @@ class CachedDataset:
         if self._unseen and not self._files_known:
             return partial.abandon()
         now = fingerprint(*self.source.roots, besides=self._besides)
-        if now.digest != self._seen.digest:
+        if now.digest != self._unchanged.seen.digest:
             self._partial = partial
             self.drop("the data set, or a file of it, was changed while its samples were read")
             return
-        opened = self._seen.files.uncovered(self._opened.paths() | self._opened_elsewhere)
+        opened = self._unchanged.seen.files.uncovered(self._opened.paths() | self._opened_elsewhere)
         partial.finish(opened, self._fill_seconds or time.perf_counter() - self._began)
 
     def count_others(self) -> None:

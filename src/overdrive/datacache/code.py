@@ -107,9 +107,46 @@ def constants(code: CodeType) -> list[Any]:
     return [each for each in code.co_consts if not isinstance(each, CodeType)]
 
 
+def names_of(code: CodeType) -> set[str]:
+    """All names that the code, and what is nested in it, uses: of globals, attributes, modules that it imports."""
+    return set(code.co_names).union(*map(names_of, nested(code)))
+
+
+def modules_imported(code: CodeType) -> list[ModuleType]:
+    """Those that it imports when it runs, as far as they are there: by a statement, or by a function that is told."""
+    names = {str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+    if not _IMPORTS.isdisjoint(code.co_names):
+        names |= {each for each in code.co_consts if isinstance(each, str)}
+    found = [sys.modules[name] for name in sorted(names) if isinstance(sys.modules.get(name), ModuleType)]
+    for inner in nested(code):
+        found += modules_imported(inner)
+    return found
+
+
+def globals_told(code: CodeType) -> set[str]:
+    """Texts that may be names of globals, where the code looks such up by their names."""
+    looks_up = not _LOOKS_UP.isdisjoint(code.co_names)
+    told = {each for each in code.co_consts if isinstance(each, str)} if looks_up else set()
+    return told.union(*map(globals_told, nested(code)))
+
+
 def environment_read(code: CodeType) -> dict[str, str | None]:
-    """The environment variables that the code names, with their values."""
-    if not {"environ", "getenv"} & {*code.co_names}:
+    """The environment variables that the code reads, with their values: all, where it does not name them itself."""
+    if _ENVIRONMENT.isdisjoint(code.co_names):
         return {}
-    texts = [each for each in constants(code) if isinstance(each, str) and each]
-    return {text: os.environ.get(text) for text in texts if "=" not in text and "\0" not in text}
+    named: set[str] = set()
+    steps = list(dis.get_instructions(code))
+    for place, each in enumerate(steps):
+        if each.argval in _ENVIRONMENT and each.opname.startswith("LOAD_"):
+            rest = (step for step in steps[place + 1 :] if step.opname not in _BETWEEN)
+            told = next(rest, None)
+            if told is None or told.opname != "LOAD_CONST" or not isinstance(told.argval, str):
+                return dict(os.environ)
+            named.add(told.argval)
+    return {text: os.environ.get(text) for text in named if text and "=" not in text and "\0" not in text}
+
+
+_ENVIRONMENT = frozenset(("environ", "environb", "getenv"))
+_IMPORTS = frozenset(("__import__", "import_module", "modules"))
+_LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "attrgetter", "__dict__"))
+_BETWEEN = frozenset(("LOAD_METHOD", "LOAD_ATTR", "PUSH_NULL"))  # an environment and the name of a variable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 import zlib
@@ -14,7 +15,7 @@ from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
 from overdrive.datacache.effects import only_reading
 from overdrive.datacache.files import Opened, stats_of
-from overdrive.datacache.fingerprint import Fingerprint, of_objects
+from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
 from overdrive.datacache.randomness import left_alone
@@ -51,6 +52,35 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     checks = {int(index): crc for index, crc in answer["checks"].items()}
     layout = Layout.from_json(answer["layout"])
     return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
+
+
+def stays_the_same(source: Source) -> list[str]:
+    """Fetch some samples, and see whether the data set is still what it was, its first fetches left out.
+
+    Returns the files that were opened.
+
+    Raises:
+        Unfit: it is not, or that cannot be seen; with the reason.
+    """
+    seen = objects_again(*source.roots)
+    if seen.hidden_here:
+        raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
+
+    @only_reading()
+    def fetch(tick: Tick) -> list[str] | None:
+        settled, opened = "", Opened()
+        for number, index in enumerate(spread(source.count, _SAMPLES)):
+            if number == _WARMED_UP_WITH:
+                settled = of_objects(*source.roots)
+            with opened, contextlib.suppress(Exception):  # the program meets it in its own time
+                source.fetch([index])
+            tick(1)
+        return sorted(opened.paths()) if settled in ("", of_objects(*source.roots)) else None
+
+    paths: list[str] | None = in_child(fetch)
+    if paths is None:
+        raise Unfit("fetching a sample changes the data set")
+    return paths
 
 
 def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import hashlib
 import io
 import os
@@ -15,6 +16,7 @@ import pathlib
 import random
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,16 +26,21 @@ import numpy as np
 
 from overdrive.datacache import code
 from overdrive.datacache.files import Files, NoFiles
-from overdrive.datacache.state import PLAIN, hash_of, pickles_itself, plain_leaves, slots_of
-from overdrive.datacache.watch import Cell, Watch
+from overdrive.datacache.state import PLAIN, hash_of, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
+from overdrive.datacache.watch import Watch
+from overdrive.datacache.written_files import is_mapped_for_writing
 
 STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
+_SMALL = 1 << 20
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
 _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
     "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
+
+
+_OF_ENUMS = frozenset(("_value_", "_name_", "_sort_order_", "__objclass__"))
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,12 @@ def fingerprint(
 
 def of_objects(*roots: Any) -> str:
     """A fingerprint's `of_objects`, alone: a third of the time, where many files are named."""
-    return _taken(_Walk(True, NoFiles()), roots).of_objects
+    return objects_again(*roots).of_objects
+
+
+def objects_again(*roots: Any) -> Fingerprint:
+    """Of the same objects a while later; files do not count."""
+    return _taken(_Walk(True, NoFiles()), roots)
 
 
 def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
@@ -75,6 +87,7 @@ def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
     if walk.files.too_many:
         walk.hide("its folders hold too many files", here=False)
     digest = walk.hash.hexdigest()
+    walk.watch.hold()
     return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.watch, walk.files)
 
 
@@ -135,14 +148,20 @@ class _Walk:
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, types.ModuleType):
-            self._module(thing.__name__, values=True)
+            self._module(thing.__name__)
         elif kind in _VISITORS:
             _VISITORS[kind](self, thing)
         elif isinstance(thing, pathlib.PurePath):
             self.emit("path", f"{kind.__name__} {thing}")
             self.files.note(str(thing))
-        elif isinstance(thing, (enum.Enum, np.dtype, range, slice)):
+        elif isinstance(thing, (np.dtype, range, slice)):
             self.emit(kind.__qualname__, repr(thing))
+        elif isinstance(thing, enum.Enum):
+            self.emit(kind.__qualname__, repr(thing))
+            self.watch.space(thing, vars(thing))
+            for name, value in vars(thing).items():
+                if name not in _OF_ENUMS:
+                    self.visit((name, value))
         elif isinstance(thing, np.generic) and not thing.dtype.hasobject:
             self.emit(thing.dtype.str, thing.tobytes())
         elif isinstance(thing, io.IOBase):
@@ -161,19 +180,12 @@ class _Walk:
             text = repr(sorted(map(repr, thing))) if kind in (set, frozenset) else repr(thing)
             self.emit(kind.__name__, text)
             self.files.note_all([each for each in leaves if type(each) is str])
-            if kind is not tuple or not PLAIN.issuperset(map(type, thing)):
-                self.watch.plain(thing)
+            self.watch.plain(thing)
             return
         self.emit(kind.__name__, str(len(thing)))
         if kind in (set, frozenset):
             # No order to go by, so each by itself; what is in a set is hashable and rarely large.
-            parts = []
-            for each in thing:
-                part = fingerprint(each)
-                parts.append(part.digest)
-                if part.hidden:
-                    self.hide(part.hidden_here or part.hidden, part.hidden_here is not None)
-            self.emit("parts", repr(sorted(parts)))
+            self.emit("parts", repr(sorted(map(self._alone, thing))))
             self.watch.items(thing)
         elif kind is dict:
             self.watch.items(thing)
@@ -186,6 +198,16 @@ class _Walk:
             for each in thing:
                 self.visit(each)
 
+    def _alone(self, thing: Any) -> str:
+        """The digest of one thing, whatever came before it."""
+        whole, self.hash = self.hash, hashlib.blake2b(digest_size=32)
+        numbers, self._numbers = self._numbers, {}
+        try:
+            self.visit(thing)
+            return self.hash.hexdigest()
+        finally:
+            self.hash, self._numbers = whole, numbers
+
     def _array(self, array: Any) -> None:
         self.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}")
         if not self._content and not array.dtype.hasobject:
@@ -195,8 +217,10 @@ class _Walk:
             whole = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
             place = array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
             self.emit("mapped", repr((str(array.filename), array.offset, place, array.strides, array.mode)))
-            if array.mode not in ("r", None):
+            if array.mode not in ("r", None) or is_mapped_for_writing(str(array.filename)):
                 self.hide("it holds a file mapped for writing")
+            elif array.nbytes <= _SMALL:
+                self.watch.array(array)  # the kernel does not tell of what is written through another mapping
             return
         self.watch.array(array)
         if array.dtype == object:
@@ -253,7 +277,7 @@ class _Walk:
             return False
         return True
 
-    def _module(self, name: str, values: bool = False) -> None:
+    def _module(self, name: str) -> None:
         if code.is_library_module(name):
             self.emit("library", code.version_of(name))
             return
@@ -262,12 +286,15 @@ class _Walk:
             self.hide(f"the source of {name} is not there or newer than this process", here=False)
         else:
             self.emit("source", source)
-        if values and name in sys.modules:  # `settings.SIZE` is reached through the module
-            space = vars(sys.modules[name])
-            for each in sorted(space):
-                if type(space[each]) in PLAIN and not each.startswith("__"):
-                    self.watch.name(space, each)
-                    self.visit((each, space[each]))
+
+    def _names_in(self, module: types.ModuleType, names: set[str]) -> None:
+        """What code may find in a module, by the names that it uses: `settings.SIZE`."""
+        library, space = code.is_library_module(module.__name__), vars(module)
+        for name in sorted(names & space.keys()):
+            self.watch.name(space, name)
+            if not library or _is_programs_own(space[name]):  # a library's function that the program has replaced
+                self.emit("attribute", name)
+                self.visit(space[name])
 
     def _class(self, kind: type) -> None:
         self.emit("class", f"{kind.__module__}.{kind.__qualname__}")
@@ -277,6 +304,7 @@ class _Walk:
         for base in kind.__bases__:
             self.visit(base)
         space = vars(kind)
+        self.watch.attributes(space)
         for name in sorted(space):
             if not _CLASS_NOISE.fullmatch(name) and not isinstance(space[name], _DESCRIPTORS):
                 self.emit("attribute", name)
@@ -291,15 +319,15 @@ class _Walk:
         else:
             self._module(function.__module__ or "")
             self._code(function.__code__)
-            for name in sorted(code.globals_read(function.__code__)):
-                self._global(function.__globals__, name)
+            self._surroundings(function.__code__, function.__globals__)
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(function.__dict__)
         for cell in function.__closure__ or ():
             try:
-                self.watch.name(Cell(cell), "cell_contents")
-                self.visit(cell.cell_contents)
+                held = cell.cell_contents
+                self.watch.cell(cell)
+                self.visit(held)
             except ValueError:
                 self.emit("empty cell")
 
@@ -314,15 +342,26 @@ class _Walk:
                     self.files.note(constant)
             else:
                 self.visit(constant)
-        self.emit("environment", repr(code.environment_read(each)))
+        environment = code.environment_read(each)
+        if environment:
+            self.watch.items(os.environ._data)  # type: ignore[attr-defined]
+        self.emit("environment", repr(sorted(environment.items())))
         for inner in code.nested(each):
             self._code(inner)
 
-    def _global(self, space: dict[str, Any], name: str) -> None:
-        self.emit("global", name)
-        if name in space:
+    def _surroundings(self, each: types.CodeType, space: dict[str, Any]) -> None:
+        """What code reads of the world outside of it."""
+        names = code.names_of(each)
+        for name in sorted(code.globals_read(each) | (code.globals_told(each) & space.keys())):
+            self.emit("global", name)
             self.watch.name(space, name)
-            self.visit(space[name])
+            if name in space:
+                self.visit(space[name])
+                if isinstance(space[name], types.ModuleType):
+                    self._names_in(space[name], names)
+        for module in code.modules_imported(each):
+            self.visit(module)
+            self._names_in(module, names)
 
     def bound(self, method: Any) -> None:
         """A method, of Python or of C, with what it is bound to."""
@@ -353,15 +392,17 @@ class _Walk:
         space = getattr(thing, "__dict__", None)
         slots = slots_of(thing, kind)
         if isinstance(space, dict):
-            self.watch.space(space)
+            self.watch.space(thing, space)
             self.emit("attributes", repr(list(space)))
             for value in space.values():
                 self.visit(value)
         for name, value in slots:
             self.emit("slot", name)
+            self.watch.slot(thing, name)
             self.visit(value)
         custom = pickles_itself(kind)
-        if custom and (isinstance(space, dict) or slots):
+        in_c = is_reduced_in_c(kind) and not isinstance(thing, _BUILT_UPON)
+        if custom and (isinstance(space, dict) or slots) and not in_c:
             return
         try:
             # Refuses what has state of C's that it cannot see: locks, sockets, generators, handles.
@@ -375,6 +416,13 @@ class _Walk:
             for part in parts if isinstance(parts, tuple) else (parts,):
                 plain = isinstance(part, (list, tuple, dict)) or not hasattr(part, "__next__")
                 self.visit(part if plain else list(part))
+
+
+def _is_programs_own(thing: Any) -> bool:
+    """A function that is neither a library's nor ours."""
+    if not isinstance(thing, types.FunctionType) or code.is_library_code(thing.__code__):
+        return False
+    return (thing.__module__ or "").split(".")[0] != __name__.split(".")[0]
 
 
 _BUILT_UPON: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes, int, float)
@@ -391,10 +439,14 @@ _VISITORS: dict[type, Callable[[_Walk, Any], None]] = {
     functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
     type(functools.cache(lambda: None)): lambda walk, thing: walk.each("cached", thing.__wrapped__),
     random.Random: lambda walk, thing: walk.emit("random", repr(thing.getstate())),
-    types.MappingProxyType: lambda walk, thing: walk.each("proxy", dict(thing)),
+    # What it is a view of: a copy would not change with it.
+    types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
     type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),
     type(...): lambda walk, thing: walk.emit("ellipsis"),
     bytearray: _Walk.bytearray,
+    # Nobody's data; but another process would need one of its own.
+    type(threading.Lock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
+    type(threading.RLock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
 }
 for _kind in (types.WrapperDescriptorType, types.MethodDescriptorType, np.ufunc, types.MethodWrapperType):
     _VISITORS[_kind] = lambda walk, thing: walk.emit("builtin", repr(getattr(thing, "__name__", thing)))

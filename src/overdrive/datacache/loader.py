@@ -86,7 +86,7 @@ class _Fetcher(iterators.Fetcher):
             return None
         if kept.filling:
             kept.look_after_filling()
-        if kept.dropped is not None or (self._live and kept.touched() and kept.changed()):
+        if kept.dropped is not None or (self._live and kept.changed()):
             return None
         rows = kept.rows(indices)
         if rows is None and kept.source.share is None:

@@ -33,6 +33,9 @@ from overdrive.machine.memory import available_memory
 _MOST_TRIED = 8
 # Samples of a stored table that are fetched and compared when it is opened.
 _LOOKED_AT = 16
+# Of the time of fetching a batch, that looking whether the data set was changed may take.
+_MOST_LOOKING = 0.25
+_LITTLE = 2e-3  # seconds of it for a batch, up to which a trial's clock decides whether the samples are worth it
 # Between two moments another process may finish or give up the table that we meant to join: looked again so often.
 _ROUNDS = 3
 _ROUND = 0.05  # seconds
@@ -250,10 +253,12 @@ class CacheManager:
             raise Unfit("the program makes new data sets again and again")
         if seen.open_file:
             raise Unfit("its data set holds an open file, whose place a trial would move")
+        if seen.hidden_here:
+            raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
         key = key_of(seen, source.count) if self.store and seen.hidden is None else None
         table = self._stored(source, key)
         if table is not None:
-            return self._add(CachedDataset(source, seen, table, besides=besides, key=key or ""))
+            return self._add(CachedDataset(source, seen, table, besides=besides, opened=table.made_from, key=key or ""))
 
         if self.store is not None and self.store.packed:
             raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
@@ -263,9 +268,13 @@ class CacheManager:
             raise Unfit("fetching a sample changes the data set")
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
         table, partial = self._place(source, proof, key, seen.hidden)
-        files_known = not seen.files.uncovered(set(proof.opened))
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = CachedDataset(source, seen, table, partial, besides, files_known, seconds_each, key or "")
+        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "")
+        seconds = proof.seconds * source.batch_size
+        if not source.workers and kept.seconds_a_look > max(_LITTLE, _MOST_LOOKING * seconds):
+            kept.drop("to see whether it changes takes too long")
+            look, fetch = 1000 * kept.seconds_a_look, 1000 * seconds
+            raise Unfit(f"to see whether its data set changes takes {look:.1f} ms a batch, to fetch one {fetch:.1f} ms")
         if self._at_once:
             try:
                 kept.fill(in_forks)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 PLAIN = frozenset((str, int, float, bool, type(None), bytes, complex))
@@ -34,6 +35,7 @@ def plain_leaves(container: Any, depth: int = 3) -> list[Any] | None:
 
 
 def slots_of(thing: Any, kind: type) -> list[tuple[str, Any]]:
+    """The attributes that lie in the object itself, by the names that they have there."""
     found = []
     for base in kind.__mro__:
         names = vars(base).get("__slots__", ())
@@ -41,7 +43,7 @@ def slots_of(thing: Any, kind: type) -> list[tuple[str, Any]]:
             if name not in ("__dict__", "__weakref__"):
                 private = name.startswith("__") and not name.endswith("__")
                 attribute = f"_{base.__name__.lstrip('_')}{name}" if private else name
-                found.append((name, getattr(thing, attribute, "unset")))
+                found.append((attribute, getattr(thing, attribute, "unset")))
     return found
 
 
@@ -51,6 +53,15 @@ def pickles_itself(kind: type) -> bool:
         getattr(kind, name, None) is not getattr(object, name, None)
         for name in ("__reduce_ex__", "__reduce__", "__getstate__")  # Python 3.10's object has not the last
     )
+
+
+def is_reduced_in_c(kind: type) -> bool:
+    """Whether it is C that says what its state is, whatever its attributes are: of a `ctypes` array, say."""
+    for name in ("__reduce_ex__", "__reduce__"):
+        own = getattr(kind, name)
+        if own is not getattr(object, name):
+            return not isinstance(own, FunctionType)
+    return False
 
 
 def hash_of(data: Any) -> bytes:

@@ -223,6 +223,7 @@ def _opened(place: Path, early: EarlyCheck | None) -> Table | None:
             return None
         if (known[name].sums if name in known else sums(held)) != entry["sums"]:
             return None
+    table.made_from = [path for path, _, _ in depends]
     return table
 
 

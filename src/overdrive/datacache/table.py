@@ -30,6 +30,7 @@ class Table:
         self.present = present  # shared with forked children, like the leaves
         self.writable = all(held.flags.writeable for held in self.leaves)  # else another process fills it
         self.missing = count - int(present.sum())
+        self.made_from: list[str] = []  # files that its samples were read from, besides those that the key knows
 
     @classmethod
     def in_memory(cls, layout: Layout, count: int) -> Table:

@@ -368,7 +368,7 @@ def test_samples_that_cannot_be_written_down_must_fit_the_memory(monkeypatch: py
     small_memory(monkeypatch)
     with Run() as run:
         list(DataLoader(Locked(), 8))
-    assert "0.0 GB of disk (it holds a _thread.lock" in run.reason
+    assert "0.0 GB of disk (it holds a lock" in run.reason
 
 
 def test_rare_draws_are_found_while_the_samples_are_first_fetched() -> None:

@@ -17,7 +17,7 @@ from overdrive.datacache.layout import Unfit
 from overdrive.seams.torch.iterators import become_worker, parts_of
 
 _PATIENCE = 20.0  # longer than any one item may take
-_NO_DATA = ("/dev/shm/", "/memfd:")
+_NO_DATA = ("/dev/shm/", "/memfd:", "/proc/")
 
 
 class Served(Unfit):

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data._utils import worker
+from torch.utils.data._utils import pin_memory, worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import (
     _DatasetKind,
@@ -38,6 +38,18 @@ class Fetcher:
 
     def fetch(self, indices: Any) -> Any:
         """The batch of these indices, which is handed to the program (collated, and pinned by the iterator)."""
+        return self.real.fetch(indices)
+
+
+class Announcing(Fetcher):
+    """Fetches as the real one does, and tells so before each batch."""
+
+    def __init__(self, real: Any, about_to_fetch: Callable[[], None]) -> None:
+        super().__init__(real)
+        self._about_to_fetch = about_to_fetch
+
+    def fetch(self, indices: Any) -> Any:
+        self._about_to_fetch()
         return self.real.fetch(indices)
 
 
@@ -71,11 +83,15 @@ class Parts:
 def parts_of(iterator: Any) -> Parts | None:
     """None where the iterator is not PyTorch's own, or another fetches for it."""
     alone = type(iterator) is _SingleProcessDataLoaderIter
-    if not alone and type(iterator) is not _MultiProcessingDataLoaderIter:
+    if not alone and (not isinstance(iterator, _MultiProcessingDataLoaderIter) or is_heard(iterator)):
         return None
     stream = iterator._dataset_kind != _DatasetKind.Map
-    if alone and not stream and type(iterator._dataset_fetcher) is not _MapDatasetFetcher:
-        return None
+    if alone and not stream:
+        fetcher = iterator._dataset_fetcher
+        while type(fetcher) is Announcing:
+            fetcher = fetcher.real
+        if type(fetcher) is not _MapDatasetFetcher:
+            return None
     return Parts(
         iterator._dataset,
         iterator._collate_fn,
@@ -138,26 +154,60 @@ def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
     """Open a loader with workers, and let `heard` be told of each batch. One that is kept open goes on as it is."""
     if loader.persistent_workers and is_heard(loader._iterator):
         return call()
+    iterator, drawn = _opened_noting(loader, call)
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        kind: Any = type(iterator)
+        iterator.__class__ = _heard_class(kind)
+        vars(iterator).update(overdrive_heard=heard, overdrive_drawn=drawn)
+    return iterator
+
+
+def _opened_noting(loader: Any, call: Callable[[], Any]) -> tuple[Any, deque[Any]]:
+    """An iterator, and the indices of its batches as they are drawn, which may be long before these come."""
     space = loader.__dict__  # the loader refuses that this is set the usual way
     sampler = space["batch_sampler"]
     noting = _Noting(sampler)
     space["batch_sampler"] = noting
     try:
-        iterator = call()
+        return call(), noting.drawn
     finally:
         space["batch_sampler"] = sampler
-    if type(iterator) is _MultiProcessingDataLoaderIter:
-        iterator.__class__ = _heard_class(_MultiProcessingDataLoaderIter)
-        vars(iterator).update(overdrive_heard=heard, overdrive_drawn=noting.drawn)
+
+
+def open_while(loader: Any, call: Callable[[], Any], valid: Callable[[], bool], live: bool) -> Any:
+    """Open a loader with workers, in the place of one that starts none, or new ones for each epoch.
+
+    Workers that live on are taken where all batches of their last epoch were, and their data is still `valid`. As they
+    would be without, seeds are drawn for each epoch.
+
+    Args:
+        live: the program is to see at once what changes: `valid` is asked before each batch, and from the first no on
+            this process fetches for itself, what is under way first.
+    """
+    current = loader._iterator if loader.persistent_workers else None
+    if current is not None and current.overdrive_over and valid():
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        return call()
+    let_open_anew(loader)
+    iterator, drawn = _opened_noting(loader, call)
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        kind: Any = type(iterator)
+        vars(iterator).update(overdrive_valid=valid if live else None, overdrive_undelivered=drawn)
+        iterator.__class__ = _while_valid(kind)
     return iterator
 
 
 def hear_no_more(iterator: Any) -> None:
-    """Make it again what PyTorch made."""
+    """Make it again what it was."""
+    drawn = iterator.overdrive_drawn
     iterator.__class__ = type(iterator).__base__
     del iterator.overdrive_heard, iterator.overdrive_drawn
-    if isinstance(iterator._index_sampler, _Noting):
-        iterator._index_sampler = iterator._index_sampler.sampler
+    holder, name = iterator, "_index_sampler"
+    while isinstance(noting := getattr(holder, name), _Noting):
+        if noting.drawn is drawn:
+            setattr(holder, name, noting.sampler)
+            return
+        holder, name = noting, "sampler"
 
 
 def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
@@ -288,6 +338,44 @@ class _Noting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sampler, name)
+
+
+@cache
+def _while_valid(kind: Any) -> Any:
+    class WhileValid(kind):  # type: ignore[misc]
+        overdrive_valid: Callable[[], bool] | None
+        overdrive_undelivered: deque[Any]  # indices of batches that the program has not had yet
+        overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
+        overdrive_over = False  # the epoch
+
+        def _reset(self, loader: Any, first_iter: bool = False) -> None:
+            self.overdrive_over = False
+            super()._reset(loader, first_iter)
+
+        def _next_data(self) -> Any:
+            if self.overdrive_own is None and self.overdrive_valid is not None and not self.overdrive_valid():
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self._shutdown_workers()
+            undelivered = self.overdrive_undelivered
+            if self.overdrive_own is None:
+                try:
+                    batch = super()._next_data()
+                except StopIteration:
+                    self.overdrive_over = True
+                    raise
+                except BaseException:  # the program's own, in place of this batch
+                    undelivered.popleft()
+                    raise
+                undelivered.popleft()
+                return batch
+            if not undelivered:
+                next(self._sampler_iter)  # which notes it
+            batch = self.overdrive_own.fetch(undelivered.popleft())
+            if self._pin_memory:
+                return pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
+            return batch
+
+    return WhileValid
 
 
 @cache

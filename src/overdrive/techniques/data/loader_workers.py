@@ -13,6 +13,7 @@ from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
 if TYPE_CHECKING:
+    from overdrive.datacache.unchanged import Unchanged
     from overdrive.seams.hub import Handle, Seams
 
 # Starting workers takes tens of milliseconds; an epoch of fewer batches does not earn that back.
@@ -190,6 +191,9 @@ class _Manager:
         self._promised: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # bytes of shared memory
         self._proven: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._settings = settings
+        # What each loader's workers hold a copy of, where it has them from us alone, or for longer than the program.
+        self._copied: WeakKeyDictionary[Any, Unchanged] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()  # files, by a fetch
 
     def take(self, loader: Any) -> str | None:
         """Give it workers; or the reason why not."""
@@ -205,11 +209,25 @@ class _Manager:
             reason = f"this system cannot start workers by {start}"
         else:
             workers, prefetch, reason = self._room(loader)
+            if workers and not loader.num_workers and not reason:
+                reason = self._try(loader)
             if not reason:
                 self.before[loader] = _change(loader, settings, workers, prefetch)
                 return None
         self.refused[loader] = reason
         return reason
+
+    def _try(self, loader: Any) -> str:
+        """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
+        from overdrive.datacache.dry_run import stays_the_same
+        from overdrive.datacache.layout import Unfit
+        from overdrive.datacache.source import Source
+
+        try:
+            self._opened[loader] = stays_the_same(Source.of(loader))
+        except Unfit as error:
+            return str(error)
+        return ""
 
     def _room(self, loader: Any) -> tuple[int, int, str]:
         """Workers and prefetch that the shared memory has room for, or the reason why there is none."""
@@ -240,18 +258,45 @@ class _Manager:
             NoWorkers: workers that are started in another way than the program's do not come to work.
         """
         from overdrive.datacache.source import start_method
+        from overdrive.seams.torch.iterators import open_while
         from overdrive.seams.torch.workers import script_not_run_again, threads_of_children, tried
 
         # New interpreters, where the program itself has only forks, or no workers at all.
         own = self._settings["start"] == "program" and self.before[loader]["num_workers"] > 0
         anew = loader.num_workers > 0 and not own and start_method(loader) != "fork"
-        with threads_of_children(int(self._settings["threads"])):
-            if not anew:
-                return call()
-            with script_not_run_again():
-                iterator = call() if loader in self._proven else tried(loader, call)
-            self._proven[loader] = True
-            return iterator
+
+        def start() -> Any:
+            with threads_of_children(int(self._settings["threads"])):
+                if not anew:
+                    return call()
+                with script_not_run_again():
+                    iterator = call() if loader in self._proven else tried(loader, call)
+                self._proven[loader] = True
+                return iterator
+
+        before = self.before[loader]
+        if not loader.num_workers or before["persistent_workers"]:
+            return start()
+        if before["num_workers"] and not loader.persistent_workers:
+            return start()
+        return open_while(
+            loader, lambda: self._copying(loader, start), lambda: self._holds(loader), not before["num_workers"]
+        )
+
+    def _copying(self, loader: Any, start: Callable[[], Any]) -> Any:
+        """Start workers, which get a copy of the data set as it is now."""
+        from overdrive.datacache.fingerprint import fingerprint
+        from overdrive.datacache.unchanged import Unchanged
+
+        if not self._holds(loader):
+            roots = (loader.dataset, loader.collate_fn)
+            self._copied[loader] = Unchanged(roots, fingerprint(*roots), self._opened.get(loader, ()))
+        return start()
+
+    def _holds(self, loader: Any) -> bool:
+        """Whether the data set is what its workers have a copy of."""
+        copied = self._copied.get(loader)
+        return copied is not None and copied.changed() is None
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""

@@ -52,6 +52,7 @@ class Served:
         self._generators = generators
         self._process = os.getpid()
         self._off = False  # in this process
+        self.new_batch = False  # since the last sample
         self._fetched = 0
         self._recall = recall
         self._shared_out = shared_out
@@ -117,11 +118,12 @@ class Served:
             self.kept.table.put(index, self.prefix.pack(values))
 
     def _stale(self) -> bool:
-        """Whether the object was changed since; quick enough for each sample."""
+        """Whether the object was changed since: quick enough for each sample, and thorough before each batch."""
+        thorough, self.new_batch = self.new_batch, False
         try:
             if self.prefix.rebound():
                 self._give_up("the data set was changed")
-            elif self.kept.touched():
+            elif thorough or self.kept.touched():
                 if os.getpid() != self._process:
                     self._off = True
                 elif self.kept.changed():
@@ -182,6 +184,11 @@ class Halving:
             served.look()
         if verdict is None or not all(served.in_force for served in verdict):
             self._verdicts[loader] = self._try(loader)
+
+    def new_batch(self) -> None:
+        """A batch is about to be fetched in this process: the program has been at work since the last one."""
+        for served in self._served.values():
+            served.new_batch = True
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""

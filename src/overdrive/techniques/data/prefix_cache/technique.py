@@ -78,7 +78,21 @@ class PrefixHandle(Handle):
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
         self._prepare(loader) if self.switch else self._opened_off.add(loader)
-        return call()
+        iterator = call()
+        self._attend(iterator)
+        return iterator
+
+    def _attend(self, iterator: Any) -> None:
+        """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
+        from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
+
+        real = fetcher_of(iterator)
+        if real is not None and type(real) is not Announcing:
+            fetch_by(iterator, Announcing(real, self._about_to_fetch))
+
+    def _about_to_fetch(self) -> None:
+        if self.halving is not None:
+            self.halving.new_batch()
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once

@@ -1,0 +1,62 @@
+"""Whether a data set is still what it was: its objects, its files, and the settings of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from overdrive.datacache.fingerprint import Fingerprint, objects_again
+from overdrive.datacache.key import settings
+from overdrive.datacache.written_files import WrittenFiles
+
+# Attributes set anew to what they were; each such alarm costs a fingerprint.
+_MOST_FALSE_ALARMS = 5
+
+
+class Unchanged:
+    """
+    Args:
+        roots: all that samples depend on.
+        seen: of these, as they were.
+        opened: files that samples were read from, beside those that are named there.
+
+    Attributes:
+        seconds: that a look takes.
+    """
+
+    def __init__(self, roots: tuple[Any, ...], seen: Fingerprint, opened: Collection[str] = ()) -> None:
+        self.seen = seen
+        self._roots = roots
+        self._settings = settings()
+        self._files = WrittenFiles()
+        self._files.add(seen.files.all())
+        self._files.add(opened)
+        self._false_alarms = 0
+        self.seconds = seen.watch.seal()
+
+    def count(self, opened: Iterable[str]) -> None:
+        """These files are to stay as they are, too."""
+        self._files.add(opened)
+
+    def touched(self) -> bool:
+        """Quick enough for every sample; may be a false alarm."""
+        return self.seen.watch.touched()
+
+    def changed(self) -> str | None:
+        """What was changed, in words; for every batch."""
+        if self._settings != settings():
+            return "a setting was changed that samples may depend on"
+        if (path := self._files.written()) is not None:
+            return f"a file of the data set was written to: {path}"
+        if not self.seen.watch.changed():
+            return None
+        now = objects_again(*self._roots)
+        self._false_alarms += 1
+        if self._false_alarms > _MOST_FALSE_ALARMS:
+            return "the data set is written to all the time"
+        if now.of_objects != self.seen.of_objects:
+            return "the data set was changed"
+        self.seen = replace(self.seen, watch=now.watch)
+        now.watch.seal()
+        return None

@@ -1,0 +1,145 @@
+"""Whether memory was written to, by the kernel's own account: exact, and 10 µs for an array of 150 MB.
+
+Linux 6.7 write-protects pages and notes, without a signal, which of them were written to (`userfaultfd` with
+`UFFD_FEATURE_WP_ASYNC`, and the ioctl `PAGEMAP_SCAN`). The first write to each page costs the program 0.4 µs.
+Sources: Linux, Documentation/admin-guide/mm/pagemap.rst and userfaultfd.rst; include/uapi/linux/userfaultfd.h and fs.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import platform
+import struct
+import weakref
+from functools import cache
+
+_SYSCALL = {"x86_64": 323, "aarch64": 282}
+_USER_MODE_ONLY = 1  # what needs no privilege; writes by the kernel (a `readinto`) are noted all the same
+_API, _REGISTER, _UNREGISTER = 0xC018AA3F, 0xC020AA00, 0x8010AA01
+_FEATURES = 1 << 0 | 1 << 13 | 1 << 15  # PAGEFAULT_FLAG_WP, WP_UNPOPULATED, WP_ASYNC
+_MODE_WP = 2
+_SCAN = 0xC0606610
+_IS_WRITTEN = 2  # PAGE_IS_WRITTEN
+_AND_PROTECT = 1 | 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC
+
+
+class Pages:
+    """The whole pages of a piece of memory, which must live as long as this is asked. Use `of`."""
+
+    def __init__(self, kernel: _Kernel, start: int, end: int) -> None:
+        self._kernel = kernel
+        self.start = start
+        self.end = end
+        self.writes = 0  # times that writes were come upon
+        self._forgotten = 0
+
+    @classmethod
+    def of(cls, address: int, size: int) -> Pages | None:
+        """None where the kernel keeps no account of it (an older one; memory that is shared, or a file's; no page is
+        whole)."""
+        kernel = _kernel(os.getpid())
+        start, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if kernel is None or start >= end or not _is_private(start, end):
+            return None
+        pages = cls(kernel, start, end)
+        return pages if kernel.watch(pages) else None
+
+    def written(self) -> bool:
+        """Whether they were written to since the last `forget`. In a forked process, which has no account: yes."""
+        self._kernel.look(self)
+        return self.writes != self._forgotten
+
+    def forget(self) -> None:
+        """What was written so far no longer counts."""
+        self._kernel.look(self)
+        self._forgotten = self.writes
+
+
+class _Kernel:
+    """This process's account of writes. Looking at pages clears the account, so all that overlap are told."""
+
+    def __init__(self, process: int, account: int, pagemap: int) -> None:
+        self._process = process
+        self._account = account
+        self._pagemap = pagemap
+        self._found = (ctypes.c_uint64 * 3)()  # the first range of pages that a scan came upon
+        self._watched: weakref.WeakSet[Pages] = weakref.WeakSet()
+
+    def watch(self, pages: Pages) -> bool:
+        for each in self._overlapping(pages):
+            self.look(each)
+        try:
+            argument = struct.pack("4Q", pages.start, pages.end - pages.start, _MODE_WP, 0)
+            fcntl.ioctl(self._account, _REGISTER, argument)
+            self._written(pages)
+        except OSError:
+            return False
+        self._watched.add(pages)
+        weakref.finalize(pages, self._let_go, pages.start, pages.end).atexit = False
+        return True
+
+    def look(self, pages: Pages) -> None:
+        try:
+            written = os.getpid() != self._process or self._written(pages)
+        except OSError:  # the memory is gone, or another's by now
+            written = True
+        if written:
+            for each in self._overlapping(pages):
+                each.writes += 1
+
+    def _written(self, pages: Pages) -> bool:
+        """Whether they were since this was last asked of them."""
+        if not self._scan(pages, 0, ctypes.addressof(self._found), 1):
+            return False
+        self._scan(pages, _AND_PROTECT, 0, 0)
+        return True
+
+    def _scan(self, pages: Pages, flags: int, found: int, most: int) -> int:
+        """The ranges that were written to, `most` at most; a `struct pm_scan_arg`."""
+        where = (96, flags, pages.start, pages.end, 0)
+        which = (0, 0, _IS_WRITTEN, 0, _IS_WRITTEN if most else 0)
+        return int(fcntl.ioctl(self._pagemap, _SCAN, bytearray(struct.pack("12Q", *where, found, most, *which))))
+
+    def _overlapping(self, pages: Pages) -> list[Pages]:
+        return [each for each in self._watched if each.start < pages.end and pages.start < each.end]
+
+    def _let_go(self, start: int, end: int) -> None:
+        if os.getpid() == self._process and not any(each.start < end and start < each.end for each in self._watched):
+            with contextlib.suppress(OSError):  # the memory may be gone, and with it the account of it
+                fcntl.ioctl(self._account, _UNREGISTER, struct.pack("2Q", start, end - start))
+
+
+def _is_private(start: int, end: int) -> bool:
+    """Whether all of it is this process's alone: what others may write to is not noted here."""
+    covered = start
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                places, rights, _, _, inode = line.split(maxsplit=5)[:5]
+                first, last = (int(each, 16) for each in places.split("-"))
+                if first <= covered < last and "p" in rights and inode == "0":
+                    covered = last
+    except OSError:
+        return False
+    return covered >= end
+
+
+@cache
+def _kernel(process: int) -> _Kernel | None:
+    number = _SYSCALL.get(platform.machine())
+    if number is None or platform.system() != "Linux":
+        return None
+    account = ctypes.CDLL(None).syscall(number, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY)
+    if account < 0:
+        return None
+    try:
+        fcntl.ioctl(account, _API, struct.pack("3Q", 0xAA, _FEATURES, 0))
+        pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        os.close(account)
+        return None
+    return _Kernel(process, account, pagemap)
