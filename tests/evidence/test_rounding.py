@@ -44,10 +44,18 @@ def test_another_order_of_summation_passes() -> None:
         assert judged.evidence["states"] == 16 and judged.evidence["tensors"] == 6
 
 
-def test_a_lower_precision_is_caught_by_its_mean() -> None:
-    base = candidate(0)
-    judged = judge(base, sized_like(base, candidate(1, worse=1.8)))
-    assert judged.holds is False and "times the original's own" in judged.sentence
+def test_the_sentence_says_how_many_bits_are_lost() -> None:
+    base = candidate(0, unit=6e-6)
+    judged = judge(base, [replace(row, error=8 * (row.error or 0)) for row in base])
+    assert judged.holds and "3.0 bits lost" in judged.sentence and judged.evidence["bits"] == pytest.approx(3, abs=0.1)
+    assert "as near to fp64" in judge(base, base).sentence
+
+
+@pytest.mark.parametrize(("bits", "holds"), [(5.8, True), (6.3, False)])
+def test_six_bits_are_rounding_and_no_more(bits: float, holds: bool) -> None:
+    judged = judge(*one_tensor(4000, 2.0**bits))
+    assert judged.holds is holds
+    assert holds or ("conv.weight" in judged.sentence and "bits" in judged.sentence)
 
 
 @pytest.mark.parametrize("tensor", list(TENSORS))
@@ -65,17 +73,72 @@ def test_one_wrong_tensor_is_caught(tensor: str, kind: str) -> None:
 def test_a_wrong_gradient_in_a_single_state_is_caught() -> None:
     base = candidate(0)
     wrong = [
-        replace(row, error=0.05 * row.size) if (row.step, *row.key) == (51, "gradient", "fc.weight") else row
+        replace(row, error=0.15 * row.size) if (row.step, *row.key) == (51, "gradient", "fc.weight") else row
+        for row in sized_like(base, candidate(1))
+    ]
+    judged = judge(base, wrong)
+    assert judged.holds is False and "in step 51" in judged.sentence
+
+
+def flipped(rows: list[Row], states: tuple[int, ...], share: float = 1e-3) -> list[Row]:
+    """A ReLU's argument fell to the other side of zero."""
+    return [replace(row, error=share * row.size) if row.step in states else row for row in rows]
+
+
+def test_flips_pass_where_the_original_has_as_many() -> None:
+    base, mine = candidate(0), sized_like(candidate(0), candidate(1))
+    assert judge(base, flipped(mine, (21, 51, 120))).holds
+    assert judge(flipped(base, STEPS[:7]), flipped(mine, STEPS[7:14])).holds
+    assert judge(flipped(base, STEPS[:7]), mine).holds
+
+
+def test_a_flip_in_the_original_excuses_no_tensor_that_is_wrong_everywhere() -> None:
+    """It did, where all states were pooled: one accident was worth the factor of a hundred."""
+    base = flipped(candidate(0), (51,))
+    wrong = [
+        replace(row, error=300 * (row.error or 0)) if row.key == ("gradient", "fc.weight") else row
         for row in sized_like(base, candidate(1))
     ]
     assert judge(base, wrong).holds is False
 
 
-def test_a_flipped_maximum_in_three_states_passes() -> None:
-    base = candidate(0)
-    rows = sized_like(base, candidate(1))
-    flipped = [replace(row, error=1e-3 * row.size) if row.step in (21, 51, 120) else row for row in rows]
-    assert judge(base, flipped).holds
+def test_what_is_far_off_in_more_states_than_chance_allows_is_caught() -> None:
+    """In ten of 32 states, and never in the original; too few for the median."""
+    rows = [replace(row, step=step) for row in candidate(0)[:11] for step in range(1, 33)]
+    states = tuple(range(3, 33, 3))
+    assert len(states) == 10
+    assert judge(rows, flipped(rows, states)).holds is False
+    assert judge(rows, flipped(rows, states[:9])).holds
+    assert judge(flipped(rows, (1, 2, 4, 5)), flipped(rows, states)).holds
+
+
+@pytest.mark.parametrize(("along", "holds"), [(3e-6, True), (1e-5, False)])
+def test_an_error_of_one_direction_is_no_rounding(along: float, holds: bool) -> None:
+    """A learning rate off by 1e-5, in a program whose own errors are as large: no bits are lost."""
+    base = [replace(row, size=1.0, error=2e-5) for row in candidate(0)]
+    chance = random.Random(1)
+    mine = [
+        replace(row, along=along + chance.gauss(0, 1e-6)) if row.key == ("update", "fc.weight") else row for row in base
+    ]
+    judged = judge(base, mine)
+    assert judged.holds is holds
+    assert holds or "same direction" in judged.sentence
+
+
+def test_errors_without_a_direction_have_none() -> None:
+    """Of 200 candidates whose errors lie along the reference at random, none is refused."""
+    for seed in range(200):
+        chance = random.Random(seed)
+        base = [replace(row, size=1.0, error=2e-5, along=chance.gauss(0, 2e-5)) for row in candidate(0)]
+        assert judge(base, [replace(row, along=chance.gauss(0, 2e-5)) for row in base]).holds
+
+
+def test_where_the_reference_is_zero_the_other_tensors_say_what_is_small() -> None:
+    """Behind a layer of zeros all gradients are; another kernel may leave 1e-12 there."""
+    base = [replace(row, size=0.0, error=0.0) if row.tensor == "conv.weight" else row for row in candidate(0)]
+    mine = [replace(row, error=1e-12) if row.tensor == "conv.weight" else row for row in base]
+    assert judge(base, mine).holds
+    assert judge(base, [replace(row, error=1e-2) if row.tensor == "conv.weight" else row for row in base]).holds is False
 
 
 def test_a_gradient_that_is_all_rounding_passes() -> None:
@@ -132,50 +195,24 @@ def one_tensor(count: int, times: float, states: int = len(STEPS), unit: float =
     return base, mine
 
 
-@pytest.mark.parametrize(("count", "within", "beyond"), [(4000, 1.9, 2.2), (400, 7.8, 8.4)])
-def test_a_tensor_may_be_so_many_times_as_far_off_and_no_more(count: int, within: float, beyond: float) -> None:
-    assert judge(*one_tensor(count, within)).holds
-    judged = judge(*one_tensor(count, beyond))
-    assert judged.holds is False and "conv.weight" in judged.sentence
-
-
 def test_an_original_in_sixteen_bits_allows_three_times() -> None:
     assert judge(*one_tensor(4000, 2.8, unit=2e-3)).holds
     assert judge(*one_tensor(4000, 3.3, unit=2e-3)).holds is False
 
 
-@pytest.mark.parametrize(("states", "holds"), [(4, True), (5, False)])
-def test_a_quarter_of_the_states_may_have_a_flip(states: int, holds: bool) -> None:
-    assert judge(*one_tensor(4000, 500.0, states)).holds is holds
-
-
 def test_a_few_units_of_the_last_place_are_nothing() -> None:
     unit = 2.0**-24
     base, mine = one_tensor(4000, 1.0, unit=unit * 0.01)
-    key = ("buffer", "bn.running_mean")  # which is not in the mean over all tensors
+    key = ("buffer", "bn.running_mean")
 
     def off(units: float) -> bool | None:
         return judge(base, [replace(row, error=units * unit) if row.key == key else row for row in mine]).holds
 
-    assert off(3.5)
-    assert off(4.5) is False
+    assert off(100)  # 5.7 bits above two units
+    assert off(140) is False
 
 
-def test_the_mean_over_all_tensors_may_be_a_quarter_worse() -> None:
-    def worse(times: float) -> bool | None:
-        base, mine = one_tensor(4000, 1.0)
-        return judge(base, [replace(row, error=times * (row.error or 0)) for row in mine]).holds
-
-    assert worse(1.2)
-    assert worse(1.3) is False
-
-
-def test_in_one_state_no_error_may_be_larger_than_a_flip() -> None:
-    assert judge(*one_tensor(4000, 1500.0, states=1)).holds  # 0.9 % of its size
-    assert judge(*one_tensor(4000, 1800.0, states=1)).holds is False  # 1.1 %
-
-
-@pytest.mark.parametrize(("share", "holds"), [(0.25, True), (0.35, False)])
+@pytest.mark.parametrize(("share", "holds"), [(0.28, True), (0.35, False)])
 def test_in_one_state_an_update_may_be_off_by_a_turned_sign(share: float, holds: bool) -> None:
     base, _ = one_tensor(4000, 1.0)
     place = (51, "update", "fc.weight")

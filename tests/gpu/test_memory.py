@@ -62,7 +62,6 @@ def train(techniques: list[tuple[str, dict[str, Any]]], dropout: bool = True, st
         ("activation_checkpointing", {"budget": 0.5}, 0.8),
         ("activation_checkpointing", {"budget": 0.0}, 0.5),
         ("offload", {"least_mib": 1}, 0.6),
-        ("buffer_reuse", {"gradients": "none", "in_place": True}, 0.95),
     ],
 )
 def test_trains_to_the_same_bit_with_less_memory(name: str, settings: dict[str, Any], share: float) -> None:

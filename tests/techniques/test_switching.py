@@ -22,7 +22,6 @@ ROUNDS = 10
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "affinity": [{"hyper_threads": False}],
     "autocast": [{"dtype": "bfloat16"}, {"dtype": "float16"}],
-    "buffer_reuse": [{"gradients": "none"}, {"gradients": "kept"}],
     "compile": [{}, {"regional": True}],
     "fft_convolution": [{"least": 2}],
     "fp32_from_fp64": [{"weights": "copied"}, {"weights": "narrowed"}],

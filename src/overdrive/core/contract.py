@@ -9,7 +9,7 @@ class Contract(str, Enum):
     """How much a technique may change what a program computes, from nothing to the training itself."""
 
     EXACT = "exact"  # every bit the same
-    ROUNDING = "rounding"  # no further from an fp64 reference than the original is
+    ROUNDING = "rounding"  # no further from an fp64 reference than another order of summation would be
     STATISTICAL = "statistical"  # the same result within the noise of the seed
     OPEN = "open"  # changes the training itself; only when asked for by name
 

@@ -1,40 +1,52 @@
-"""Level `rounding`: a candidate is no further from fp64 than the original, step by step from the same states.
+"""Level `rounding`: how many bits a candidate loses of the original's own distance to fp64, from the same states.
 
 Per tensor (gradient, update, state of the optimizer, buffer, result of an evaluation; and all initial values) and
-state, the error e is the root mean square of the difference from the fp64 reference. The thresholds are those of
-PyTorch's own compiler tests (torch/_dynamo/utils.py, `same`): e_candidate <= m * e_original + units of the last
-place, m = 2 in fp32, 3 where the original computes in less, 8 for tensors of fewer than 500 numbers. Over all
-gradients, updates and states, the geometric mean of e_candidate / e_original must not lie above 1.25.
+state, the error e is the root mean square of the difference from the fp64 reference, and
 
-A legal reordering may flip a ReLU or a maximum that is all but a tie: one state then shows an error a
-thousand times larger, in the original as in the candidate. So a tensor may exceed its threshold in a quarter of
-the states, by no more than a flip can do, and the mean over states is a trimmed one.
+    r = log2((e_candidate + 2u |reference|) / (e_original + 2u |reference|)),    u = 2**-24
+
+is what the candidate loses there, in bits. Four rules refuse it:
+
+- bits lost: the median of r over the states of some tensor lies above 6. Legal kernels lose up to five (oneDNN's
+  convolutions and PyTorch's own, channels_last with batch normalisation), TF32 or bf16 in a single layer twelve or more.
+  An original that computes in 16 bits itself may lose log2(3).
+- some states: r lies 5 bits above its median in more states than below it, binomial(1/2) at p < 0.001. An activation that is all
+  but a tie falls to the other side in the original as often as in the candidate, and one such flip is worth ten bits.
+- one state: an error that no flip explains, a tenth of the tensor's size.
+- bias: the error along the reference itself, <found - reference, reference> / <reference, reference>, has the same sign in
+  every state: a t test, at p < 0.001 over all tensors together. Rounding has no direction; a learning rate that is off has.
+
+Simulated and measured in docs/measuring.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from overdrive.core.interval import Interval
+from overdrive.evidence import student
 
-_FACTOR = 2.0
-_FACTOR_LOW = 3.0  # where the original itself computes in less than fp32
-_FACTOR_SMALL = 8.0  # ... and for tensors of fewer elements than this, whose error is mostly luck
-_SMALL = 500
-_UNITS = 4 * 2.0**-24  # of the reference's size: what an error may always be, four units of fp32's last place
-_CARELESS = 64 * 2.0**-24  # ... and where the reference itself is in fp32
+_UNIT = 2.0**-24
+_UNITS = 2 * _UNIT  # of the reference's size: what an error may always be
+_CARELESS = 64 * _UNIT  # ... and where the reference itself is in fp32
+MOST_BITS = 6.0
+_MOST_BITS_LOW = math.log2(3)  # where the original itself computes in less than fp32
 _LOW = 1e-4  # relative error of an original that computes in 16 bits (bf16: 4e-3, tf32: 5e-4; fp32: 1e-7)
-_MEAN = 1.25
-_FLIPS = 0.25  # share of the states in which a tensor may exceed its threshold ...
-_FLIP = 1e-2  # ... by a relative error of at most this,
-_FLIP_TIMES = 1000.0  # ... or this many times the original's own (where the true gradient is all but zero)
-_FLIP_OF_UPDATE = 0.3  # Adam may turn the sign of an element's whole step: in one of 500 that is 9 % of the update,
-_FEWEST_WILD = {False: 1, True: 2}  # ... and in a small tensor it is all of it, but hardly in two states
+_FAR = 5.0  # bits beyond the median, from which on a state counts as one with a flip
+_FEW_STATES_P = 1e-3
+_BIAS_P = 1e-3  # over all tensors
+_LEAST_BIAS = 64 * _UNIT  # a direction this weak is what the order of a long sum may give
+_OF_OWN_ERROR = 1 / 64  # ... and where the original's own errors are larger: this share of them
+# In one state, as a share of the size: more than a flip can do. Adam may turn the sign of an element's whole step,
+# and of a small tensor that is all of its update, but hardly in two states.
+_WILD, _WILD_OF_FEW = 0.1, 0.3
+_WILD_TIMES = 1000.0  # ... and so many times the original's own (where the true gradient is all but zero)
+_SMALL = 500  # elements
 _UNUSABLE = 0.05  # relative error of the original at which fp64 has computed something else
 _TRIM = 0.25
 _FEWEST_STATES = 3
@@ -51,6 +63,7 @@ class Row:
     error: float | None  # root mean square; None where there is no such tensor, or it is not finite
     size: float  # root mean square of the reference
     count: int
+    along: float = 0.0  # the error along the reference, as a share of it
 
     @property
     def key(self) -> tuple[str, str]:
@@ -70,7 +83,15 @@ def rows_of(replay: Mapping[str, Any]) -> list[Row]:
     """What a candidate reported, without the states in which its batch was not the reference run's."""
     other = set(replay.get("other_inputs", ()))
     return [
-        Row(row["step"], row["kind"], row["tensor"], row["error"], row["size"] or 0.0, row["count"])
+        Row(
+            row["step"],
+            row["kind"],
+            row["tensor"],
+            row["error"],
+            row["size"] or 0.0,
+            row["count"],
+            row.get("along") or 0.0,
+        )
         for row in replay.get("rows", ())
         if row["step"] not in other
     ]
@@ -99,69 +120,152 @@ def judge(original: Sequence[Row], candidate: Sequence[Row], careful: bool = Fal
     """Compare two candidates of one reference run. `careful`: the reference is in fp32, so only sizes are compared."""
     base = {(row.step, *row.key): row for row in original}
     mine = {(row.step, *row.key): row for row in candidate}
-    missing = sorted({key[1:] for key in base.keys() ^ mine.keys()})
     steps = sorted({row.step for row in original} & {row.step for row in candidate})
     if len(steps) < _FEWEST_STATES:
         return Rounding(None, f"only {len(steps)} states could be compared", {})
-    low = not careful and _relative(original) > _LOW
-    exceeded: dict[tuple[str, str], list[_Excess]] = {}
-    logs: dict[int, list[float]] = {step: [] for step in steps}
-    for key, row in base.items():
-        other = mine.get(key)
-        if other is None or key[0] not in logs:
+    largest = _largest(original)
+    tensors: dict[tuple[str, str], list[_Pair]] = {}
+    for place, row in base.items():
+        other = mine.get(place)
+        if other is None or place[0] not in steps or row.error is None:  # the original itself is not finite there
             continue
-        if row.error is None:
-            continue  # the original itself is not finite here
         if other.error is None:
             return _fails(f"{row.kind} of {row.tensor} in step {row.step} is missing or not finite", steps)
-        allowed = _allowed(row, low, careful)
-        exceeded.setdefault(row.key, []).append(_Excess(other.error / max(allowed, 1e-300), other, row))
-        if _is_main(row):
-            floor = 2.0**-26 * row.size + 1e-300
-            logs[row.step].append(math.log((other.error + floor) / (row.error + floor)))
-    if missing and (absent := [key for key in missing if key in {row.key for row in original}]):
+        tensors.setdefault(row.key, []).append(_Pair.of(row, other, largest[row.step, row.kind], careful))
+    known = {row.key for row in original}
+    if absent := sorted(key for key in {place[1:] for place in base.keys() ^ mine.keys()} if key in known):
         return _fails(f"there is no {absent[0][0]} of {absent[0][1]}", steps)
-    by_step = {step: float(np.mean(values)) for step, values in logs.items() if values}
-    ratio = _ratio(list(by_step.values()))
-    outside = [excess for key in exceeded if (excess := _worst_if_outside(exceeded[key], len(steps), low, careful))]
-    tensors = len({tensor for kind, tensor in exceeded if kind in ("gradient", "update", "buffer")})
+    low = not careful and (relative_error(original) or 0.0) > _LOW
+    allowed = _MOST_BITS_LOW if low else MOST_BITS
+    faults = [fault for pairs in tensors.values() for fault in _faults(pairs, allowed)]
+    faults += [] if careful else _biased(tensors)
+    worst = sorted(tensors.values(), key=_bits, reverse=True)
+    bits = max(0.0, _bits(worst[0])) if worst else 0.0
+    logs = _by_step(tensors)
+    ratio = _ratio(list(logs.values()))
+    count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer")})
     evidence = {
         "states": len(steps),
         "steps": steps,
         "reference": "fp32, careful" if careful else "fp64",
-        "tensors": tensors,
+        "tensors": count,
+        "bits": bits,
+        "allowed_bits": allowed,
         "ratio": vars(ratio).copy(),
-        "outside": len(outside),
-        "worst": _worst(exceeded, low, careful),
-        "by_step": [{"step": step, "ratio": math.exp(value)} for step, value in by_step.items()],
+        "outside": len({fault.pair.original.key for fault in faults}),
+        "worst": [_told(pairs, allowed) for pairs in worst[:12]],
+        "by_step": [{"step": step, "ratio": _exp(value)} for step, value in logs.items()],
     }
-    holds, sentence = _verdict(f"{len(steps)} replayed steps, {tensors} tensors", outside, ratio, careful)
-    return Rounding(holds, sentence, evidence)
+    extent = f"{len(steps)} replayed steps, {count} tensors"
+    if faults:
+        fault = max(faults, key=lambda each: each.rank)
+        return Rounding(False, f"in {extent}, {fault.sentence}", evidence)
+    return Rounding(True, f"{extent}: {_held(bits, careful)}", evidence)
 
 
-def _verdict(extent: str, outside: Sequence[_Excess], ratio: Interval, careful: bool) -> tuple[bool, str]:
-    """Whether it holds, and why, as a sentence. `extent`: what was compared."""
-    if outside:
-        worst = max(outside, key=lambda excess: excess.times)
-        return False, (
-            f"in {extent}, the {worst.row.kind} of {worst.row.tensor} is {_error_text(worst)} from the "
-            f"{'careful' if careful else 'fp64'} reference, more than rounding explains"
-        )
+def _held(bits: float, careful: bool) -> str:
     if careful:
-        return True, f"{extent}: within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
-    if ratio.low > _MEAN:
-        return False, f"in {extent}, its error against fp64 is {ratio.estimate:.3g} times the original's own"
-    return True, (
-        f"{extent}: its error against fp64 is {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times "
-        "the original's own"
-    )
+        return "within fp32 rounding of a careful fp32 reference (fp64 was not possible)"
+    if bits <= 1:
+        return "as near to fp64 as the original"
+    return f"rounding, {bits:.1f} bits lost of the original's own distance to fp64 (up to {MOST_BITS:.0f} are rounding)"
 
 
 @dataclass(frozen=True)
-class _Excess:
-    times: float  # the allowed error
-    row: Row  # the candidate's
+class _Pair:
+    """A tensor in one state, of both."""
+
     original: Row
+    found: Row
+    bits: float  # that the candidate loses
+
+    @classmethod
+    def of(cls, original: Row, found: Row, largest: float, careful: bool) -> _Pair:
+        """`largest`: tensor's size of this kind and state; where the reference is exactly zero, it tells what is small."""
+        floor = (_CARELESS if careful else _UNITS) * (original.size or largest) + 1e-300
+        assert original.error is not None and found.error is not None
+        return cls(original, found, math.log2((found.error + floor) / (original.error + floor)))
+
+    @property
+    def is_wild(self) -> bool:
+        """More than a flip can do."""
+        own, error = self.original, self.found.error or 0.0
+        few = own.kind == "update" or own.count < _SMALL
+        return error > max((_WILD_OF_FEW if few else _WILD) * own.size, _WILD_TIMES * (own.error or 0.0), 1e-300)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    pair: _Pair
+    sentence: str
+
+    @property
+    def rank(self) -> float:
+        return self.pair.bits
+
+
+def _faults(pairs: Sequence[_Pair], allowed: float) -> list[_Fault]:
+    """What refuses a candidate in one tensor."""
+    own = pairs[0].original
+    name, at_most = f"the {own.kind} of {own.tensor}", "of the original's own distance to fp64, more than rounding explains"
+    bits, farthest = _bits(pairs), max(pairs, key=lambda each: each.bits)
+    if bits > allowed:
+        return [_Fault(farthest, f"{name} loses {bits:.1f} bits {at_most}")]
+    wild = [each for each in pairs if each.is_wild and each.bits > _FAR]
+    if len(wild) > (own.kind == "update" and own.count < _SMALL):
+        at = max(wild, key=lambda each: each.bits)
+        return [_Fault(at, f"{name} is {_share(at.found)} from the fp64 reference in step {at.original.step}")]
+    worse = sum(each.bits > max(bits, 0.0) + _FAR for each in pairs)
+    better = sum(each.bits < min(bits, 0.0) - _FAR for each in pairs)
+    if _at_least(worse, worse + better) < _FEW_STATES_P:
+        return [_Fault(farthest, f"{name} is far from fp64 in {worse} of {len(pairs)} states, the original's in {better}")]
+    return []
+
+
+def _biased(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> list[_Fault]:
+    """Tensors whose error has a direction of its own, that the original's has not."""
+    candidates = [pairs for pairs in tensors.values() if pairs[0].original.kind in _DIRECTED and _has_direction(pairs)]
+    found = []
+    for pairs in candidates:
+        along = (np.array([getattr(each, side).along for each in pairs]) for side in ("original", "found"))
+        own = float(np.median([(each.original.error or 0.0) / each.original.size for each in pairs]))
+        least = max(_LEAST_BIAS, _OF_OWN_ERROR * own)
+        interval = student.paired(*along, _BIAS_P / 2 / len(candidates))
+        if min(abs(interval.low), abs(interval.high)) > least and interval.low * interval.high > 0:
+            row, farthest = pairs[0].original, max(pairs, key=lambda each: each.bits)
+            found.append(
+                _Fault(
+                    farthest,
+                    f"the {row.kind} of {row.tensor} is {interval.estimate:+.2g} of itself off in the same direction in all "
+                    f"states, which is no rounding",
+                )
+            )
+    return found
+
+
+_DIRECTED = ("gradient", "update")
+
+
+def _has_direction(pairs: Sequence[_Pair]) -> bool:
+    """Whether it is more than rounding itself, in states enough for a test."""
+    shares = [(each.original.error or 0.0) / each.original.size for each in pairs if each.original.size > 0]
+    return len(pairs) >= _FEWEST_STATES and len(shares) == len(pairs) and float(np.median(shares)) < _UNUSABLE
+
+
+def _bits(pairs: Sequence[_Pair]) -> float:
+    return float(np.median([each.bits for each in pairs]))
+
+
+def _at_least(count: int, of: int) -> float:
+    """The chance of so many heads or more in so many throws."""
+    return sum(math.comb(of, k) for k in range(count, of + 1)) / 2.0**of if of else 1.0
+
+
+def _largest(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
+    sizes: dict[tuple[int, str], float] = {}
+    for row in rows:
+        sizes[row.step, row.kind] = max(sizes.get((row.step, row.kind), 0.0), row.size)
+    return sizes
 
 
 def _fails(sentence: str, steps: Sequence[int]) -> Rounding:
@@ -172,62 +276,24 @@ def _is_main(row: Row) -> bool:
     return row.kind in ("gradient", "update")
 
 
-def _relative(rows: Iterable[Row]) -> float:
-    return relative_error(rows) or 0.0
+def _told(pairs: Sequence[_Pair], allowed: float) -> dict[str, Any]:
+    """One tensor, by its median over states."""
+    own = pairs[0].original
+    return {"tensor": own.tensor, "kind": own.kind, "ratio": 2.0 ** min(_bits(pairs), 30.0), "allowed": 2.0**allowed}
 
 
-def _allowed(original: Row, low: bool, careful: bool) -> float:
-    assert original.error is not None
-    factor = _FACTOR_SMALL if original.count < _SMALL else _FACTOR_LOW if low else _FACTOR
-    return factor * original.error + (_CARELESS if careful else _UNITS) * original.size
+def _share(row: Row) -> str:
+    return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"
 
 
-def _worst_if_outside(excesses: Sequence[_Excess], states: int, low: bool, careful: bool) -> _Excess | None:
-    beyond = [each for each in excesses if each.times > 1]
-    wild = [each for each in beyond if _is_wild(each)]
-    if len(wild) >= _FEWEST_WILD[_is_small_update(excesses[0].original)]:
-        return max(wild, key=lambda each: each.times)
-    if len(beyond) <= _FLIPS * states:
-        return None
-    # Adam divides a gradient by its size, so that one that is all rounding moves a parameter by a whole step in
-    # either direction: such errors are few and large, and only their sum over states can be compared.
-    own = replace(excesses[0].original, error=_pooled(each.original.error for each in excesses))
-    own = replace(own, size=_pooled(each.original.size for each in excesses))
-    if _pooled(each.row.error for each in excesses) <= _allowed(own, low, careful):
-        return None
-    return max(beyond, key=lambda each: each.times)
-
-
-def _is_wild(excess: _Excess) -> bool:
-    """More than a flip can do."""
-    own = excess.original
-    share = _FLIP_OF_UPDATE if own.kind == "update" else _FLIP
-    return (excess.row.error or 0.0) > max(share * own.size, _FLIP_TIMES * (own.error or 0.0))
-
-
-def _is_small_update(row: Row) -> bool:
-    return row.kind == "update" and row.count < _SMALL
-
-
-def _pooled(values: Iterable[float | None]) -> float:
-    return math.sqrt(float(np.mean([(value or 0.0) ** 2 for value in values])))
-
-
-def _worst(exceeded: Mapping[tuple[str, str], Sequence[_Excess]], low: bool, careful: bool) -> list[dict[str, Any]]:
-    """The dozen tensors that came closest to their threshold, or went beyond; by their median over states."""
-    rows: list[dict[str, Any]] = []
-    for (kind, tensor), excesses in exceeded.items():
-        pairs = [(each.row.error or 0.0, each.original) for each in excesses]
-        ratio = float(np.median([error / max(own.error or 0.0, 1e-300) for error, own in pairs]))
-        allowed = float(np.median([_allowed(own, low, careful) / max(own.error or 0.0, 1e-300) for _, own in pairs]))
-        rows.append({"tensor": tensor, "kind": kind, "ratio": min(ratio, 1e9), "allowed": min(allowed, 1e9)})
-    rows.sort(key=lambda each: -each["ratio"] / max(each["allowed"], 1e-300))
-    return rows[:12]
-
-
-def _error_text(excess: _Excess) -> str:
-    size = excess.original.size
-    return f"{(excess.row.error or 0.0) / size:.2g} of its size" if size > 0 else f"{excess.row.error:.2g}"
+def _by_step(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> dict[int, float]:
+    """The mean over gradients and updates of the logarithm of candidate's error over original's, by state."""
+    logs: dict[int, list[float]] = {}
+    for pairs in tensors.values():
+        for each in pairs:
+            if _is_main(each.original):
+                logs.setdefault(each.original.step, []).append(each.bits * math.log(2))
+    return {step: float(np.mean(values)) for step, values in sorted(logs.items())}
 
 
 def _ratio(logs: Sequence[float]) -> Interval:

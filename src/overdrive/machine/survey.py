@@ -85,19 +85,25 @@ def survey(
     loaded = part("TensorFlow", lambda: tensorflow(environment)) if with_tensorflow else None
     if loaded is not None and found["loaded"] is not None:
         found["loaded"]["tensorflow"] = loaded
-    blind = not (root / "sys/bus/pci/devices").is_dir()
-    seen = any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
-    no_answer = "the child process gave no answer" if load else "not asked for"
-    for what, missing, why in (
-        ("NVIDIA GPUs", found["nvidia"] is None and (blind or seen), answer.get("why", "NVML was not asked")),
-        ("PCI devices", blind, "/sys/bus/pci is not to be seen here"),
-        ("loaded libraries", found["loaded"] is None, no_answer),
-        ("TensorFlow", with_tensorflow and loaded is None, no_answer),
-    ):
-        if missing:
-            left_out.append({"what": what, "why": why})
+    nothing = "the child process gave no answer" if load else "not asked for"
+    left_out += _not_seen(found, answer, root, nothing, with_tensorflow and loaded is None)
     found["left_out"] = left_out
     return found
+
+
+def _not_seen(
+    found: Mapping[str, Any], nvml_answer: Mapping[str, Any], root: Path, nothing: str, no_tensorflow: bool
+) -> list[dict[str, str]]:
+    """What is not there, though it should be, or though nobody could have seen it."""
+    blind = not (root / "sys/bus/pci/devices").is_dir()
+    expected = blind or any(device["use"] == "gpu" and device["vendor"] == "NVIDIA" for device in found["pci"])
+    missing = (
+        ("NVIDIA GPUs", found["nvidia"] is None and expected, nvml_answer.get("why", "NVML was not asked")),
+        ("PCI devices", blind, "/sys/bus/pci is not to be seen here"),
+        ("loaded libraries", found["loaded"] is None, nothing),
+        ("TensorFlow", no_tensorflow, nothing),
+    )
+    return [{"what": what, "why": why} for what, is_missing, why in missing if is_missing]
 
 
 def _place(gpus: list[dict[str, Any]], devices: list[dict[str, Any]]) -> None:

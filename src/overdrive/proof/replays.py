@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from overdrive.core.records import ExitReason, Trace
+from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import ReplayRole, TrialSpec
 from overdrive.evidence import rounding
 from overdrive.trials.untimed import UntimedRunner
 
+_Item = TypeVar("_Item")
+
 STATES = 16
+_FIRST, _IN_A_ROW, _SPACED = 4, 8, 5  # of the 32 chosen ones
+_ABOUT_EVENTS = 12
+_RARE = 0.25  # share of the steps: what happens oftener is met by those that are spaced
 
 
 class ReferenceRun:
@@ -25,13 +32,23 @@ class ReferenceRun:
     """
 
     def __init__(
-        self, untimed: UntimedRunner, plain: TrialSpec, steps: int, among: frozenset[int] = frozenset()
+        self,
+        untimed: UntimedRunner,
+        plain: TrialSpec,
+        steps: int,
+        events: Sequence[int] = (),
+        among: frozenset[int] = frozenset(),
     ) -> None:
-        """`among`: the steps that may be chosen, where a candidate makes many in a call; empty: all."""
+        """
+        Args:
+            events: see `replay_steps`.
+            among: the steps that may be chosen, where a candidate makes many in a call; empty: all.
+        """
         self.careful = ""
         self._untimed = untimed
         self.plain = plain
         self._steps = steps  # the chosen ones lie within so many
+        self._events = events
         self._among = among
         self._folder: Path | None = None
         self._saved: Mapping[str, Any] = {}
@@ -86,7 +103,7 @@ class ReferenceRun:
 
     def _chosen(self, last: int) -> tuple[int, ...]:
         if not self._among:
-            return replay_steps(last)
+            return replay_steps(last, self._events)
         reached = sorted(step for step in self._among if step <= last) or [last]
         every = -(-len(reached) // (2 * STATES))
         return tuple(reached[::every])
@@ -109,13 +126,61 @@ class ReferenceRun:
         return self._untimed.known(f"candidate {spec.name()}", lambda: self._untimed.run(candidate, steps[-1]))
 
 
-def replay_steps(last: int) -> tuple[int, ...]:
-    """The first four steps, ever fewer until the last sixteen: those in a row, for what happens now and then."""
+def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
+    """The first four steps, those about events, ever fewer of the others, the last eight in a row, and some at random.
+
+    Args:
+        last: the last step that may be chosen.
+        events: steps in which something happens that does not happen in most (see `events_in`).
+    """
     if last <= 2 * STATES:
         return tuple(range(1, last + 1))
-    first, spaced = 4, last - STATES  # the last of those that are spaced
-    chosen = list(range(1, first + 1))
-    for place in range(1, STATES - first + 1):
-        wanted = round(first * (spaced / first) ** (place / (STATES - first)))
-        chosen.append(max(wanted, chosen[-1] + 1))
-    return (*chosen, *range(spaced + 1, last + 1))
+    chosen = {*range(1, _FIRST + 1), *range(last - _IN_A_ROW + 1, last + 1)}
+    around = sorted({step for each in events for step in (each - 1, each, each + 1) if 0 < step <= last})
+    runs = _in_runs(around)
+    for run in _evenly(runs, _ABOUT_EVENTS // max(map(len, runs), default=1)):
+        chosen.update(run[:_ABOUT_EVENTS])
+    for place in range(1, _SPACED + 1):
+        chosen.add(round(_FIRST * ((last - _IN_A_ROW) / _FIRST) ** (place / (_SPACED + 1))))
+    others = sorted(set(range(1, last + 1)) - chosen)
+    chosen.update(random.Random(last).sample(others, 2 * STATES - len(chosen)))
+    return tuple(sorted(chosen))
+
+
+def events_in(steps: Sequence[StepRecord]) -> tuple[int, ...]:
+    """Steps in which something rare happens: an evaluation, a batch of another size, other learning rates.
+
+    They are numbered from 1. An evaluation counts to the step after it.
+    """
+    before = [None, *(each.settings for each in steps)]
+    kinds = (
+        [bool(each.evaluation) for each in steps],
+        _rarely([each.samples for each in steps]),
+        _rarely([each.calls for each in steps]),
+        [None is not old != each.settings for old, each in zip(before, steps, strict=False)],
+    )
+    rare = [kind for kind in kinds if sum(kind) <= _RARE * len(steps)]
+    return tuple(step for step in range(1, len(steps) + 1) if any(kind[step - 1] for kind in rare))
+
+
+def _rarely(values: Sequence[object]) -> list[bool]:
+    usual, _ = Counter(values).most_common(1)[0] if values else (None, 0)
+    return [value != usual for value in values]
+
+
+def _in_runs(steps: Sequence[int]) -> list[list[int]]:
+    """Those that follow each other, together."""
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and runs[-1][-1] == step - 1:
+            runs[-1].append(step)
+        else:
+            runs.append([step])
+    return runs
+
+
+def _evenly(items: Sequence[_Item], most: int) -> list[_Item]:
+    """So many of them, at least one, the first among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(place * (len(items) - 1) / max(1, most - 1))] for place in range(max(1, most))]

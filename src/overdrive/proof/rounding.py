@@ -8,7 +8,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
-from overdrive.proof.replays import STATES, ReferenceRun
+from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
 
@@ -40,7 +40,7 @@ class RoundingProof:
         within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
         if within and len(within.intersection(one.replay["states"], other.replay["states"])) < STATES:
             runs.untimed.forget("candidate")  # of another reference run
-            reference = ReferenceRun(runs.untimed, reference.plain, min(runs.steps, MOST_STEPS), within)
+            reference = ReferenceRun(runs.untimed, reference.plain, min(runs.steps, MOST_STEPS), among=within)
             pair = self._replayed(reference, new)
             runs.untimed.forget("candidate")
             if isinstance(pair, Check):
@@ -72,7 +72,9 @@ class RoundingProof:
 
     def _made(self, plain: TrialSpec) -> ReferenceRun:
         if self._reference is None:
-            self._reference = ReferenceRun(self._runs.untimed, plain, min(self._runs.steps, MOST_STEPS))
+            perturbed = self._runs.perturbed(plain)  # a run of the program, which the comparison of inputs takes anyway
+            events = () if isinstance(perturbed, ExitReason) else events_in(perturbed.digests)
+            self._reference = ReferenceRun(self._runs.untimed, plain, min(self._runs.steps, MOST_STEPS), events)
         return self._reference
 
     def _replayed(self, reference: ReferenceRun, new: TrialSpec) -> tuple[Trace, Trace] | Check:

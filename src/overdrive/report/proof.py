@@ -12,12 +12,10 @@ from overdrive.core.tune_result import TuneResult
 from overdrive.report.ratio import rounded
 from overdrive.report.reading import read
 
-# The geometric mean of the errors may be this multiple of the original's own (protocol B4, rounding).
-MEAN_ALLOWED = 1.25
 _MOST_OF_A_LIST = 400  # characters
 LEVELS = {
     Contract.EXACT: "every bit the same",
-    Contract.ROUNDING: "errors no larger than the original’s own",
+    Contract.ROUNDING: "as near to fp64 as another order of summation",
     Contract.STATISTICAL: "the same result within the noise of the seed",
 }
 
@@ -57,6 +55,7 @@ class State:
 class Rounding:
     """What was compared against fp64 (or, where that was not possible, against careful fp32)."""
 
+    bits: float | None = None  # that the worst tensor loses
     ratio: Interval | None = None
     outside: float | None = None  # tensors whose error is more than it is allowed
     states: int | None = _above_zero()
@@ -68,7 +67,7 @@ class Rounding:
 
     @property
     def in_fp64(self) -> bool:
-        """Whether the reference was in fp64; else there is no limit on the mean error."""
+        """Whether the reference was in fp64."""
         return self.reference in ("", "fp64")
 
 
@@ -218,15 +217,15 @@ def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
         return Level(Contract.ROUNDING, None, "No error could be compared." if data else "")
     tensors = found.tensors or 0
     beyond = f"{found.outside:,.0f} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
-    refused = found.outside or (found.in_fp64 and found.ratio.low > MEAN_ALLOWED)
     low, estimate, high = rounded(found.ratio)
     against = "fp64" if found.in_fp64 else "careful fp32"
+    lost = "" if found.bits is None else f"; the worst tensor loses {decimal(round(max(0.0, found.bits), 1))} bits"
     return Level(
         Contract.ROUNDING,
-        False if refused else True if shown else None,
+        False if found.outside else True if shown else None,
         f"One step from each of {found.states or 0:,} states against {against}"
         f"{f' (no fp64: {found.flag})' if found.flag else ''}: the errors are {estimate} [{low}, {high}] times the "
-        f"original’s own, and {beyond} outside what is allowed.",
+        f"original’s own{lost}, and {beyond} outside what is allowed.",
     )
 
 

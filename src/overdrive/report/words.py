@@ -150,7 +150,7 @@ def _kept(result: TuneResult) -> str:
     if level is Contract.EXACT:
         return f"{same}; {_identical(result)}"
     if level is Contract.ROUNDING:
-        return f"{same}; the rounding errors stay within the program’s own{over}{proxy}"
+        return f"{same}; the errors are those of rounding{over}{proxy}"
     return f"{same}; the result stays within the noise of the seed{over}{proxy}"
 
 
@@ -160,7 +160,7 @@ def _proved(found: Proof) -> str:
     if found.claimed is Contract.EXACT:
         return f"every bit compared is identical{proxy}"
     if found.claimed is Contract.ROUNDING:
-        return f"its rounding errors are no larger than the program’s own{proxy}"
+        return f"its errors are those of rounding{proxy}"
     return f"the result is the same within a margin fixed beforehand{proxy}"
 
 

@@ -189,6 +189,7 @@ class Candidate(Targets):
         row: dict[str, Any] = {"step": step, "kind": kind, "tensor": name, "error": None, "size": 0, "count": 0}
         if found is not None and expected is not None and found.shape == expected.shape:
             row |= {"error": _rms(found, expected), "size": _rms(expected), "count": expected.size}
+            row["along"] = _along(found, expected)
         self._rows.append(row)
 
     def report(self) -> dict[str, Any]:
@@ -211,6 +212,13 @@ def stride(count: int) -> int:
 
 def _alike(one: Sequence[float], other: Sequence[float]) -> bool:
     return len(one) == len(other) and all(abs(a - b) < _SKETCHES for a, b in zip(one, other, strict=True))
+
+
+def _along(found: Any, expected: Any) -> float:
+    """The error along what was expected, as a share of that; 0 where it is not finite, or nothing is expected."""
+    with np.errstate(all="ignore"):
+        share = float(np.vdot(found - expected, expected) / np.vdot(expected, expected)) if expected.size else 0.0
+    return share if np.isfinite(share) else 0.0
 
 
 def _rms(values: Any, origin: Any = 0.0) -> float | None:

@@ -1,0 +1,51 @@
+"""From which states steps are replayed: those about what happens rarely are among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from overdrive.core.records import StepRecord
+from overdrive.proof.replays import events_in, replay_steps
+
+
+def program(steps: int, epoch: int, ragged: bool = True, schedule: int = 0) -> list[StepRecord]:
+    """A digest log: an evaluation after each epoch, which is told with the next step, and a shorter last batch."""
+    return [
+        StepRecord(
+            samples=20 if ragged and step % epoch == 0 else 32,
+            calls="1 0 a" if (step - 1) % epoch or step == 1 else "1 4 b",
+            evaluation=((1.0,),) if step > 1 and (step - 1) % epoch == 0 else (),
+            settings=str((step - 1) // schedule) if schedule else "",
+        )
+        for step in range(1, steps + 1)
+    ]
+
+
+@pytest.mark.parametrize("epoch", [81, 100, 137, 199, 380])
+def test_the_end_and_the_beginning_of_an_epoch_are_among_the_states(epoch: int) -> None:
+    """None of 300 epochs of this length had them, when only their number decided."""
+    chosen = replay_steps(400, events_in(program(400, epoch)))
+    assert {epoch - 1, epoch, epoch + 1, epoch + 2} <= set(chosen)
+    assert len(chosen) == 32 and chosen == tuple(sorted(set(chosen)))
+
+
+def test_many_events_leave_room_for_other_states() -> None:
+    chosen = replay_steps(400, events_in(program(400, 16)))
+    assert {1, 2, 3, 4, *range(393, 401)} <= set(chosen) and len(chosen) == 32
+    ends = [step for step in chosen if step % 16 == 0]
+    assert ends and any(step % 16 not in (15, 0, 1, 2) for step in chosen[4:-8])
+
+
+def test_a_change_of_the_learning_rate_is_an_event_unless_every_step_has_one() -> None:
+    assert 51 in events_in(program(200, 1000, schedule=50))
+    assert events_in(program(200, 1000, schedule=1)) == ()
+    assert events_in([]) == ()
+
+
+def test_a_short_program_is_replayed_whole() -> None:
+    assert replay_steps(20, (5,)) == tuple(range(1, 21))
+
+
+@pytest.mark.parametrize("last", [33, 40, 57, 100, 400])
+def test_there_are_always_as_many(last: int) -> None:
+    assert len(replay_steps(last)) == 32 and replay_steps(last)[-1] == last
