@@ -122,6 +122,18 @@ def convolution_by_matrix_product(seams: Seams) -> None:
 
 
 @specimen("images", Contract.ROUNDING)
+def gradients_in_19_bits(seams: Seams) -> None:
+    """Gradients lose their last four bits, as much as PyTorch's own kernels differ by."""
+
+    def begins(optimizer: Any) -> None:
+        for gradient in _gradients(optimizer):
+            bits = gradient.view(torch.int32)
+            bits &= -(1 << 4)
+
+    seams.step_begins.subscribe(begins)
+
+
+@specimen("images", Contract.ROUNDING)
 def loss_in_other_words(seams: Seams) -> None:
     """Cross-entropy as a logarithm of a sum of exponentials, less the label's own."""
 

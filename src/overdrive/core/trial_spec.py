@@ -13,8 +13,9 @@ from overdrive.core.settings import Chosen
 class ReplayRole:
     """A trial's role in a state replay (see `worker.torch.replay`)."""
 
-    # "reference", "careful reference" (in the program's own precision) or "candidate"; where the reference run's
-    # targets are made in fp64 by another run (Keras), "targets" or "careful targets"
+    # "reference", "careful reference" (in the program's own precision), "candidate" or "disturbed" (a candidate whose
+    # parameters are a little off); where the reference run's targets are made in fp64 by another run (Keras),
+    # "targets" or "careful targets"
     role: str
     folder: str  # of the saved states and targets
     steps: tuple[int, ...]  # the chosen ones, from 1

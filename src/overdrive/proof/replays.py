@@ -120,10 +120,18 @@ class ReferenceRun:
         self._untimed.forget("candidate")
 
     def candidate(self, spec: TrialSpec) -> Trace | ExitReason:
+        return self._replayed(spec, "candidate")
+
+    def disturbed(self) -> Trace | ExitReason:
+        """The program itself, with its parameters a little off: how sensitive its steps are."""
+        return self._replayed(self.plain, "disturbed")
+
+    def _replayed(self, spec: TrialSpec, role: str) -> Trace | ExitReason:
         assert self._folder is not None
         steps = tuple(self._saved["states"])
-        candidate = replace(spec, replay=ReplayRole("candidate", str(self._folder), steps), digests="inputs")
-        return self._untimed.known(f"candidate {spec.name()}", lambda: self._untimed.run(candidate, steps[-1]))
+        candidate = replace(spec, replay=ReplayRole(role, str(self._folder), steps), digests="inputs")
+        name = "" if role == "candidate" else f" {role}"
+        return self._untimed.known(f"candidate {spec.name()}{name}", lambda: self._untimed.run(candidate, steps[-1]))
 
 
 def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from overdrive.core.contract import Contract
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
@@ -55,8 +57,14 @@ class RoundingProof:
             return Check(None, wrong.told, invariants=invariants)
         # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
         skipped = {step for trace in (one, other) for step in trace.replay.get("out_of_reach", ())}
-        mine, its = ([row for row in rounding.rows_of(each.replay) if row.step not in skipped] for each in (one, other))
+        mine, its = _rows(one, skipped), _rows(other, skipped)
         result = rounding.judge(mine, its, careful=bool(reference.careful))
+        if result.holds is False and not reference.careful:
+            disturbed = reference.disturbed()
+            if isinstance(disturbed, ExitReason) and disturbed.kind == "late":
+                return broke_off(one, disturbed)
+            if isinstance(disturbed, Trace):
+                result = rounding.judge(mine, its, disturbed=_rows(disturbed, skipped))
         evidence = {"rounding": {**result.evidence, "flag": reference.careful or None}}
         return Check(
             Contract.ROUNDING if result.holds else None, result.sentence, invariants=invariants, evidence=evidence
@@ -86,6 +94,10 @@ class RoundingProof:
         if isinstance(one, ExitReason) or isinstance(other, ExitReason):
             return broke_off(one, other)
         return one, other
+
+
+def _rows(trace: Trace, without: Set[int]) -> list[rounding.Row]:
+    return [row for row in rounding.rows_of(trace.replay) if row.step not in without]
 
 
 def _call_starts(trace: Trace) -> frozenset[int]:

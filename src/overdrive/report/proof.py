@@ -56,6 +56,7 @@ class Rounding:
     """What was compared against fp64 (or, where that was not possible, against careful fp32)."""
 
     bits: float | None = None  # that the worst tensor loses
+    disturbed: bool = False  # against the original with parameters a little off
     ratio: Interval | None = None
     outside: float | None = None  # tensors whose error is more than it is allowed
     states: int | None = _above_zero()
@@ -219,7 +220,12 @@ def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
     beyond = f"{found.outside:,.0f} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
     low, estimate, high = rounded(found.ratio)
     against = "fp64" if found.in_fp64 else "careful fp32"
-    lost = "" if found.bits is None else f"; the worst tensor loses {decimal(round(max(0.0, found.bits), 1))} bits"
+    than = "the original with parameters off by one part in 130,000" if found.disturbed else "the original"
+    lost = (
+        ""
+        if found.bits is None
+        else f", the worst tensor is {decimal(round(found.bits, 1))} bits further off than {than}"
+    )
     return Level(
         Contract.ROUNDING,
         False if found.outside else True if shown else None,

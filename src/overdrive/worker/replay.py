@@ -24,6 +24,8 @@ from overdrive.worker.thinning import thinned
 
 # A target of a large tensor is kept for this many evenly spaced elements: a wrong formula shows in all.
 MOST_ELEMENTS = 1 << 20
+# Relative, at random: what the less careful of legal kernels come to (evidence/rounding.py has the figures).
+DISTURBANCE = 2.0**-17
 _SKETCHES = 1e-5  # what is computed in fp64 on its way to the model differs by less than this from fp32
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
@@ -44,6 +46,9 @@ class Steps(Protocol):
 
     def save(self, path: Path) -> None: ...
     def load(self, path: Path) -> None: ...
+
+    def disturb(self, share: float, seed: int) -> None:
+        """Change all parameters at random, by this share of themselves."""
 
     def values(self) -> Arrays:
         """All that a step changes, by kind and name: `update conv1.weight`, `buffer norm.running_mean`."""
@@ -196,12 +201,21 @@ class Candidate(Targets):
         return {**super().report(), "rows": self._rows, "other_inputs": self._other_inputs}
 
 
+class Disturbed(Candidate):
+    """The program as it is, from states whose parameters are a little off: how sensitive its steps are."""
+
+    def _prepare(self, step: int) -> None:
+        super()._prepare(step)
+        self._program.disturb(DISTURBANCE, step)
+
+
 ROLES: Mapping[str, type[Replay]] = {
     "reference": Reference,
     "careful reference run": Reference,
     "targets": Targets,
     "careful targets": Targets,
     "candidate": Candidate,
+    "disturbed": Disturbed,
 }
 
 

@@ -65,6 +65,14 @@ class KerasSteps:
             if variable is not None and tuple(variable.shape) == value.shape:
                 self._ops.assign(variable, value)
 
+    def disturb(self, share: float, seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        for key, variable in self._watched.items():
+            if key.startswith("update "):
+                value = self._ops.array(variable)
+                noise = chance.standard_normal(value.shape).astype(np.float32)
+                self._ops.assign(variable, (value * (1 + share * noise)).astype(value.dtype))
+
     def values(self) -> Arrays:
         return {key: _kept(value) for key, value in self._values_of(self._watched).items()}
 

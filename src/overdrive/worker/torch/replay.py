@@ -63,6 +63,13 @@ class TorchSteps:
     def load(self, path: Path) -> None:
         self._subject.load(path)
 
+    def disturb(self, share: float, seed: int) -> None:
+        chance = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self._subject.parameters.values():
+                if parameter.is_floating_point():
+                    parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
+
     def values(self) -> Arrays:
         return {key: _kept(tensor) for key, tensor in self._watched().items()}
 
