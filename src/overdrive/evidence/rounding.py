@@ -251,10 +251,10 @@ def _biased(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> list[_Fault]:
     candidates = [pairs for pairs in tensors.values() if _is_main(pairs[0].original) and _has_direction(pairs)]
     found = []
     for pairs in candidates:
-        along = (np.array([getattr(each, side).along for each in pairs]) for side in ("original", "found"))
+        original, candidate = np.array([(each.original.along, each.found.along) for each in pairs]).T
         own = float(np.median([(each.original.error or 0.0) / each.original.size for each in pairs]))
         least = max(_LEAST_BIAS, _OF_OWN_ERROR * own)
-        interval = student.paired(*along, _BIAS_P / 2 / len(candidates))
+        interval = student.paired(original, candidate, _BIAS_P / 2 / len(candidates))
         if min(abs(interval.low), abs(interval.high)) > least and interval.low * interval.high > 0:
             row, farthest = pairs[0].original, max(pairs, key=lambda each: each.bits)
             off = f"the {row.kind} of {row.tensor} is {interval.estimate:+.2g} of itself off"
