@@ -61,18 +61,23 @@ def plain(value: Any) -> Any:
 
 
 def sketch(values: Any) -> list[float]:
-    """Three numbers of a flat array, that rounding hardly moves and other data does.
+    """Three numbers of a flat array, that rounding hardly moves and other data does; of elements from all over it.
 
     A cosine-weighted sum over the norm, the mean over the root mean square, and the logarithm of the latter. Rounding
     to bf16 changes the first by less than 0.02 and the others by less than 0.005; other samples of the same data change
     the first by about 0.7, a wrong normalisation the last two by as much as it is wrong.
     """
-    flat = np.nan_to_num(values[:MOST_SKETCHED].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    flat = np.nan_to_num(values[:: spacing(values.size)].astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     norm = max(float(np.linalg.norm(flat)), 1e-30)
     size = max(flat.size, 1)
     root_mean_square = norm / size**0.5
     sums = float(flat @ wave(flat.size)) / norm, float(flat.sum()) / size / root_mean_square
     return [*sums, float(np.log(root_mean_square))]
+
+
+def spacing(count: int, most: int = MOST_SKETCHED) -> int:
+    """Every how many elements one is looked at. An odd number: rows of a picture are as long as a power of two."""
+    return -(-count // most) | 1
 
 
 @lru_cache(maxsize=16)

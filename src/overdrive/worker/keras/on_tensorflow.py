@@ -57,7 +57,9 @@ def _of_one(tensor: Any) -> Any:
 
 def sketch(tensor: Any) -> list[Any]:
     """`worker.digests.sketch`, as bits, by operations of a graph."""
-    flat = tf.cast(tf.reshape(tensor, [-1])[:MOST_SKETCHED], tf.float64)
+    size = tf.size(tensor)
+    spacing = tf.bitwise.bitwise_or((size + MOST_SKETCHED - 1) // MOST_SKETCHED, 1)  # as `digests.spacing`
+    flat = tf.cast(tf.reshape(tensor, [-1])[::spacing], tf.float64)
     flat = tf.where(tf.math.is_finite(flat), flat, tf.zeros_like(flat))
     size = tf.cast(tf.maximum(tf.size(flat), 1), tf.float64)
     norm = tf.maximum(tf.norm(flat), 1e-30)

@@ -13,7 +13,7 @@ from overdrive.worker.torch.probe import checksum
 def sketch(thing: Any) -> list[float]:
     """`worker.digests.sketch` of each tensor of fractions in a call's arguments, and a checksum of all else."""
     if isinstance(thing, torch.Tensor) and thing.is_floating_point() and thing.numel():
-        flat = thing.detach().reshape(-1)[: digests.MOST_SKETCHED].to("cpu", torch.float64).numpy()
+        flat = thing.detach().reshape(-1)[:: digests.spacing(thing.numel())].to("cpu", torch.float64).numpy()
         return [float(checksum(str(tuple(thing.shape)))), *digests.sketch(flat)]
     if isinstance(thing, dict):
         thing = list(thing.values())
