@@ -1,12 +1,12 @@
 # make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop, test-long
-# for what CI runs beside `make test`.
+# for what CI runs beside `make test`, test-keras where TensorFlow is wanted.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-keras lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -28,6 +28,11 @@ test-long: $(VENV)/.test
 QUICK := core evidence machine report seams/torch proof cli/test_group.py trials/test_duel.py techniques/test_techniques.py
 test-quick: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(QUICK:%=tests/%)
+
+# What needs TensorFlow and Keras, which are installed (2 GB): about 15 minutes on 2 cores.
+KERAS := worker/keras seams/keras techniques/test_keras.py insight/profile/test_keras.py test_keras_programs.py
+test-keras: $(VENV)/.keras
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(KERAS:%=tests/%)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs
@@ -65,6 +70,11 @@ $(VENV)/.example: $(VENV)/.venv pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.venv pyproject.toml constraints.txt
 	@echo "== installing Overdrive and what the tests need"
 	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.keras: $(VENV)/.test
+	@echo "== installing TensorFlow and Keras"
+	$(PIP) -e ".[test,keras]"
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test
