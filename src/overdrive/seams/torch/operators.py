@@ -21,7 +21,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     known: list[int] = []
     for operator, point in hub.operators.items():
         if operator not in OPERATORS:
-            for owner in point.techniques():
+            for owner in point.techniques:
                 hub.leave_out(owner, f"no operator is called {operator!r}")
         for name in OPERATORS.get(operator, ()) if point.wanted else ():
             plain = getattr(torch, name)
