@@ -14,12 +14,14 @@ import importlib
 import io
 import pkgutil
 import random
+import tempfile
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -278,7 +280,8 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
     seed()
     error: BaseException | None = None
     state: dict[str, Any] = {}
-    with injecting:
+    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch, injecting:
+        patch.setenv("OVERDRIVE_CACHE", cache)
         session = Session(chosen)
         try:
             with session:
@@ -390,11 +393,14 @@ def check(case: Case, kind: str, number: int, known: dict[str, Any]) -> str:
     if not counted.events:
         return f"nothing to fail ({clean.left_out.get(case.name, kind)})"
     choice = random.Random(f"{case} {kind} {number}")
-    target, how = choice.randrange(counted.events), choice.choice(("before", "middle", "after"))
-    found = run(case, Plan(target, how), kind)
+    for _ in range(5):  # where other processes fill a cache, events are fewer at times
+        target, how = choice.randrange(counted.events), choice.choice(("before", "middle", "after"))
+        found = run(case, Plan(target, how), kind)
+        if found.lines_then >= 0:
+            break
+    else:
+        return "no fault was reached"
     where = f"event {target} of {counted.events}, {how}: "
-    if found.lines_then < 0:
-        return where + "it was not reached"
     technique = catalogue()[case.name]
     if technique.contract is Contract.EXACT:
         wrong = same(found, plain)

@@ -15,10 +15,18 @@ from typing import Any
 OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
 
 
+class Again(Exception):
+    """What a technique raises around a model's call that it had better not touched, and will not touch the next time:
+    the call is undone and made again, and the technique stays."""
+
+
 class Failing(BaseException):
-    """A technique failed around a call that is undone as a whole and made again without it (`Around(undone=True)`).
+    """A technique failed around a call that is undone as a whole and made again (`Around(undone=True)`).
 
     No `Exception`: what others do around the same call ends on its way out, and none of them takes it for the program's.
+
+    Args:
+        reason: why it is left out; nothing where it asks for the call to be made `Again`.
     """
 
     def __init__(self, owner: str, reason: str) -> None:
@@ -152,9 +160,11 @@ class Around(Point):
             except Exception as error:
                 if error is outcome.get("error"):
                     raise
+                reason = "" if isinstance(error, Again) else reason_of(error)
                 if runs[0] and not _observes(subscriber):
-                    raise Failing(subscriber.owner, reason_of(error)) from error
-                self.hub.leave_out(subscriber.owner, reason_of(error))
+                    raise Failing(subscriber.owner, reason) from error
+                if reason:
+                    self.hub.leave_out(subscriber.owner, reason)
                 return outcome["result"] if "result" in outcome else call(*args, **kwargs)
 
         return guarded

@@ -84,7 +84,7 @@ class _Calls:
                 try:
                     return self._hub.model_called.run(model, call, *args, **kwargs)
                 except Failing as failing:
-                    faults = {failing.owner: failing.reason}
+                    faults = {failing.owner: failing.reason} if failing.reason else {}
                 except _USUAL as error:
                     reason = f"the model's call failed with it ({reason_of(error)})"
                     faults = dict.fromkeys(_acting(self._hub), reason)
