@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import io
+import os
 import pkgutil
 import random
 import tempfile
@@ -34,7 +35,7 @@ from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
 
 KINDS = ("subscriber", "function", "model")
-EPOCHS, TRAINED, JUDGED, BATCH = 3, 40, 24, 8
+EPOCHS, TRAINED, JUDGED, BATCH = 3, 32, 16, 8
 
 
 class Injected(RuntimeError):
@@ -280,6 +281,7 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
     seed()
     error: BaseException | None = None
     state: dict[str, Any] = {}
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch, injecting:
         patch.setenv("OVERDRIVE_CACHE", cache)
         session = Session(chosen)
@@ -290,6 +292,8 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
                     state = program(case, plan if kind == "model" else None, session)
         except BaseException as raised:  # whatever comes out would have ended the program
             error = raised
+    os.sched_setaffinity(0, cores)  # what a fault in undoing leaves is none of the next run's
+    torch.set_num_threads(threads)
     lines = output.getvalue().splitlines()
     return Outcome(lines, state, error, dict(session.seams.left_out), plan.events, plan.lines_then)
 

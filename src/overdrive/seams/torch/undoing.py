@@ -14,12 +14,13 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from operator import is_
 from typing import Any
 
 import torch
 
-from overdrive.core.rng import States
+from overdrive.core.rng import Glimpse, States
 from overdrive.seams.torch.internals import has_running_means
 from overdrive.seams.written import Written
 
@@ -45,6 +46,9 @@ class Undoable:
         self._uncounted_names: set[tuple[int, str]] = set()  # table and name: other buffers may come before them
         self.writers: list[weakref.ref[torch.nn.Module]] = []  # modules that set attributes, or fill lists of theirs
         self.changes_arguments = False
+        self.draws = False  # random numbers, from another generator than PyTorch's
+        self._small = False  # all buffers together: they are copied at once
+        self.written = Written()
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
         """All that a call may change, which is about to be made."""
@@ -79,24 +83,26 @@ class Undoable:
         """Of those that were written to since they were copied last."""
         now = [table[name] for table, name in self.tables]
         versions = [each._version for each in now]
-        if versions == self.versions and all(map(is_, now, self.buffers)) and not self.uncounted:
+        held = all(map(is_, now, self.buffers))
+        if held and versions == self.versions and not self.uncounted:
             return
-        known = zip(now, versions, self.buffers, self.versions, strict=True)
+        if held and self._small:
+            torch._foreach_copy_(self.copies, now)
+        else:
+            self._copy_some(now, versions, thorough)
+        self.buffers, self.versions = now, versions
+
+    def _copy_some(self, now: list[Any], versions: list[int], thorough: bool) -> None:
+        known = enumerate(zip(now, versions, self.buffers, self.versions, strict=True))
         due = [
             place
-            for place, (each, version, before, counted) in enumerate(known)
+            for place, (each, version, before, counted) in known
             if version != counted or each is not before or place in self.uncounted
         ]
-        if not thorough and sum(now[place].nbytes for place in due) > _MOST_BYTES:
-            for place in due:
-                self.copies[place] = None
-        else:
-            kept = [each for each in due if now[each] is self.buffers[each] and self.copies[each] is not None]
-            if kept:
-                torch._foreach_copy_([self.copies[each] for each in kept], [now[each] for each in kept])
-            for place in set(due).difference(kept):
-                self.copies[place] = now[place].clone()
-        self.buffers, self.versions = now, versions
+        copied = thorough or sum(now[place].nbytes for place in due) <= _MOST_BYTES
+        for place in due:
+            self.copies[place] = now[place].clone() if copied else None
+        self._small = sum(each.nbytes for each in now) <= _MOST_BYTES and all(each is not None for each in self.copies)
 
     def written_unseen(self, place: int) -> None:
         table, name = self.tables[place]
@@ -117,12 +123,12 @@ class Moment:
         given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor]
         copied = thorough or calls.changes_arguments
         self._given = [(each, _version(each), each.detach().clone() if copied else None) for each in given]
-        self._chance = States.now()
-        self._written = Written()
+        self._chance = States.now() if thorough or calls.draws else Glimpse()
+        calls.written.begin()
 
     def over(self) -> None:
         """The call is to stand."""
-        self._written.over()
+        self._calls.written.over()
         if self._thorough:
             self._learn()
 
@@ -131,7 +137,7 @@ class Moment:
 
         Returns: what could not be put back, in words.
         """
-        self._written.expect_again()
+        self._calls.written.expect_again()
         left = [*self._put_back_buffers(), *self._put_back_arguments()]
         for module, attributes, containers in self._attributes:
             for name in vars(module).keys() - attributes.keys():
@@ -179,6 +185,9 @@ class Moment:
         for place, before in enumerate(calls.buffers):
             if before._version == calls.versions[place] and not torch.equal(before, calls.copies[place]):
                 calls.written_unseen(place)
+        before, now = self._chance, States.now()
+        assert isinstance(before, States)
+        calls.draws |= not now.same(replace(before, torch=now.torch, cuda=now.cuda))
         calls.changes_arguments |= any(_version(each) != version for each, version, _ in self._given)
 
 
