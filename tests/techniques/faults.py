@@ -255,9 +255,9 @@ def faulty_functions(name: str, plan: Plan) -> Iterator[None]:
 
     for module in modules_of(catalogue()[name]):
         for value in list(vars(module).values()):
-            if isinstance(value, type) and value.__module__ == module.__name__ and not issubclass(value, Technique):
-                if not issubclass(value, (torch.autograd.Function, BaseException)):
-                    replace(value, module.__name__)
+            others = (Technique, torch.autograd.Function, BaseException)
+            if isinstance(value, type) and value.__module__ == module.__name__ and not issubclass(value, others):
+                replace(value, module.__name__)
         replace(module, module.__name__)
     try:
         yield
@@ -378,7 +378,6 @@ def like(one: Outcome, clean: Outcome, plain: Outcome) -> str:
 
 def shape_of(line: str) -> str:
     return "".join("0" if each.isdigit() else each for each in line).replace("0", "").replace("e-", "")
-
 
 
 def check(case: Case, kind: str, number: int, known: dict[str, Any]) -> str:

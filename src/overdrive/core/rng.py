@@ -101,21 +101,22 @@ class Glimpse:
 
     def __init__(self) -> None:
         self._states: States | None = None
-        generator = random._inst  # type: ignore[attr-defined]
+        generator: Any = random._inst
         memories = _places(generator)
         torch = sys.modules.get("torch")
-        if memories is None or torch is None or torch.cuda.is_initialized():
+        if memories is None or torch is None:
             self._states = States.now()
             return
         self._python, self._numpy = memories[0].raw, memories[1].raw
         self._spare = generator.gauss_next
         self._torch = torch.default_generator.get_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
     def restore(self) -> None:
         if self._states is not None:
             self._states.restore()
             return
-        generator = random._inst  # type: ignore[attr-defined]
+        generator: Any = random._inst
         memories = _places(generator)
         assert memories is not None
         for memory, before in zip(memories, (self._python, self._numpy), strict=True):
@@ -123,6 +124,8 @@ class Glimpse:
         generator.gauss_next = self._spare
         _seen.clear()
         sys.modules["torch"].default_generator.set_state(self._torch)
+        if self._cuda:
+            sys.modules["torch"].cuda.set_rng_state_all(self._cuda)
 
 
 _known_places: list[tuple[Any, Any, tuple[Any, Any]]] = []  # the generators, and their memories

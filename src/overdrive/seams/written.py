@@ -19,7 +19,7 @@ class _Tap:
         self._own: dict[str, Any] = vars(stream)
         self._before: Any = _ABSENT
         self._plain: Any = None
-        self._thread = get_ident()
+        self._thread = 0
         self._written: list[str] = []
         self._again = ""  # what was written by the first call and is still to come in the second
 
@@ -38,10 +38,12 @@ class _Tap:
         return self._plain(text)
 
     def place(self) -> None:
+        self.on, self._thread = True, get_ident()
+        if self._own.get("write") is self:
+            return  # another thread's call is under way
         self._before = self._own.get("write", _ABSENT)
         self._plain = self.stream.write
         self._own["write"] = self
-        self.on = True
 
     def expect_again(self) -> None:
         self._again, self._written = "".join(self._written), []

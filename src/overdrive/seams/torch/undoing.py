@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from operator import is_
 from typing import Any
@@ -32,10 +31,10 @@ _ABSENT = object()
 
 
 class Undoable:
-    """One model, and what its calls write to as far as they were seen."""
+    """What the calls of one model write to, as far as they were seen; or those of all modules of a class that hold
+    nothing: a program may make its loss anew in each step."""
 
-    def __init__(self, model: torch.nn.Module, gone: Callable[[Any], object]) -> None:
-        self.model = weakref.ref(model, gone)
+    def __init__(self) -> None:
         self._calls = 0
         self._modes: set[tuple[bool, bool]] = set()
         self.tables: list[tuple[Any, str]] = []  # of each buffer: its module's table, and its name there
@@ -50,10 +49,8 @@ class Undoable:
         self._small = False  # all buffers together: they are copied at once
         self.written = Written()
 
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
+    def before(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
         """All that a call may change, which is about to be made."""
-        model = self.model()
-        assert model is not None
         mode = model.training, torch.is_grad_enabled()
         self._calls += 1
         thorough = mode not in self._modes or not self._calls % _LOOKS_EVERY
@@ -118,7 +115,9 @@ class Moment:
     ) -> None:
         self._calls = calls
         self._thorough = thorough
-        modules = model.modules() if thorough else [each for ref in calls.writers if (each := ref()) is not None]
+        modules: Any = model.modules()
+        if not thorough and not holds_nothing(model):
+            modules = [each for ref in calls.writers if (each := ref()) is not None]
         self._attributes = [(each, vars(each).copy(), _containers(each)) for each in modules]
         given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor]
         copied = thorough or calls.changes_arguments
@@ -191,6 +190,10 @@ class Moment:
         calls.changes_arguments |= any(_version(each) != version for each, version, _ in self._given)
 
 
+def holds_nothing(module: torch.nn.Module) -> bool:
+    return not (module._modules or module._parameters or module._buffers)
+
+
 def _can_be_copied(buffer: Any) -> bool:
     return (
         type(buffer) is torch.Tensor
@@ -232,7 +235,9 @@ def _wrote(module: torch.nn.Module, attributes: dict[str, Any], containers: list
     for container, items in containers:
         if len(container) != (items if isinstance(container, list) else len(items)):
             return True
-        if isinstance(container, dict) and any(container.get(key, _ABSENT) is not value for key, value in items.items()):
+        if isinstance(container, dict) and any(
+            container.get(key, _ABSENT) is not value for key, value in items.items()
+        ):
             return True
         if isinstance(container, deque) and not all(map(is_, container, items)):  # full, it keeps its length
             return True
