@@ -1,6 +1,6 @@
 """Model calls that can be undone and made again: what they change is kept from before them.
 
-Kept before each call are the random states, in 3 us, and what calls of this model were seen to write to: buffers, each
+Kept before each call are the random states, in 2 us, and what calls of this model were seen to write to: buffers, each
 copied anew where autograd's count tells that it was written to, and attributes of those modules that set some on
 themselves. What that is, is found out by looking at everything in a model's first call of each mode and now and then
 later.
@@ -42,7 +42,8 @@ class Undoable:
         self.versions: list[int] = []  # of that
         self.copies: list[Any] = []  # None of those that are too large to be copied again and again
         self.uncounted: set[int] = set()  # those that are written to unseen: running means, and by way of `data`
-        self._uncounted_names: set[tuple[int, str]] = set()  # table and name: other buffers may come before them
+        self._places: list[tuple[int, str]] = []  # of each buffer: its module's id, and its name there
+        self._uncounted_places: set[tuple[int, str]] = set()  # they are where they are, whatever comes before them
         self.writers: list[weakref.ref[torch.nn.Module]] = []  # modules that set attributes, or fill lists of theirs
         self.changes_arguments = False
         self.draws = False  # random numbers, from another generator than PyTorch's
@@ -62,19 +63,21 @@ class Undoable:
 
     def _find_buffers(self, model: torch.nn.Module) -> None:
         self.tables.clear()
+        self._places.clear()
         for module in model.modules():
             # TorchScript's own table makes new objects each time it is asked.
             scripted = isinstance(module, torch.jit.ScriptModule)
             table = dict(module.named_buffers(recurse=False)) if scripted else module._buffers
             found = [(table, name) for name, each in table.items() if _can_be_copied(each)]
-            if has_running_means(module):  # or may begin to write to them late
-                self._uncounted_names.update((id(table), name) for _, name in found if name.startswith("running_"))
+            places = [(id(module), name) for _, name in found]
+            if has_running_means(module):  # which it may begin to write to late
+                self._uncounted_places.update(each for each in places if each[1].startswith("running_"))
             self.tables += found
+            self._places += places
         self.buffers = [None] * len(self.tables)
         self.versions = [-1] * len(self.tables)
         self.copies = [None] * len(self.tables)
-        names = self._uncounted_names
-        self.uncounted = {place for place, (table, name) in enumerate(self.tables) if (id(table), name) in names}
+        self.uncounted = {n for n, place in enumerate(self._places) if place in self._uncounted_places}
 
     def _copy_buffers(self, thorough: bool) -> None:
         """Of those that were written to since they were copied last."""
@@ -102,8 +105,7 @@ class Undoable:
         self._small = sum(each.nbytes for each in now) <= _MOST_BYTES and all(each is not None for each in self.copies)
 
     def written_unseen(self, place: int) -> None:
-        table, name = self.tables[place]
-        self._uncounted_names.add((id(table), name))
+        self._uncounted_places.add(self._places[place])
         self.uncounted.add(place)
 
 
