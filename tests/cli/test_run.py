@@ -266,6 +266,7 @@ def test_who_waits_for_samples_is_told(
     assert read(4000, 34.0) == ("\r\033[K" if terminal else "")
     assert read(10, 35.0) == "" and read(20, 38.0) == line.format("20")  # another data set
 
+
 NEAR_THE_LIMIT = """
 import sys, torch
 
