@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 from overdrive.core.contract import Contract
 from overdrive.core.rng import States
 from overdrive.seams import hub as hub_module
+from overdrive.seams.torch.internals import in_backward
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
 from overdrive.worker.session import Session
@@ -130,6 +131,7 @@ class Case:
     dtype: torch.dtype = torch.float32
     workers: int = 0
     besides: tuple[Any, ...] = ()  # other techniques
+    backward: bool = True  # whether faults are raised in the backward pass as well
 
     def __str__(self) -> str:
         return "-".join((self.name, *map(str, self.settings.values())))
@@ -156,8 +158,11 @@ class Plan:
         self.switch: Callable[[], None] = lambda: None
         self.lines: Callable[[], int] = lambda: 0
         self.lines_then = -1
+        self.backward = True
 
     def due(self) -> bool:
+        if not self.backward and in_backward():
+            return False
         self.events += 1
         if self.events - 1 != self.target:
             return False
@@ -269,6 +274,7 @@ def faulty_functions(name: str, plan: Plan) -> Iterator[None]:
 def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool = True) -> Outcome:
     """The program under the technique (or plainly), with a fault."""
     plan = plan or Plan()
+    plan.backward = case.backward
     gc.collect()
     chosen = [(case.name, case.settings), *case.besides] if techniques else []
     output = io.StringIO()
