@@ -14,7 +14,6 @@ from types import CodeType, ModuleType, TracebackType
 from overdrive.core.program import Program, ProgramError
 from overdrive.seams.place import OWN
 
-_FRAMES_AROUND_A_CALL = 48  # four for each technique that acts around it
 _OURS = str(Path(__file__).parents[1]) + os.sep  # the whole package
 
 
@@ -26,8 +25,10 @@ def execute(program: Program) -> None:
     """
     code, main = _module(program) if program.module else _script(program)
     sys.modules["__main__"] = main  # stays: pickled classes and spawned workers look for it there
-    # A program that recurses just within the limit has our frames below it, and more around a model's call.
-    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + _FRAMES_AROUND_A_CALL)
+    # A program that recurses just within the limit has our frames below it, some for each technique around a model's
+    # call, and within that one for each module inside another, beside PyTorch's three.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + limit // 2 + _depth())
     exec(code, main.__dict__)
 
 
