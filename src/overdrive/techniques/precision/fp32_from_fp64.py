@@ -144,8 +144,8 @@ class _Narrowed:
         for model in filter(None, (each() for each in self._models)):
             for tensor in (*model.parameters(), *model.buffers()):
                 if tensor.dtype == torch.float64:
+                    self._held[id(tensor)] = weakref.ref(tensor)  # first: should the next fail, it is put back
                     _retype(tensor, torch.float32)
-                    self._held[id(tensor)] = weakref.ref(tensor)
         self._retype_states(torch.float64, torch.float32)
 
     def off(self) -> None:

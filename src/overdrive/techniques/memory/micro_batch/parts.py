@@ -41,10 +41,20 @@ def part_of(leaves: Sequence[Any], split: Sequence[bool], start: int, stop: int)
 
 
 def call_in_parts(
-    way: Way, call: Call, leaves: Sequence[Any], spec: TreeSpec, parts: int, trained: Sequence[torch.Tensor]
+    way: Way,
+    call: Call,
+    leaves: Sequence[Any],
+    spec: TreeSpec,
+    parts: int,
+    trained: Sequence[torch.Tensor],
+    failed: Callable[[str], None],
 ) -> Any:
-    """As `call` on the whole batch."""
-    job = _Job(way, call, list(leaves), spec, parts)
+    """As `call` on the whole batch.
+
+    Args:
+        failed: told why, where the backward pass failed once: it is then carried out anew, which leaves no trace.
+    """
+    job = _Job(way, call, list(leaves), spec, parts, failed)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     results = _InParts.apply(job, *tensors, *trained)  # type: ignore[no-untyped-call]
     return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], way.spec)
@@ -53,7 +63,16 @@ def call_in_parts(
 class _Job:
     """One such call: all that its backward pass needs but the tensors."""
 
-    def __init__(self, way: Way, call: Call, leaves: list[Any], spec: TreeSpec, parts: int) -> None:
+    def __init__(
+        self,
+        way: Way,
+        call: Call,
+        leaves: list[Any],
+        spec: TreeSpec,
+        parts: int,
+        failed: Callable[[str], None],
+    ) -> None:
+        self.failed = failed
         self._way = way
         self._call = call
         self._spec = spec
@@ -183,4 +202,10 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        return None, *ctx.job.backward(ctx.saved_tensors, ctx.needs_input_grad[1:], gradients)
+        given = ctx.saved_tensors, ctx.needs_input_grad[1:], gradients
+        try:
+            return None, *ctx.job.backward(*given)
+        except Exception as error:  # all that it is made of is still there
+            reason = f"the model's call on a part of a batch failed in the backward pass ({error})"
+        ctx.job.failed(reason)
+        return None, *ctx.job.backward(*given)

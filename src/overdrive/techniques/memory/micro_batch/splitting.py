@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from overdrive.core.rng import States
 from overdrive.seams.torch.tracing import transformed
 from overdrive.techniques.memory.micro_batch.parts import Way, call_in_parts
 from overdrive.techniques.memory.micro_batch.separable import Inseparable, find_way
@@ -55,14 +54,10 @@ class Splitting:
         way = self._way(model, call, leaves, spec, sizes[0])
         if way is None:
             return call(*args, **kwargs)
-        chance = States.now()
         try:
-            result = call_in_parts(way, call, leaves, spec, self._parts, trained)
-        except Exception as error:
-            # Said here: the hub would take the last part's result for that of the whole call.
-            self._leave_out(f"the model's call on a part of a batch failed ({error})")
-            chance.restore()
-            return call(*args, **kwargs)
+            result = call_in_parts(way, call, leaves, spec, self._parts, trained, self._leave_out)
+        except Exception as error:  # no error of the program's, which may be none for the whole batch
+            raise RuntimeError(f"the model's call on a part of a batch failed ({error})") from error
         self.done = True
         return result
 
