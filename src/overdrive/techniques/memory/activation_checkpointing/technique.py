@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
 
 
+_MOST_DECISIONS = 4  # for one model
+_MOST_MODELS = 16
+
+
 class ActivationCheckpointing(Technique):
     """Keeps only what goes into a model's blocks, and makes what they hold inside again in the backward pass.
 
@@ -54,18 +58,27 @@ class ActivationCheckpointing(Technique):
         return [{"budget": budget} for budget in (0.5, 0.25, 0.0)]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        checkpointing = _Checkpointing(seams, float(settings["budget"]))
+        checkpointing = _Checkpointing(seams, self.name, float(settings["budget"]))
         seams.model_called.subscribe(checkpointing.called)
         seams.step_ends.subscribe(checkpointing.first_step)
         seams.on_undo(checkpointing.off)
         return seams.handle(off=checkpointing.off)
 
 
+class _Known:
+    """What was decided for one model."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[bool, Any] = {}  # in training or evaluation: its blocks, or None
+        self.decisions = 0
+
+
 class _Checkpointing:
-    def __init__(self, seams: Seams, budget: float) -> None:
+    def __init__(self, seams: Seams, name: str, budget: float) -> None:
         self._seams = seams
+        self._name = name
         self._budget = budget
-        self._chosen: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._reason = "no model was called in training"
         self._used = False
         self._compilers_budget: float | None = None  # as the program had it
@@ -73,22 +86,38 @@ class _Checkpointing:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
-        from overdrive.seams.torch.tracing import transformed
+        from overdrive.seams.torch.internals import is_profiled, keeps_saved_tensors_elsewhere
+        from overdrive.seams.torch.tracing import traced
 
-        if not torch.is_grad_enabled() or transformed():
+        if not torch.is_grad_enabled() or traced() or is_profiled() or keeps_saved_tensors_elsewhere():
             return call(*args, **kwargs)
-        if model not in self._chosen:
-            self._chosen[model] = self._choose(model, call, args, kwargs)
-        chosen = self._chosen[model]
+        chosen = self._chosen(model, call, args, kwargs)
         if chosen is None:
             return call(*args, **kwargs)
         with chosen.in_place():
             return call(*args, **kwargs)
 
+    def _chosen(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        known = self._models.get(model)
+        if known is None:
+            known = self._models[model] = _Known()
+            while len(self._models) > _MOST_MODELS:  # some may live on by what was decided for them
+                del self._models[next(iter(self._models))]
+        kind = model.training
+        if kind in known.chosen and not (known.chosen[kind] is not None and known.chosen[kind].outdated):
+            return known.chosen[kind]
+        if known.decisions == _MOST_DECISIONS:
+            self._seams.leave_out(self._name, f"{type(model).__name__} changes again and again")
+            return None
+        known.decisions += 1
+        known.chosen[kind] = self._choose(model, call, args, kwargs)
+        return known.chosen[kind]
+
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        from overdrive.seams.torch.rehearsal import own_hooks
+        from overdrive.model_state.hooks import own_hooks
         from overdrive.seams.torch.tracing import compiled
-        from overdrive.techniques.memory.activation_checkpointing.blocks import Again, choose
+        from overdrive.techniques.memory.activation_checkpointing.again import Again
+        from overdrive.techniques.memory.activation_checkpointing.blocks import choose
         from overdrive.techniques.memory.activation_checkpointing.measure import measure
 
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -100,16 +129,15 @@ class _Checkpointing:
             self._reason = "the program has hooks on its model, which would see calls twice"
             return None
         try:
-            measured = measure(model, call, args, kwargs)
-            choice = choose(model, measured, self._budget)
+            choice = choose(model, measure(model, call, args, kwargs), self._budget)
         except Exception as error:  # none may pass: the hub would take the counted call's result, which keeps nothing
             self._reason = f"what the model keeps could not be counted ({error})"
             return None
         if choice is None:
-            self._reason = f"{type(model).__name__} has no blocks that keep much inside"
+            self._reason = f"{type(model).__name__} has no blocks that keep much inside, and do nothing but compute"
             return None
         self._used = True
-        return Again(choice.blocks, measured.written)
+        return Again(choice.blocks)
 
     def _limit_the_compiler(self) -> None:
         from overdrive.seams.torch.compiler import forget_compiled, keep_activations
@@ -132,4 +160,4 @@ class _Checkpointing:
             keep_activations(self._compilers_budget)
             forget_compiled()
             self._compilers_budget = None
-            self._chosen.clear()  # switched on again, it finds the compiled models again
+            self._models.clear()  # switched on again, it finds the compiled models again
