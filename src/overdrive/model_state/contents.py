@@ -67,7 +67,7 @@ def swapped(modules: Sequence[nn.Module], others: Mapping[int, torch.Tensor]) ->
     `torch.func.functional_call` passes over the weights of an LSTM.
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
-    lists: list[tuple[Any, Any]] = []
+    lists: list[tuple[dict[str, Any], Any, Any]] = []
     try:
         for module in modules:
             for holder in (module._parameters, module._buffers):
@@ -76,13 +76,14 @@ def swapped(modules: Sequence[nn.Module], others: Mapping[int, torch.Tensor]) ->
                         before.append((holder, name, tensor))
                         holder[name] = others[id(tensor)]  # type: ignore[assignment]
             if isinstance(module, nn.RNNBase):
-                lists.append((module, module._flat_weights))
+                # It has a list of its weights, and finds by weak references that it is out of date.
+                lists.append((vars(module), vars(module)["_flat_weights"], vars(module)["_flat_weight_refs"]))
                 module._flat_weights = [
                     None if each is None else others.get(id(each), each) for each in module._flat_weights
                 ]
         yield
     finally:
-        for module, weights in lists:
-            module._flat_weights = weights
+        for space, weights, references in lists:
+            space["_flat_weights"], space["_flat_weight_refs"] = weights, references
         for holder, name, tensor in before:
             holder[name] = tensor
