@@ -90,9 +90,14 @@ class _Finder:
                 return
         children = list(module.children())
         blocks = [block for child in children for block in self._blocks(child, largest)]
-        if not blocks and type(module) is torch.nn.Sequential and kept is not None and "forward" not in vars(module):
-            blocks = self._runs(module)
+        if type(module) is torch.nn.Sequential and kept is not None and "forward" not in vars(module):
+            blocks = max(blocks, self._runs(module), key=self._saved)
         yield from blocks
+
+    def _saved(self, blocks: list[Block]) -> int:
+        """Bytes, where all of these are called again, one at a time."""
+        sizes = [self._measured.bytes(block.inside) for block in blocks]
+        return sum(sizes) - max(sizes, default=0) - sum(block.repeatable.held for block in blocks)
 
     def _stays(self, module: torch.nn.Module) -> bool:
         """Whether it finds what it was given once more: where others may write to it, PyTorch refuses to go back."""
