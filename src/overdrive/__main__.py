@@ -1,6 +1,8 @@
 """`python -m overdrive` is `overdrive`."""
 
+import sys
+
 from overdrive.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

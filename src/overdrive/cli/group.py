@@ -9,6 +9,7 @@ from importlib import import_module
 
 import click
 
+from overdrive.cli.line import Later
 from overdrive.version import __version__
 
 COMMANDS = {
@@ -44,5 +45,9 @@ def cli() -> None:
     """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""
 
 
-def main() -> None:
-    cli(prog_name="overdrive")
+def main() -> int:
+    try:
+        cli(prog_name="overdrive")
+    except Later as later:
+        act = later.act
+    return act()

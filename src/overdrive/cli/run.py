@@ -7,12 +7,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from overdrive.cli.line import fail, parse_program, program_command
+from overdrive.cli.line import Later, fail, parse_program, program_command
 from overdrive.core import progress as samples
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
@@ -183,4 +184,4 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
             fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
         techniques = [(each.name, each.settings) for each in plan.techniques]
         prepare_environment(techniques)
-    sys.exit(run(program, techniques, plan_path.name if plan_path else None, record))
+    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record))

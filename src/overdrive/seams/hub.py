@@ -15,6 +15,25 @@ from typing import Any
 OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
 
 
+class Again(Exception):
+    """What a technique raises around a model's call that it had better not touched, and will not touch the next time:
+    the call is undone and made again, and the technique stays."""
+
+
+class Failing(BaseException):
+    """A technique failed around a call that is undone as a whole and made again (`Around(undone=True)`).
+
+    No `Exception`: what others do around the same call ends on its way out, and none of them takes it for the program's.
+
+    Args:
+        reason: why it is left out; nothing where it asks for the call to be made `Again`.
+    """
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(owner, reason)
+        self.owner, self.reason = owner, reason
+
+
 @dataclass(frozen=True)
 class Subscriber:
     owner: str  # the technique it belongs to, or OBSERVER
@@ -29,6 +48,7 @@ class Point:
         """`always`: who is switched off is told here all the same, since it will be on again."""
         self.hub = hub
         self.subscribers: list[Subscriber] = []  # who is told: not those that are switched off
+        self.techniques: list[str] = []  # their owners, each once, without the observers
         self._always = always
         self._all: list[Subscriber] = []
 
@@ -59,10 +79,11 @@ class Point:
     def select(self) -> None:
         """Find anew who is told."""
         self.subscribers = [each for each in self._all if each.always or each.owner not in self.hub.off]
+        self.techniques = list(dict.fromkeys(each.owner for each in self.subscribers if not _observes(each)))
 
-    def techniques(self) -> list[str]:
-        """The subscribing techniques (not the observers), each once."""
-        return list(dict.fromkeys(each.owner for each in self.subscribers if not each.owner.startswith(OBSERVER)))
+
+def _observes(subscriber: Subscriber) -> bool:
+    return subscriber.owner.startswith(OBSERVER)
 
 
 class Event(Point):
@@ -99,15 +120,30 @@ class Around(Point):
     """A call; each subscriber may act before and after it, and change what goes in and comes out.
 
     A subscriber is `act(subject, call, *args, **kwargs)`. An error that `call` itself raised is the
-    program's own and passes; any other is the subscriber's, which is dropped, and the call is made without it.
+    program's own and passes; any other is the subscriber's, which is dropped. Where it had made the call, the result
+    stands: the call may have had effects. Else it is made without the subscriber.
     """
 
-    def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        for subscriber in tuple(self.subscribers):
-            call = self._guarded(subscriber, subject, call)
-        return call(*args, **kwargs)
+    def __init__(self, hub: Seams, undone: bool = False) -> None:
+        """`undone`: who runs it can undo the call. Where a technique fails while it runs, it is told so by `Failing`,
+        undoes all of it and runs it again: what was made of arguments, surroundings or result is of no use then."""
+        super().__init__(hub)
+        self._undone = undone
 
-    def _guarded(self, subscriber: Subscriber, subject: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        runs = [self._undone]  # a technique may call it again later, in a backward pass
+        for subscriber in tuple(self.subscribers):
+            call = self._guarded(subscriber, subject, call, runs)
+        if not self._undone:
+            return call(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            runs[0] = False
+
+    def _guarded(
+        self, subscriber: Subscriber, subject: Any, call: Callable[..., Any], runs: list[bool]
+    ) -> Callable[..., Any]:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             outcome: dict[str, Any] = {}
 
@@ -124,7 +160,11 @@ class Around(Point):
             except Exception as error:
                 if error is outcome.get("error"):
                     raise
-                self.hub.leave_out(subscriber.owner, reason_of(error))
+                reason = "" if isinstance(error, Again) else reason_of(error)
+                if runs[0] and not _observes(subscriber):
+                    raise Failing(subscriber.owner, reason) from error
+                if reason:
+                    self.hub.leave_out(subscriber.owner, reason)
                 return outcome["result"] if "result" in outcome else call(*args, **kwargs)
 
         return guarded
@@ -208,7 +248,7 @@ class Seams:
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
         self.at_work = Event(self)  # () the program lives, whether or not it makes steps
-        self.model_called = Around(self)  # (module) outermost call; may alter its arguments and its result
+        self.model_called = Around(self, undone=True)  # (module) outermost call; may alter its arguments and its result
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
@@ -267,27 +307,39 @@ class Seams:
         """Drop everything that belongs to `owner`, and undo what it did."""
         for point in self.points():
             point.forget(owner)
-        self._undo(lambda name: name == owner)
+        for _, reason in self._undo(lambda name: name == owner):
+            self._tell(owner, reason)
 
     def leave_out(self, owner: str, reason: str) -> None:
         """Drop everything that belongs to `owner`, undo what it did, and say so once."""
-        self.remove(owner)
+        for point in self.points():
+            point.forget(owner)
+        self._tell(owner, "; ".join((reason, *(why for _, why in self._undo(lambda name: name == owner)))))
+
+    def close(self) -> None:
+        """Undo everything, last first, and forget all subscribers."""
+        for owner, reason in self._undo(lambda name: True):
+            self._tell(owner, reason)
+        for point in self.points():
+            point.forget()
+
+    def _tell(self, owner: str, reason: str) -> None:
         if owner not in self.left_out:
             self.left_out[owner] = reason
             if self._on_left_out:
                 self._on_left_out(owner, reason)
 
-    def close(self) -> None:
-        """Undo everything, last first, and forget all subscribers."""
-        self._undo(lambda name: True)
-        for point in self.points():
-            point.forget()
-
-    def _undo(self, belongs: Callable[[str], bool]) -> None:
-        due = [undo for owner, undo in reversed(self._undos) if belongs(owner)]
+    def _undo(self, belongs: Callable[[str], bool]) -> list[tuple[str, str]]:
+        """Returns: whose changes could not all be put back, and why."""
+        due = [(owner, undo) for owner, undo in reversed(self._undos) if belongs(owner)]
         self._undos = [(owner, undo) for owner, undo in self._undos if not belongs(owner)]
-        for undo in due:
-            undo()
+        failed = []
+        for owner, undo in due:
+            try:
+                undo()
+            except Exception as error:  # the others' are still to come, and the program goes on
+                failed.append((owner, f"what it changed could not all be put back ({reason_of(error)})"))
+        return failed
 
 
 def reason_of(error: BaseException) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from overdrive.core.program import Program, ProgramError
+from overdrive.seams.place import OWN
 
+_FRAMES_AROUND_A_CALL = 48  # four for each technique that acts around it
 _OURS = str(Path(__file__).parents[1]) + os.sep  # the whole package
 
 
@@ -24,7 +26,16 @@ def execute(program: Program) -> None:
     """
     code, main = _module(program) if program.module else _script(program)
     sys.modules["__main__"] = main  # stays: pickled classes and spawned workers look for it there
+    # A program that recurses just within the limit has our frames below it, and more around a model's call.
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + _FRAMES_AROUND_A_CALL)
     exec(code, main.__dict__)
+
+
+def _depth() -> int:
+    depth, frame = 0, sys._getframe(1)
+    while frame := frame.f_back:  # type: ignore[assignment]
+        depth += 1
+    return depth
 
 
 def _script(program: Program) -> tuple[CodeType, ModuleType]:
@@ -116,6 +127,10 @@ def hide_own_frames(error: BaseException) -> None:
         pending += [each.__cause__, each.__context__]
 
 
+def _is_own(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OURS) or code.co_name == OWN
+
+
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
     frames: list[TracebackType] = []
     while trace is not None:
@@ -123,7 +138,7 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
         trace = trace.tb_next
     starts = [i for i, each in enumerate(frames) if each.tb_frame.f_code is execute.__code__]
     frames = frames[starts[-1] + 1 :] if starts else frames
-    kept = [each for each in frames if not each.tb_frame.f_code.co_filename.startswith(_OURS)]
+    kept = [each for each in frames if not _is_own(each.tb_frame.f_code)]
     following: TracebackType | None = None
     for frame in reversed(kept):
         frame.tb_next = following

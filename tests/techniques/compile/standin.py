@@ -69,6 +69,10 @@ class StandInGraphPool:
 
 @pytest.fixture
 def graph_pool(monkeypatch: pytest.MonkeyPatch) -> type[StandInGraphPool]:
+    return stand_in(monkeypatch)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandInGraphPool]:
     class GraphPool(StandInGraphPool):
         pass
 

@@ -1,8 +1,13 @@
 """Seam *model called*: the outermost `nn.Module.__call__`.
 
-A first call of each kind (module, training or evaluation, shapes) is a rehearsal: should it fail with
-our techniques in place, they are left out, random states and buffers are put back, and the program's own
-call is made. So a model that, say, calls `.view()` under channels_last runs on as its author wrote it.
+A call that fails under our techniques, at whatever step, is undone (see `undoing`), and made again without them. So a
+model that begins to call `.view()` under channels_last runs on as its author wrote it. Where a technique's own code
+failed, it alone is left out. Where the model's did, any technique in force may be the cause, and all are left out;
+then an error of the program's own comes out of its own call, as in plain Python.
+
+Made again are calls that ended in one of Python's or PyTorch's usual errors. A class that a program derives from
+`Exception` itself is its way to leave a model early, and passes: a second call would have its effects twice. Of a
+second call's effects, what the first has printed is not printed again, and what it set on modules is put back.
 
 What is called inside a backward pass is no call of the program's: there, activations are made again.
 """
@@ -17,41 +22,47 @@ from typing import Any
 
 import torch
 
-from overdrive.core.rng import States
-from overdrive.seams.hub import Seams, reason_of
+from overdrive.core.progress import log
+from overdrive.seams.hub import Failing, Seams, reason_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch.internals import in_backward
+from overdrive.seams.torch.tracing import traced
+from overdrive.seams.torch.undoing import Moment, Undoable
 
-# Past this many kinds of call (sequence lengths, say) rehearsing costs more than it protects.
-_MOST_REHEARSALS = 64
+# What a layout, a number format or a part of a batch may make a model fail with.
+_USUAL = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.model_called.wanted:
+    if not hub.model_called.wanted and not any(point.wanted for point in hub.operators.values()):
         return []
     plain = torch.nn.Module.__call__
     inside = threading.local()
-    rehearsed: dict[Any, set[str]] = {}  # by kind of call: the techniques that it was rehearsed with
+    calls = _Calls(hub)
 
     @functools.wraps(plain)
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
-        if not hub.model_called.subscribers or in_backward():
-            return plain(self, *args, **kwargs)
-        if _shapes_only(args):
+        acting = _acting(hub)
+        if not (acting or hub.model_called.subscribers) or in_backward() or _shapes_only(args):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            techniques = hub.model_called.techniques()
-            if not techniques or len(rehearsed) >= _MOST_REHEARSALS:
+            if not acting:
                 return hub.model_called.run(self, call, *args, **kwargs)
-            known = rehearsed.setdefault(_kind(self, args, kwargs), set())
-            if known.issuperset(techniques):  # one that was off till now is new here
-                return hub.model_called.run(self, call, *args, **kwargs)
-            known.update(techniques)
-            return _rehearse(hub, self, call, args, kwargs)
+            return calls.run(self, call, args, kwargs)
         finally:
             inside.model = False
 
@@ -59,20 +70,57 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     return []
 
 
-def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-    states = States.now()
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    try:
-        return hub.model_called.run(module, call, *args, **kwargs)
-    except Exception as error:
-        failure = error
-    states.restore()
-    with torch.no_grad():
-        for buffer, before in buffers:
-            buffer.copy_(before)
-    for name in hub.model_called.techniques():
-        hub.leave_out(name, f"the model's call failed with it ({reason_of(failure)})")
-    return call(*args, **kwargs)  # raises the program's own error where the techniques were innocent
+class _Calls:
+    """Calls of models under techniques, each of which may have to be undone."""
+
+    def __init__(self, hub: Seams) -> None:
+        self._hub = hub
+        self._models: dict[int, Undoable] = {}
+
+    def run(self, model: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        moment = self._before(model, args, kwargs)
+        try:
+            while True:
+                try:
+                    return self._hub.model_called.run(model, call, *args, **kwargs)
+                except Failing as failing:
+                    faults = {failing.owner: failing.reason} if failing.reason else {}
+                except _USUAL as error:
+                    reason = f"the model's call failed with it ({reason_of(error)})"
+                    faults = dict.fromkeys(_acting(self._hub), reason)
+                    if not faults or moment is None:
+                        raise
+                # Here, where the error is gone, and what it held of the first call with it: memory was perhaps short.
+                left = moment.undo() if moment is not None else []
+                besides = f"; from the first call, {' and '.join(left)} could not be put back" if left else ""
+                for name, why in faults.items():
+                    self._hub.leave_out(name, why + besides)
+        finally:
+            if moment is not None:
+                moment.over()
+
+    def _before(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment | None:
+        """None where the call cannot be undone: it is traced, say, and a copy would be traced with it."""
+        if traced():
+            return None
+        known = self._models.get(id(model))
+        if known is None or known.model() is not model:
+            key, models = id(model), self._models
+            known = models[key] = Undoable(model, lambda _: models.pop(key, None))
+        try:
+            return known.before(args, kwargs)
+        except Exception as error:
+            log.info("a call of %s could not be undone: %s", type(model).__name__, reason_of(error))
+            self._models.pop(id(model), None)  # its buffers were given up or exchanged
+            return None
+
+
+def _acting(hub: Seams) -> list[str]:
+    """The techniques that may make a model's call another one."""
+    found = hub.model_called.techniques + hub.function_called.techniques
+    for point in hub.operators.values():
+        found += point.techniques
+    return found
 
 
 def _shapes_only(given: Any) -> bool:
@@ -83,11 +131,3 @@ def _shapes_only(given: Any) -> bool:
     if isinstance(given, torch.Tensor):
         return given.is_meta
     return hasattr(keras, "KerasTensor") and isinstance(given, keras.KerasTensor)  # type: ignore[union-attr]
-
-
-def _kind(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    shapes = tuple(
-        (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
-        for value in (*args, *kwargs.values())
-    )
-    return id(module), module.training, torch.is_grad_enabled(), shapes

@@ -7,6 +7,7 @@ a copy on the same device, parameters and subclasses (`nn.Module.to` among them)
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -28,10 +30,11 @@ def _seen(hub: Seams, plain: Callable[..., Any], target_of: Callable[..., torch.
     def move(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if type(self) is not torch.Tensor or not hub.tensor_moved.subscribers or torch.compiler.is_compiling():
             return plain(self, *args, **kwargs)
+        call = called_from(sys._getframe(1), plain)
         target = target_of(self, *args, **kwargs)
         if target is None or target == self.device:
-            return plain(self, *args, **kwargs)
-        return hub.tensor_moved.run(self, lambda _: plain(self, *args, **kwargs), target)
+            return call(self, *args, **kwargs)
+        return hub.tensor_moved.run(self, lambda _: call(self, *args, **kwargs), target)
 
     return move
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from overdrive.seams.hub import Answer, Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
 from overdrive.seams.torch.tracing import traced
 
 OPERATORS = {"conv": ("conv1d", "conv2d"), "max_pool2d": ("max_pool2d",)}  # by name, functions of `torch`
@@ -22,7 +24,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     known: list[int] = []
     for operator, point in hub.operators.items():
         if operator not in OPERATORS and operator not in METHODS:
-            for owner in point.techniques():
+            for owner in point.techniques:
                 hub.leave_out(owner, f"no operator is called {operator!r}")
         for name in OPERATORS.get(operator, ()) if point.wanted else ():
             plain = getattr(torch, name)
@@ -50,6 +52,6 @@ def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
         if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
         answer = point.ask(plain, args, kwargs)
-        return plain(*args, **kwargs) if answer is None else answer
+        return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer
 
     return operator

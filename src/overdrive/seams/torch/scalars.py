@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -27,9 +29,14 @@ def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def read(self: torch.Tensor) -> Any:
-        if not hub.scalar_read.subscribers or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return plain(self)
-        number = hub.scalar_read.run(self, lambda: plain(self))
+        call = plain
+        if self.requires_grad or self.numel() != 1:  # torch warns of the one, and refuses the other
+            call = called_from(sys._getframe(1), plain)
+        if not hub.scalar_read.subscribers or self.numel() != 1:
+            return call(self)
+        number = hub.scalar_read.run(self, lambda: call(self))
         return number if kind is None else kind(number)
 
     return read

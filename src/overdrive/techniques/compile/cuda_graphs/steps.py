@@ -42,8 +42,8 @@ class RecordedOptimizer:
 
     def on(self) -> None:
         self._handles = [
-            self._optimizer.register_step_pre_hook(self._before),
-            self._optimizer.register_step_post_hook(self._after),
+            self._optimizer.register_step_pre_hook(self._safely(self._before)),
+            self._optimizer.register_step_post_hook(self._safely(self._after)),
             self._optimizer.register_state_dict_post_hook(self._as_the_program_made_it),
         ]
         for state, key, there in self._moved:
@@ -64,23 +64,29 @@ class RecordedOptimizer:
         self._moved.clear()
         self._recordings.clear()
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _safely(self, hook: Callable[..., None]) -> Callable[..., None]:
+        def called(optimizer: Any, args: Any, kwargs: Any) -> None:
+            try:
+                hook(args, kwargs)
+            except Exception as error:
+                self._put_back()
+                # Its hooks stay until the session ends: this is one of them.
+                self.refusal = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+
+        return called
+
+    def _before(self, args: Any, kwargs: Any) -> None:
         self._put_back()
         if self.refusal:
             return
-        try:
-            self._refuse_optimizer()
-            if any(each is not None for each in (*args[1:], *kwargs.values())):
-                return  # a closure: the program's Python is part of the step
-            self._steps += 1
-            if self._steps > EAGER_STEPS:
-                self._step()
-        except Exception as error:
-            self._put_back()
-            # Its hooks stay until the session ends: this is one of them.
-            self.refusal = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        self._refuse_optimizer()
+        if any(each is not None for each in (*args[1:], *kwargs.values())):
+            return  # a closure: the program's Python is part of the step
+        self._steps += 1
+        if self._steps > EAGER_STEPS:
+            self._step()
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after(self, args: Any, kwargs: Any) -> None:
         self._put_back()
 
     def _step(self) -> None:

@@ -101,6 +101,7 @@ class _Recorder:
             recorded.off()
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from overdrive.seams.hub import Again
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
         from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -117,11 +118,11 @@ class _Recorder:
             return recorded(around, call, args, kwargs)
         except Refused as reason:
             told = str(reason)
-        except Exception as error:  # the recording's, or the program's own, which is then raised again
+        except Exception as error:  # the recording's, or the program's own, which will come again
             told = f"{type(error).__name__}: {error}"
         self._refused[id(model)] = weakref.ref(model), told
         self._models.pop(id(model))
-        return call(*args, **kwargs)
+        raise Again(told)
 
     def look_back(self, optimizer: Any) -> None:
         """Where nothing is left to be recorded, the technique leaves itself out."""

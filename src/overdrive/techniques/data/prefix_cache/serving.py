@@ -30,6 +30,7 @@ from overdrive.techniques.data.prefix_cache.sequence import Strayed
 _MOST_UNUSED = 4
 # Trying a data set takes 0.3 s and more.
 _MOST_TRIED = 8
+NOT_HERE = object()
 _LOOKS_EVERY = 64  # samples, between two looks at the processes that make some of them
 
 
@@ -62,43 +63,39 @@ class Served:
     def in_force(self) -> bool:
         return not self._off and self.kept.dropped is None
 
-    def fetch(self, real: Callable[..., Any], index: Any) -> Any:
-        """One sample, as the real method makes it."""
+    def fetch(self, index: Any, before: Draws) -> Any:
+        """One sample, as the real method makes it; NOT_HERE where that has to make it.
+
+        Args:
+            before: what the generators are, as they are again where it is not made here.
+        """
         if self.kept.filling or not self.kept.table.complete:
             self._let_others_fill()
         if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count or self._stale():
-            return real(self._owner, index)
+            return NOT_HERE
         if not self.kept.table.present[index]:
-            return self._first_time(real, index)
-        try:
-            values = self.prefix.unpack(self.kept.table.row(index))
-        except Exception as error:  # ours: the program must not meet it
-            self._give_up(f"{type(error).__name__}: {error}")
-            return real(self._owner, index)
-        return self._finish(real, index, values)
+            return self._first_time(index, before)
+        return self._finish(index, self.prefix.unpack(self.kept.table.row(index)), before)
 
-    def _first_time(self, real: Callable[..., Any], index: Any) -> Any:
-        before = self._generators.now()
+    def draws(self) -> Draws:
+        return self._generators.now()
+
+    def _first_time(self, index: Any, before: Draws) -> Any:
         try:
             values = self.prefix.begin(index)
         except (Exception, Reached):  # the program's own errors come out of its own method, as without us
             before.restore()
-            return real(self._owner, index)
+            return NOT_HERE
         if before.same(self._generators.now()):
             self._write(index, values)
-        return self._finish(real, index, values, before)
+        return self._finish(index, values, before)
 
-    def _finish(
-        self, real: Callable[..., Any], index: Any, values: tuple[Any, ...], before: Draws | None = None
-    ) -> Any:
-        if self.prefix.chain is None:
-            return self.prefix.finish(self._owner, index, values)
-        before = before or self._generators.now()
+    def _finish(self, index: Any, values: tuple[Any, ...], before: Draws) -> Any:
         try:
             return self.prefix.finish(self._owner, index, values)
         except Strayed:
             before.restore()
-            return real(self._owner, index)
+            return NOT_HERE
 
     def _let_others_fill(self) -> None:
         """Idle cores make first halves too, from the far end."""
@@ -111,7 +108,7 @@ class Served:
             else:
                 self.kept.fill_beside(None)
         except Exception as error:  # ours: the program must not meet it
-            self._give_up(f"{type(error).__name__}: {error}")
+            self.give_up(f"{type(error).__name__}: {error}")
 
     def _write(self, index: Any, values: tuple[Any, ...]) -> None:
         with contextlib.suppress(Odd):
@@ -122,17 +119,17 @@ class Served:
         thorough, self.new_batch = self.new_batch, False
         try:
             if self.prefix.rebound():
-                self._give_up("the data set was changed")
+                self.give_up("the data set was changed")
             elif thorough or self.kept.touched():
                 if os.getpid() != self._process:
                     self._off = True
                 elif self.kept.changed():
                     return True
         except Exception as error:
-            self._give_up(f"{type(error).__name__}: {error}")
+            self.give_up(f"{type(error).__name__}: {error}")
         return not self.in_force
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self._off = True
         if os.getpid() == self._process:  # what is on disk is the business of the process that began it
             self.kept.drop(reason)
@@ -140,7 +137,7 @@ class Served:
     def look(self) -> None:
         """A loader is about to be opened: has anything changed, and is the table whole?"""
         if self.prefix.rebound() or self.prefix.class_rebound():
-            self._give_up("the data set was changed")
+            self.give_up("the data set was changed")
         elif self.in_force and not self.kept.changed():
             self.finish()
 
@@ -293,7 +290,19 @@ def _serving(real: Any, all_served: dict[tuple[int, bool], Served], switch: Swit
         # The object may have several methods of this name, of which one calls the other with `super()`.
         if served is None or Paused.now or served.prefix.method.function is not real:
             return real(self, index)
-        return served.fetch(real, index)
+        before, reason = None, ""
+        try:
+            before = served.draws()
+            sample = served.fetch(index, before)
+        except Exception as error:  # the program's own come out of its own method
+            if before is not None:
+                before.restore()
+            sample, reason = NOT_HERE, f"{type(error).__name__}: {error}"
+        if sample is NOT_HERE:
+            sample = real(self, index)
+        if reason:
+            served.give_up(reason)  # it is none of the program's errors
+        return sample
 
     setattr(fetch, STANDS_FOR, real)
     return fetch

@@ -42,10 +42,22 @@ def part_of(leaves: Sequence[Any], split: Sequence[bool], start: int, stop: int)
 
 
 def call_in_parts(
-    way: Way, state: State, call: Call, leaves: Sequence[Any], spec: TreeSpec, parts: int, trained: Sequence[Any]
+    way: Way,
+    state: State,
+    call: Call,
+    leaves: Sequence[Any],
+    spec: TreeSpec,
+    parts: int,
+    trained: Sequence[torch.Tensor],
+    failed: Callable[[str], None],
 ) -> Any:
-    """As `call` on the whole batch; `state` is that of the model, which each part finds as it is now."""
-    job = _Job(way, state, call, list(leaves), spec, parts)
+    """As `call` on the whole batch.
+
+    Args:
+        state: that of the model, which each part finds as it is now.
+        failed: told why, where the backward pass failed once: it is then carried out anew, which leaves no trace.
+    """
+    job = _Job(way, state, call, list(leaves), spec, parts, failed)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     results = _InParts.apply(job, *tensors, *trained)  # type: ignore[no-untyped-call]
     return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], job.result_spec)
@@ -54,7 +66,17 @@ def call_in_parts(
 class _Job:
     """One such call: all that its backward pass needs but the tensors."""
 
-    def __init__(self, way: Way, state: State, call: Call, leaves: list[Any], spec: TreeSpec, parts: int) -> None:
+    def __init__(
+        self,
+        way: Way,
+        state: State,
+        call: Call,
+        leaves: list[Any],
+        spec: TreeSpec,
+        parts: int,
+        failed: Callable[[str], None],
+    ) -> None:
+        self.failed = failed
         self._way = way
         self._state = state
         self._call = call
@@ -192,4 +214,10 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        return None, *ctx.job.backward(ctx.saved_tensors, ctx.needs_input_grad[1:], gradients)
+        given = ctx.saved_tensors, ctx.needs_input_grad[1:], gradients
+        try:
+            return None, *ctx.job.backward(*given)
+        except Exception as error:  # all that it is made of is still there
+            reason = f"the model's call on a part of a batch failed in the backward pass ({error})"
+        ctx.job.failed(reason)
+        return None, *ctx.job.backward(*given)

@@ -65,11 +65,10 @@ class Splitting:
         buffers = [(each, each._version, each.clone()) for each in model.buffers()]
         try:
             with quiet(state.reach.loggers) as said:
-                result = call_in_parts(way, state, call, leaves, spec, self._parts, trained)
-        except Exception as error:
-            # Said here: the hub would take the last part's result for that of the whole call.
-            self._leave_out(f"the model's call on a part of a batch failed ({error})")
-            said = ["an error"]
+                result = call_in_parts(way, state, call, leaves, spec, self._parts, trained, self._leave_out)
+        except Exception as error:  # no error of the program's, which may be none for the whole batch
+            state.put_back()
+            raise RuntimeError(f"the model's call on a part of a batch failed ({error})") from error
         if said or state.changed() or any(each._version != version for each, version, _ in buffers):
             # From now on it does more than compute: as if no part had been called, and once more as it is written.
             ways.by_kind[kind] = None

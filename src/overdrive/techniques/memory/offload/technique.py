@@ -13,6 +13,7 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
 
+DEVICE = "cuda"  # whose activations are laid aside; tests have another
 _SHARE = 0.8  # of the main memory that was free at the first call
 
 
@@ -67,7 +68,7 @@ class _Offloading:
         import torch
 
         first = next(model.parameters(), None)
-        if first is None or first.device.type != "cuda" or not torch.is_grad_enabled():
+        if first is None or first.device.type != DEVICE or not torch.is_grad_enabled():
             return call(*args, **kwargs)
         shelf = self._shelf(first.device)
         own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}

@@ -1,0 +1,230 @@
+"""Model calls that can be undone and made again: what they change is kept from before them.
+
+Kept before each call are the random states, in 3 us, and what calls of this model were seen to write to: buffers, each
+copied anew where autograd's count tells that it was written to, and attributes of those modules that set some on
+themselves. What that is, is found out by looking at everything in a model's first call of each mode and now and then
+later.
+
+Not undone is what is written elsewhere (globals, files), and what a model writes to for the first time in the very
+call that fails, but for buffers: a copy of each is there from the last look.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from operator import is_
+from typing import Any
+
+import torch
+
+from overdrive.core.rng import States
+from overdrive.seams.torch.internals import has_running_means
+from overdrive.seams.written import Written
+
+_LOOKS_EVERY = 256  # calls of a model
+_MOST_BYTES = 1 << 20  # of buffers that are copied before each call: 0.1 ms
+_MOST_ITEMS = 256  # of a dict or set that is copied
+_OF_ALL_MODULES = frozenset(vars(torch.nn.Module()))
+_ABSENT = object()
+
+
+class Undoable:
+    """One model, and what its calls write to as far as they were seen."""
+
+    def __init__(self, model: torch.nn.Module, gone: Callable[[Any], object]) -> None:
+        self.model = weakref.ref(model, gone)
+        self._calls = 0
+        self._modes: set[tuple[bool, bool]] = set()
+        self.tables: list[tuple[Any, str]] = []  # of each buffer: its module's table, and its name there
+        self.buffers: list[Any] = []  # what stood there when it was copied
+        self.versions: list[int] = []  # of that
+        self.copies: list[Any] = []  # None of those that are too large to be copied again and again
+        self.uncounted: set[int] = set()  # those that are written to unseen: running means, and by way of `data`
+        self._uncounted_names: set[tuple[int, str]] = set()  # table and name: other buffers may come before them
+        self.writers: list[weakref.ref[torch.nn.Module]] = []  # modules that set attributes, or fill lists of theirs
+        self.changes_arguments = False
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
+        """All that a call may change, which is about to be made."""
+        model = self.model()
+        assert model is not None
+        mode = model.training, torch.is_grad_enabled()
+        self._calls += 1
+        thorough = mode not in self._modes or not self._calls % _LOOKS_EVERY
+        if thorough:
+            self._modes.add(mode)
+            self._find_buffers(model)
+        self._copy_buffers(thorough)
+        return Moment(self, model, args, kwargs, thorough)
+
+    def _find_buffers(self, model: torch.nn.Module) -> None:
+        self.tables.clear()
+        for module in model.modules():
+            # TorchScript's own table makes new objects each time it is asked.
+            scripted = isinstance(module, torch.jit.ScriptModule)
+            table = dict(module.named_buffers(recurse=False)) if scripted else module._buffers
+            found = [(table, name) for name, each in table.items() if _can_be_copied(each)]
+            if has_running_means(module):  # or may begin to write to them late
+                self._uncounted_names.update((id(table), name) for _, name in found if name.startswith("running_"))
+            self.tables += found
+        self.buffers = [None] * len(self.tables)
+        self.versions = [-1] * len(self.tables)
+        self.copies = [None] * len(self.tables)
+        names = self._uncounted_names
+        self.uncounted = {place for place, (table, name) in enumerate(self.tables) if (id(table), name) in names}
+
+    def _copy_buffers(self, thorough: bool) -> None:
+        """Of those that were written to since they were copied last."""
+        now = [table[name] for table, name in self.tables]
+        versions = [each._version for each in now]
+        if versions == self.versions and all(map(is_, now, self.buffers)) and not self.uncounted:
+            return
+        known = zip(now, versions, self.buffers, self.versions, strict=True)
+        due = [
+            place
+            for place, (each, version, before, counted) in enumerate(known)
+            if version != counted or each is not before or place in self.uncounted
+        ]
+        if not thorough and sum(now[place].nbytes for place in due) > _MOST_BYTES:
+            for place in due:
+                self.copies[place] = None
+        else:
+            kept = [each for each in due if now[each] is self.buffers[each] and self.copies[each] is not None]
+            if kept:
+                torch._foreach_copy_([self.copies[each] for each in kept], [now[each] for each in kept])
+            for place in set(due).difference(kept):
+                self.copies[place] = now[place].clone()
+        self.buffers, self.versions = now, versions
+
+    def written_unseen(self, place: int) -> None:
+        table, name = self.tables[place]
+        self._uncounted_names.add((id(table), name))
+        self.uncounted.add(place)
+
+
+class Moment:
+    """What there was before a call. One of `over` and `undo` is to follow it."""
+
+    def __init__(
+        self, calls: Undoable, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], thorough: bool
+    ) -> None:
+        self._calls = calls
+        self._thorough = thorough
+        modules = model.modules() if thorough else [each for ref in calls.writers if (each := ref()) is not None]
+        self._attributes = [(each, vars(each).copy(), _containers(each)) for each in modules]
+        given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor]
+        copied = thorough or calls.changes_arguments
+        self._given = [(each, _version(each), each.detach().clone() if copied else None) for each in given]
+        self._chance = States.now()
+        self._written = Written()
+
+    def over(self) -> None:
+        """The call is to stand."""
+        self._written.over()
+        if self._thorough:
+            self._learn()
+
+    def undo(self) -> list[str]:
+        """Put all back; what is written until `over` is taken for what was written already.
+
+        Returns: what could not be put back, in words.
+        """
+        self._written.expect_again()
+        left = [*self._put_back_buffers(), *self._put_back_arguments()]
+        for module, attributes, containers in self._attributes:
+            for name in vars(module).keys() - attributes.keys():
+                del vars(module)[name]
+            vars(module).update(attributes)
+            for container, items in containers:
+                _refill(container, items)
+        self._chance.restore()
+        return left
+
+    def _put_back_buffers(self) -> list[str]:
+        calls, left = self._calls, []
+        for place, (table, name) in enumerate(calls.tables):
+            before, copy = calls.buffers[place], calls.copies[place]
+            table[name] = before
+            counted = not self._thorough and place not in calls.uncounted
+            if counted and before._version == calls.versions[place]:
+                continue
+            if copy is None or copy.shape != before.shape:
+                left.append(f"the buffer {name}")
+                continue
+            # Through `data`, so that it does not count as a write: a graph of the program's may hold this buffer.
+            before.data.copy_(copy)
+            calls.versions[place] = before._version
+        return left
+
+    def _put_back_arguments(self) -> list[str]:
+        left = []
+        for tensor, version, copy in self._given:
+            if _version(tensor) == version:
+                continue
+            if copy is None:
+                left.append("an argument")
+            else:
+                tensor.data.copy_(copy)
+        return left
+
+    def _learn(self) -> None:
+        """Compare with what there is now, to know what to keep before the next calls."""
+        calls = self._calls
+        known = {id(each) for ref in calls.writers if (each := ref()) is not None}
+        for module, attributes, containers in self._attributes:
+            if id(module) not in known and _wrote(module, attributes, containers):
+                calls.writers.append(weakref.ref(module))
+        for place, before in enumerate(calls.buffers):
+            if before._version == calls.versions[place] and not torch.equal(before, calls.copies[place]):
+                calls.written_unseen(place)
+        calls.changes_arguments |= any(_version(each) != version for each, version, _ in self._given)
+
+
+def _can_be_copied(buffer: Any) -> bool:
+    return (
+        type(buffer) is torch.Tensor
+        and buffer.layout is torch.strided
+        and not buffer.is_meta
+        and not buffer.is_inference()
+        and not buffer.requires_grad
+    )
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _containers(module: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """Lists and the like that the program has put on a module, and what is in them."""
+    found: list[tuple[Any, Any]] = []
+    for name, value in vars(module).items():
+        kind = type(value)
+        if kind is list and name not in _OF_ALL_MODULES:
+            found.append((value, len(value)))  # not a copy: it may grow with each step
+        elif kind in (dict, set, deque) and name not in _OF_ALL_MODULES and len(value) <= _MOST_ITEMS:
+            found.append((value, value.copy()))
+    return found
+
+
+def _refill(container: Any, items: Any) -> None:
+    if isinstance(container, list):
+        del container[items:]
+    else:
+        container.clear()
+        (container.extend if isinstance(container, deque) else container.update)(items)
+
+
+def _wrote(module: torch.nn.Module, attributes: dict[str, Any], containers: list[tuple[Any, Any]]) -> bool:
+    now = vars(module)
+    if now.keys() != attributes.keys() or any(now[name] is not value for name, value in attributes.items()):
+        return True
+    for container, items in containers:
+        if len(container) != (items if isinstance(container, list) else len(items)):
+            return True
+        if isinstance(container, dict) and any(container.get(key, _ABSENT) is not value for key, value in items.items()):
+            return True
+        if isinstance(container, deque) and not all(map(is_, container, items)):  # full, it keeps its length
+            return True
+    return False

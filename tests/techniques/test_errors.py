@@ -1,0 +1,86 @@
+"""An error in a technique, at whatever moment, does not end the program: it goes on as plain Python would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from overdrive.techniques.catalogue import catalogue
+from tests.techniques.compile.standin import stand_in
+from tests.techniques.faults import KINDS, Case, Rows, check
+
+SEEDS = 20
+FEW = 2  # of them are for every run of the tests
+
+# Settings other than the default, where it does nothing here.
+CASES = [
+    Case("activation_checkpointing", {"budget": 0.0}, Rows),
+    Case("affinity", {"hyper_threads": False}),
+    Case("autocast", {"dtype": "bfloat16"}),
+    Case("autocast", {"dtype": "float16"}),
+    Case("batch_size", {"times": 2}),
+    Case("bf16_weights"),
+    Case("buffer_reuse", {"gradients": "none", "in_place": True}),
+    Case("buffer_reuse", {"gradients": "kept", "in_place": True}),
+    Case("channels_last"),
+    Case("compile"),
+    Case("cuda_graphs"),
+    Case("deferred_scalars"),
+    Case("fast_max_pool"),
+    Case("fft_convolution", {"least": 2}),
+    Case("fold_normalisation"),
+    Case("fp32_from_fp64", {"weights": "copied"}, dtype=torch.float64),
+    Case("fp32_from_fp64", {"weights": "narrowed"}, dtype=torch.float64),
+    Case("fused_optimizer", {"implementation": "fused"}),
+    Case("fused_optimizer", {"implementation": "foreach"}),
+    Case("interop"),
+    Case("library_autotune", {"benchmark": False, "flush_denormals": True}),
+    Case("loader_workers", {"workers": 1}),
+    Case("micro_batch", {}, Rows),
+    Case("offload", {"least_mib": 0}),
+    Case("prefetch", besides=(("sample_cache", {}),)),
+    Case("prefix_cache"),
+    Case("sample_cache"),
+    Case("tf32", {"precision": "bf16"}),
+    Case("threads", {"count": 1}),
+]
+
+
+class AtOnce:
+    """A stand-in for the GPU that `deferred_scalars` reads from."""
+
+    def serves(self, tensor: Any) -> bool:
+        return True
+
+    def mark(self, tensor: Any) -> None:
+        return None
+
+    def read(self, tensor: Any, mark: Any) -> Any:
+        return tensor.detach().reshape(()).tolist()
+
+
+def prepare_plainly(case: Case) -> None:
+    prepare(case, pytest.MonkeyPatch())
+
+
+def prepare(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a technique takes to act on this machine."""
+    if case.name == "affinity":
+        from overdrive.techniques.host import affinity
+
+        monkeypatch.setattr(affinity, "one_a_core", lambda cores: frozenset(sorted(cores)[:1]))
+    if case.name == "cuda_graphs":
+        stand_in(monkeypatch)
+    if case.name == "deferred_scalars":
+        monkeypatch.setattr(type(catalogue()["deferred_scalars"]), "line", AtOnce)
+    if case.name == "offload":
+        from overdrive.techniques.memory.offload import host, technique
+
+        monkeypatch.setattr(technique, "DEVICE", "cpu")
+        monkeypatch.setattr(host, "Streams", host.NoStreams)
+    if case.name == "fft_convolution":
+        from overdrive.techniques.layout import fft_convolution
+
+        monkeypatch.setattr(fft_convolution, "_is_faster", lambda *_: True)
