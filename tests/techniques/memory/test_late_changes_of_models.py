@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from overdrive.model_state import contents
 from overdrive.worker.session import Session
 
 F = nn.functional
@@ -57,6 +58,7 @@ class Dropped(Block):
         return 2 * super().forward(x)
 
 
+HELD: list[Any] = []  # memory of weights, from the beginning on
 Act = Callable[[nn.Sequential], Any]
 
 
@@ -67,6 +69,7 @@ def train(technique: bool, between: Act, late: Act, steps: int = 9, make: Any = 
     with Session([(NAME, {"budget": 0.0})] if technique else []) as session:
         model = (make or (lambda: nn.Sequential(nn.Linear(8, 8), *[Block() for _ in range(4)])))()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        HELD[:] = [model[3].down.weight.data, model[4].up.weight.data.numpy()] if make is None else []
         for step in range(steps):
             if step == 4:
                 late(model)
@@ -127,6 +130,7 @@ BETWEEN: dict[str, Act] = {
     "array": lambda model: model[1].weights.__imul__(1.1),
     "global": lambda model: GLOBAL.update(scale=GLOBAL["scale"] * 0.9),
     "data": halves_data,
+    "memory held": lambda model: [each.__imul__(0.9) for each in HELD],
     "bias": changes_bias,
     "module": lambda model: setattr(model[2], "drop", nn.Dropout(0.5)),
     "hook": lambda model: model[1].up.register_forward_hook(lambda *_: GLOBAL.update(calls=GLOBAL["calls"] + 1)),
@@ -145,7 +149,9 @@ LATE: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("how", BETWEEN)
-def test_what_changes_between_the_passes(how: str) -> None:
+@pytest.mark.parametrize("small", [1 << 20, 0])
+def test_what_changes_between_the_passes(how: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "_SMALL", small)  # 0: all parameters are large ones
     assert train(True, BETWEEN[how], nothing) == train(False, BETWEEN[how], nothing)
 
 

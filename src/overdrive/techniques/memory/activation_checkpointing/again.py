@@ -84,8 +84,7 @@ class _Part:
         if self.repeatable.changed():
             self.outdated = True
             return function(*args, **kwargs)
-        with Frame(function, self.repeatable, args, kwargs).hooks():
-            return function(*args, **kwargs)
+        return Frame(function, self.repeatable, args, kwargs).call(args, kwargs)
 
 
 def _forward(part: _Part, module: Any, *args: Any, **kwargs: Any) -> Any:

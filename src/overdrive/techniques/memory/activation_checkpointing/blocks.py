@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from overdrive.model_state.contents import Contents, fault_of_copies
+from overdrive.model_state.contents import Contents, fault_of_copies, is_copied_at_once
 from overdrive.model_state.state import State
 from overdrive.techniques.memory.activation_checkpointing.measure import Keys, Measured
 
@@ -28,7 +28,8 @@ class Repeatable(State):
         super().__init__(modules)
         self.modules = modules
         self.fault = self.reach.hidden or self.reach.outward or fault_of_copies(self.reach)
-        self.held = 0 if self.fault else sum(each.nbytes for each in Contents(self.reach).tensors)
+        held = () if self.fault else Contents(self.reach).tensors
+        self.held = sum(each.nbytes for each in held if is_copied_at_once(each))
 
 
 @dataclass(frozen=True)

@@ -45,20 +45,27 @@ class Frame:
         self._contents = Contents(state.reach)
         self._chance, self._circumstances, self._settings = States.now(), Circumstances(), TorchSettings()
         given = [each for each in self._given if isinstance(each, _Given)]
-        # What is in these memories stays where it is: then, and when the call is made again.
+        # What is in these memories stays where it is.
         self._staying = {storage_id(each) for each in (*self._contents.tensors, *(one.tensor for one in given))}
-        self._staying_again = {storage_id(each) for each in (*self._contents.copies, *(one.again for one in given))}
+        self._staying_again: set[int] = set()  # likewise, when the call is made again
+        self._saved: set[int] = set()  # of these, whose content was saved
         self._packed: list[weakref.ref[_Gone]] = []
         self._number = 0
 
-    def hooks(self) -> saved_tensors_hooks:
-        """For the length of the call."""
-        return saved_tensors_hooks(self._pack, _unpack)
+    def call(self, args: Any, kwargs: Any) -> Any:
+        with saved_tensors_hooks(self._pack, _unpack):
+            result = self._function(*args, **kwargs)
+        self._contents.call_ends(self._saved)
+        return result
 
     def make_again(self) -> None:
-        for each in self._given:
-            if isinstance(each, _Given):
-                each.check()
+        given = [each for each in self._given if isinstance(each, _Given)]
+        for each in given:
+            each.check()
+        for tensor, version in self._contents.uncopied():
+            _check(tensor, version)
+        again = (*self._contents.standing_in, *(each.again for each in given))
+        self._staying_again = {storage_id(each) for each in again}
         self._number = 0
         with ExitStack() as stack:
             stack.enter_context(self._state.as_it_was())
@@ -80,7 +87,9 @@ class Frame:
             raise RuntimeError("a block of the model that was called again has kept less than in its first call")
 
     def _pack(self, tensor: torch.Tensor) -> Any:
-        if storage_id(tensor) in self._staying:
+        memory = storage_id(tensor)
+        if memory in self._staying:
+            self._saved.add(memory)
             return _Staying(tensor)
         gone = _Gone(self)
         self._packed.append(weakref.ref(gone))

@@ -53,6 +53,7 @@ class _Frame:
         self.given = [(tensor, tensor._version) for tensor in given]
         self.leaves = leaves
         self.changes = changes
+        self.versions = _versions(module)
 
 
 class _Measuring:
@@ -96,6 +97,7 @@ class _Measuring:
     def after(self, module: torch.nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         self._look(module)
         frame = self._stack.pop()
+        self.changes += frame.versions != _versions(module)
         kept = self.modules[module]
         kept.returned |= {self.key(each) for each in _tensors(result)}
         kept.written |= {self.key(tensor) for tensor, version in frame.given if tensor._version != version}
@@ -154,6 +156,11 @@ def _count(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: 
     with measuring.hooked(), torch.autograd.graph.saved_tensors_hooks(measuring.pack, measuring.unpack):
         call(*args, **kwargs)
     return measuring
+
+
+def _versions(module: torch.nn.Module) -> list[int]:
+    """Of its own parameters: whether it writes to them."""
+    return [each._version for each in module._parameters.values() if each is not None]
 
 
 def _tensors(thing: Any) -> list[torch.Tensor]:

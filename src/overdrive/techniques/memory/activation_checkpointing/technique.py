@@ -81,6 +81,7 @@ class _Checkpointing:
         self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._reason = "no model was called in training"
         self._used = False
+        self._told = False
         self._compilers_budget: float | None = None  # as the program had it
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +115,9 @@ class _Checkpointing:
         return known.chosen[kind]
 
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        from overdrive.model_state.contents import about_to_be_written
         from overdrive.model_state.hooks import own_hooks
+        from overdrive.seams.torch.raw_access import tell_raw_access
         from overdrive.seams.torch.tracing import compiled
         from overdrive.techniques.memory.activation_checkpointing.again import Again
         from overdrive.techniques.memory.activation_checkpointing.blocks import choose
@@ -137,6 +140,10 @@ class _Checkpointing:
             self._reason = f"{type(model).__name__} has no blocks that keep much inside, and do nothing but compute"
             return None
         self._used = True
+        if not self._told:
+            self._told = True
+            with self._seams.owned_by(self._name):
+                self._seams.on_undo(tell_raw_access(about_to_be_written))
         return Again(choice.blocks)
 
     def _limit_the_compiler(self) -> None:
