@@ -1,1 +1,1 @@
-"""What techniques that act on models share: all that a call of a model may read or change, and calls made for trying."""
+"""What techniques that act on models share: all that a call may read or change, trial calls, copies of contents."""

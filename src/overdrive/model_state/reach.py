@@ -39,20 +39,75 @@ _VALUES: tuple[type, ...] = (
 )  # nothing of these changes
 # Of these libraries code is taken to compute and nothing else; that of others is looked at.
 _COMPUTES = frozenset(
-    "__future__ abc builtins cmath collections contextlib copy dataclasses einops enum functools importlib inspect"
-    " itertools math numbers numpy operator packaging random re scipy string torch torchaudio torchvision types typing"
-    " typing_extensions warnings".split()
+    [
+        "__future__",
+        "abc",
+        "builtins",
+        "cmath",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "einops",
+        "enum",
+        "functools",
+        "importlib",
+        "inspect",
+        "itertools",
+        "math",
+        "numbers",
+        "numpy",
+        "operator",
+        "packaging",
+        "random",
+        "re",
+        "scipy",
+        "string",
+        "torch",
+        "torchaudio",
+        "torchvision",
+        "types",
+        "typing",
+        "typing_extensions",
+        "warnings",
+    ]
 )
 _OUTWARD = frozenset(("open", "input", "exec", "eval", "compile", "globals", "__import__", "breakpoint"))
 _CLASS_NOISE = frozenset(
-    "__dict__ __weakref__ __doc__ __module__ __annotations__ __static_attributes__ __firstlineno__ __parameters__"
-    " __orig_bases__ __abstractmethods__ __match_args__ __qualname__ __slotnames__ _abc_impl".split()
+    [
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__annotations__",
+        "__static_attributes__",
+        "__firstlineno__",
+        "__parameters__",
+        "__orig_bases__",
+        "__abstractmethods__",
+        "__match_args__",
+        "__qualname__",
+        "__slotnames__",
+        "_abc_impl",
+    ]
 )
 _MAKERS = ("__init__", "__new__", "__post_init__")
 # Methods with such names are called by no name, but not in computing.
 _ASIDE = frozenset(
-    "__repr__ __str__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __copy__ __deepcopy__ __del__ __dir__"
-    " __init_subclass__ __sizeof__".split()
+    [
+        "__repr__",
+        "__str__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__setstate__",
+        "__copy__",
+        "__deepcopy__",
+        "__del__",
+        "__dir__",
+        "__init_subclass__",
+        "__sizeof__",
+    ]
 ) | frozenset(_MAKERS)
 _CALLED = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
@@ -256,7 +311,7 @@ def _then(*names: str) -> Callable[[Reach, Any], None]:
 
 
 # Who calls a module keeps the states of these himself.
-_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)  # type: ignore[attr-defined]
+_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand, torch.default_generator)
 _VISITORS: tuple[tuple[Any, Callable[[Reach, Any], None]], ...] = (
     (torch.nn.Module, Reach._module),
     (torch.Tensor, lambda reach, thing: reach.tensors.append(thing)),

@@ -140,7 +140,7 @@ class _Held:
 
     def difference(self, now: _Held) -> str:
         """The first, in words; empty where there is none."""
-        for (space, held, owner), (_, other, _) in zip(self._dicts, now._dicts, strict=True):
+        for (_, held, owner), (_, other, _) in zip(self._dicts, now._dicts, strict=True):
             for name in (*held, *(other.keys() - held.keys())):
                 if not _alike(held.get(name, _ABSENT), other.get(name, _ABSENT)):
                     return f"{name!r} of a {type(owner).__name__}"
@@ -154,7 +154,7 @@ class _Held:
             if repr(drawn) != repr(other_drawn):
                 return f"the state of a {type(each).__name__}"
         for mine, others in ((self._kinds, now._kinds), (self._slots, now._slots), (self._cells, now._cells)):
-            if not all(_alike(one[-1], other[-1]) for one, other in zip(mine, others, strict=True)):  # type: ignore[misc]
+            if not all(_alike(one[-1], other[-1]) for one, other in zip(mine, others, strict=True)):
                 return "an attribute, or a variable of a function"
         for (_, values), (_, other_values) in zip(self._arrays, now._arrays, strict=True):
             if values.shape != other_values.shape or values.tobytes() != other_values.tobytes():

@@ -1,7 +1,7 @@
 """Calls of a model to find out something, of which the program sees nothing.
 
-They are made in a forked process, whose memory, output and files are its own, where there can be one. On a GPU there can
-be none: there they are made here, and all that they can reach is put back; where not all can be, they are not made.
+They are made in a forked process, whose memory, output and files are its own, where there can be one. On a GPU there
+can be none: there they are made here, and all that they can reach is put back; where not all can be, they are not made.
 """
 
 from __future__ import annotations

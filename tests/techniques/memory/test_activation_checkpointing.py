@@ -42,7 +42,9 @@ def deep(block: Callable[[], nn.Module] = Block, depth: int = 6) -> nn.Module:
 
 
 class Malloc(ctypes.Structure):
-    _fields_: ClassVar[Any] = [(name, ctypes.c_size_t) for name in "arena o s h hblkhd u f uordblks d k".split()]
+    _fields_: ClassVar[Any] = [
+        (name, ctypes.c_size_t) for name in ("arena", *"osh", "hblkhd", *"uf", "uordblks", *"dk")
+    ]
 
 
 def bytes_in_use() -> int:

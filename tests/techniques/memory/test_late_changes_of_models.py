@@ -1,4 +1,4 @@
-"""Models that change between the forward and the backward pass, or late: `activation_checkpointing` is exact all the same.
+"""Models that change between the passes of a step, or late: `activation_checkpointing` is exact all the same.
 
 Each program here trains some steps with and without it, and prints; all must come out the same, to the last bit.
 """
@@ -28,7 +28,8 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down, self.drop = nn.BatchNorm1d(8), nn.Linear(8, 32), nn.Linear(32, 8), nn.Dropout(0.2)
+        self.norm, self.drop = nn.BatchNorm1d(8), nn.Dropout(0.2)
+        self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
         self.scale, self.late, self.seen = 1.0, "", [0.0]
         self.mask = torch.ones(8)
         self.table = {"shift": 0.0}

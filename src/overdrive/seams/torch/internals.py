@@ -99,7 +99,7 @@ def keeps_saved_tensors_elsewhere() -> bool:
 
 
 def is_profiled() -> bool:
-    return bool(torch.autograd._profiler_enabled())
+    return bool(torch._C._autograd._profiler_enabled())
 
 
 def is_batch_norm(module: Any) -> bool:

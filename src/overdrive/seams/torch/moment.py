@@ -1,4 +1,4 @@
-"""What a call depends on besides its arguments, so that it can be made again later: chance, autocast, torch's settings."""
+"""What a call depends on besides its arguments, so that it can be made again: chance, autocast, torch's settings."""
 
 from __future__ import annotations
 

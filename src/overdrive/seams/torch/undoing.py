@@ -223,7 +223,9 @@ def _wrote(module: torch.nn.Module, attributes: dict[str, Any], containers: list
     for container, items in containers:
         if len(container) != (items if isinstance(container, list) else len(items)):
             return True
-        if isinstance(container, dict) and any(container.get(key, _ABSENT) is not value for key, value in items.items()):
+        if isinstance(container, dict) and any(
+            container.get(key, _ABSENT) is not value for key, value in items.items()
+        ):
             return True
         if isinstance(container, deque) and not all(map(is_, container, items)):  # full, it keeps its length
             return True

@@ -138,7 +138,9 @@ def _kind(args: Any, kwargs: Any) -> Any:
     found: list[Any] = [spec]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            found.append((type(leaf), leaf.shape, leaf.dtype, leaf.device, leaf.dim() == 0 and leaf.device.type == "cpu"))
+            found.append(
+                (type(leaf), leaf.shape, leaf.dtype, leaf.device, leaf.dim() == 0 and leaf.device.type == "cpu")
+            )
         elif isinstance(leaf, (bool, int, float, str, type(None))):
             found.append((type(leaf), leaf))
         else:

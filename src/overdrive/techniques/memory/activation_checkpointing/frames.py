@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -79,10 +79,8 @@ class Frame:
             stack.enter_context(saved_tensors_hooks(self._pack_again, _as_it_is))
             leaves = [each.leaf() if isinstance(each, _Given) else each for each in self._given]
             args, kwargs = tree_unflatten(leaves, self._spec)
-            try:
+            with suppress(_Enough):
                 self._function(*args, **kwargs)
-            except _Enough:
-                pass
         if self._number < len(self._packed):
             raise RuntimeError("a block of the model that was called again has kept less than in its first call")
 

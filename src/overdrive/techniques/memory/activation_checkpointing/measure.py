@@ -24,12 +24,12 @@ Keys = set[int]
 class Kept:
     """What one module keeps over all its calls: blocks of memory by key, those it was given and those it returns."""
 
+    safe: bool = True  # whether it does nothing but compute, from tensors and constants
     saved: Keys = field(default_factory=set)
     given: Keys = field(default_factory=set)
     made: Keys = field(default_factory=set)  # of what it was given, what the model has made
     returned: Keys = field(default_factory=set)
     written: Keys = field(default_factory=set)  # what it was given and wrote over: made again, it would find that
-    safe: bool = True  # whether it does nothing but compute, from tensors and constants
 
 
 @dataclass
@@ -139,16 +139,15 @@ def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs:
             if measuring.changes:  # what a model makes for itself in its first call it finds in its second
                 measuring = _count(model, call, args, kwargs)
         found = [
-            [place, *(sorted(keys) for keys in (kept.saved, kept.given, kept.made, kept.returned, kept.written))]
-            + [kept.safe]
+            [place, kept.safe, *map(sorted, (kept.saved, kept.given, kept.made, kept.returned, kept.written))]
             for place, module in enumerate(modules)
             if (kept := measuring.modules.get(module))
         ]
         return [list(measuring.sizes.items()), found]
 
     sizes, found = tried(model, count).made
-    kept = {modules[place]: Kept(*map(set, keys), safe=safe) for place, *keys, safe in found}
-    return Measured({key: size for key, size in sizes}, kept)
+    kept = {modules[place]: Kept(safe, *map(set, keys)) for place, safe, *keys in found}
+    return Measured(dict(sizes), kept)
 
 
 def _count(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> _Measuring:

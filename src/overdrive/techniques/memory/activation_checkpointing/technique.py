@@ -23,20 +23,25 @@ class ActivationCheckpointing(Technique):
 
     What it does: before a model's first call in training, counts what each of its modules keeps for the backward
     pass, in a call that keeps nothing and leaves no trace. Then it chooses blocks, or runs of a flat Sequential,
-    with the least to make again within the budget; they are called under `torch.utils.checkpoint`, with random
-    states and written buffers (running means) as they were. In a compiled model the compiler chooses, by
-    `activation_memory_budget`.
+    with the least to make again within the budget; in the backward pass they are called once more, with all as it
+    was in their first call: attributes, hooks, globals that their code reads, random states, torch's settings, what
+    parameters and buffers held. Meanwhile the program may change what it likes. In a compiled model the compiler
+    chooses, by `activation_memory_budget`.
 
     When it helps: deep models of like blocks (transformers, residual networks), whose activations outweigh their
     parameters and which are short of memory.
 
     When it hurts: always in time: what is made again is computed twice, up to a third more work. Nothing is gained
-    where a model has no blocks that keep much inside. Left alone: blocks that write to their arguments or keep
-    something on themselves, and models with the program's hooks. On a CPU the process may need no less without
-    `malloc_trim`, since glibc keeps freed pieces between those in use.
+    where a model has no blocks that keep much inside. Left alone: blocks that do more than compute (keep or count
+    something, write files, look at the clock, reach what cannot be seen), and models with the program's hooks. On a
+    CPU the process may need no less without `malloc_trim`, since glibc keeps freed pieces between those in use.
 
-    Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where a
-    library's kernels do not repeat themselves, and in compiled models.
+    Contract: exact. The same arithmetic once more, with the same random numbers. Each call of a block looks whether
+    the block is what it was when it was chosen; if not, it is called plainly and blocks are chosen anew, four times
+    at most. It stands aside where something traces, profiles or counts, or takes what is saved. What would escape it:
+    an activation that the program writes to past autograd's count, a weight written to through another process, a
+    state of a library's own. It falls to rounding where a library's kernels do not repeat themselves, and in compiled
+    models.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016;
     https://docs.pytorch.org/docs/stable/checkpoint.html

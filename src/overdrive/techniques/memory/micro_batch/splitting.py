@@ -16,7 +16,6 @@ from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.memory.micro_batch.parts import Way, call_in_parts
 from overdrive.techniques.memory.micro_batch.separable import Inseparable, find_way
 
-
 _MOST_CHANGES = 3  # of a model; then its calls are made as they are
 
 
