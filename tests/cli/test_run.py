@@ -265,3 +265,59 @@ def test_who_waits_for_samples_is_told(
     assert read(2000, 33.0) == line.format("2,000")
     assert read(4000, 34.0) == ("\r\033[K" if terminal else "")
     assert read(10, 35.0) == "" and read(20, 38.0) == line.format("20")  # another data set
+
+NEAR_THE_LIMIT = """
+import sys, torch
+
+def depth(n=0):
+    try:
+        return depth(n + 1)
+    except RecursionError:
+        return n
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        print(depth() >= int(sys.argv[2]))
+        return self.fc(x)
+
+print(depth() >= int(sys.argv[1]))
+model = Net()
+torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 1))
+"""
+
+
+def write_plan(script: Path, *names: str) -> None:
+    techniques = [f'[[technique]]\nname = "{each}"\ncontract = "rounding"\nverdict = "FASTER"\n' for each in names]
+    head = f'overdrive = 1\nprogram = "{script.name}"\ncontract = "rounding"\n'
+    (script.parent / "plan.toml").write_text("\n".join([head, *techniques]))
+
+
+def test_a_program_may_recurse_as_deep_as_in_python(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(NEAR_THE_LIMIT)
+    write_plan(path, "channels_last", "buffer_reuse", "fused_optimizer", "fold_normalisation")
+    got = overdrive("run", "--plan", "plan.toml", path.name, "997", "993", cwd=path.parent)
+    assert got.stdout == python(path.name, "997", "993", cwd=path.parent).stdout == "True\nTrue\n"
+
+
+WARNS = """
+import torch
+torch.set_warn_always(True)
+x = torch.ones(1, requires_grad=True)
+for _ in range(3):
+    float(x * 2)
+    int(x * 3)
+(x * 2).item()
+"""
+
+
+def test_warnings_name_the_programs_place_and_come_once_for_each(script: Write, python: Run, overdrive: Run) -> None:
+    path = script(WARNS)
+    write_plan(path, "deferred_scalars")
+    expected = python(path.name, cwd=path.parent)
+    got = overdrive("run", "--plan", "plan.toml", path.name, cwd=path.parent)
+    assert "UserWarning" in expected.stderr and without_our_lines(got.stderr) == expected.stderr

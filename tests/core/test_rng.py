@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from overdrive.core import rng  # noqa: E402
-from overdrive.core.rng import States  # noqa: E402
+from overdrive.core.rng import Glimpse, States  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +119,13 @@ reseed(1)
 assert not {"numpy", "torch"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_glimpse_puts_back_what_was_drawn_since() -> None:
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)
+    random.gauss(0, 1)
+    glimpse = Glimpse()
+    expected = [random.gauss(0, 1), random.random(), np.random.rand(), torch.rand(1).item(), States.now().digest()]
+    glimpse.restore()
+    found = [random.gauss(0, 1), random.random(), np.random.rand(), torch.rand(1).item(), States.now().digest()]
+    assert found == expected

@@ -12,7 +12,8 @@ from tests.techniques.compile.standin import stand_in
 from tests.techniques.faults import KINDS, Case, Rows, check
 
 SEEDS = 20
-FEW = 2  # of them are for every run of the tests
+FEW = 1  # of them is for every run of the tests
+SLOW = ("compile", "prefetch", "prefix_cache", "sample_cache")  # seconds each
 
 # Settings other than the default, where it does nothing here.
 CASES = [
@@ -84,3 +85,37 @@ def prepare(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         from overdrive.techniques.layout import fft_convolution
 
         monkeypatch.setattr(fft_convolution, "_is_faster", lambda *_: True)
+
+
+def cases() -> list[Any]:
+    """Each with the kinds of faults that it can have here, and the seeds; few are for every run of the tests."""
+    found = []
+    for case in CASES:
+        for kind in KINDS:
+            for number in range(SEEDS):
+                marks = [] if number < FEW and case.name not in SLOW else [pytest.mark.long]
+                found.append(pytest.param(case, kind, number, id=f"{case}-{kind}-{number}", marks=marks))
+    return found
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    """Runs without a fault."""
+    return {}
+
+
+@pytest.mark.parametrize(("case", "kind", "number"), cases())
+def test_a_program_goes_on_as_without_the_technique(
+    case: Case, kind: str, number: int, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(case, monkeypatch)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        wrong = check(case, kind, number, known.setdefault(str(case), {}))
+    finally:
+        torch.set_num_threads(threads)
+    if wrong.startswith("nothing to fail"):
+        pytest.skip(wrong)
+    assert not wrong

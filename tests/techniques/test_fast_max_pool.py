@@ -213,3 +213,25 @@ def test_one_openmp_runtime_serves_both() -> None:
         pytest.skip("gcc's OpenMP is what is looked at")
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() in ("0", "1")
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_a_backward_pass_that_the_kernel_fails_in_is_carried_out_by_torch(
+    form: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from overdrive.kernels.max_pool.operator import MaxPool
+
+    def gradient() -> Any:
+        x = torch.randn(2, 3, 7, 6, generator=torch.Generator().manual_seed(1)).contiguous(memory_format=form)
+        pooled = torch.nn.functional.max_pool2d(x.requires_grad_(), 2)
+        return torch.autograd.grad((pooled * torch.arange(pooled.numel()).view(pooled.shape)).sum(), x)[0]
+
+    def broken(*_: Any) -> Any:
+        raise MemoryError
+
+    plain = gradient()
+    with Session([("fast_max_pool", {})]) as session:
+        assert torch.equal(gradient(), plain)
+        monkeypatch.setattr(MaxPool, "spread", broken)
+        found = gradient()
+    assert torch.equal(found, plain) and found.stride() == plain.stride() and not session.seams.left_out

@@ -23,7 +23,7 @@ class Again(Exception):
 class Failing(BaseException):
     """A technique failed around a call that is undone as a whole and made again (`Around(undone=True)`).
 
-    No `Exception`: what others do around the same call ends on its way out, and none of them takes it for the program's.
+    No `Exception`: what others do around the same call ends on its way out, and none takes it for the program's own.
 
     Args:
         reason: why it is left out; nothing where it asks for the call to be made `Again`.

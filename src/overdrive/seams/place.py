@@ -1,7 +1,7 @@
 """Calls that PyTorch's warnings take for the program's own: those that its C code raises name the calling frame.
 
-Such a frame of ours has the globals, the file and the line of the program's. So a warning names the program's place, and
-comes once for each place: the record of that is in those globals.
+Such a frame of ours has the globals, the file and the line of the program's. So a warning names the program's place,
+and comes once for each place: the record of that is in those globals.
 """
 
 from __future__ import annotations

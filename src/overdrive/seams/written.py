@@ -13,18 +13,18 @@ class _Tap:
     """Takes the place of a stream's `write`, on the stream itself: it stays the same object for who compares or holds
     it. All is handed on at once."""
 
-    __slots__ = ("_again", "_before", "_plain", "_thread", "_written", "stream")
-
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self._before = vars(stream).get("write", _ABSENT)
-        self._plain = stream.write
-        self._thread = get_ident()
+        self.on = False
+        self._own: dict[str, Any] = vars(stream)
+        self._before: Any = _ABSENT
+        self._plain: Any = None
+        self._thread = 0
         self._written: list[str] = []
         self._again = ""  # what was written by the first call and is still to come in the second
 
     def __call__(self, text: Any) -> Any:
-        if get_ident() != self._thread:
+        if not self.on or get_ident() != self._thread:
             return self._plain(text)
         if self._again:
             if self._again.startswith(text):
@@ -37,26 +37,44 @@ class _Tap:
         self._written.append(text)
         return self._plain(text)
 
+    def place(self) -> None:
+        self.on, self._thread = True, get_ident()
+        if self._own.get("write") is self:
+            return  # another thread's call is under way
+        self._before = self._own.get("write", _ABSENT)
+        self._plain = self.stream.write
+        self._own["write"] = self
+
     def expect_again(self) -> None:
         self._again, self._written = "".join(self._written), []
 
     def remove(self) -> None:
+        self.on = False
+        if self._written:
+            self._written = []
+        self._again = ""
+        if self._own.get("write") is not self:
+            return  # the program has put another there
         if self._before is _ABSENT:
-            vars(self.stream).pop("write", None)
+            del self._own["write"]
         else:
-            self.stream.write = self._before
+            self._own["write"] = self._before
 
 
 class Written:
-    """Notes what this thread writes, from now until `over`."""
+    """Notes what this thread writes, in calls that follow one another."""
 
     def __init__(self) -> None:
+        self._streams: tuple[Any, Any] = (None, None)
         self._taps: list[_Tap] = []
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "__dict__") and all(tap.stream is not stream for tap in self._taps):
-                tap = _Tap(stream)
-                stream.write = tap  # type: ignore[method-assign]
-                self._taps.append(tap)
+
+    def begin(self) -> None:
+        if self._streams[0] is not sys.stdout or self._streams[1] is not sys.stderr:
+            self._streams = sys.stdout, sys.stderr
+            distinct = {id(each): each for each in self._streams if hasattr(each, "__dict__")}
+            self._taps = [_Tap(each) for each in distinct.values()]
+        for tap in self._taps:
+            tap.place()
 
     def expect_again(self) -> None:
         """The call is made a second time: what it wrote is not written again."""

@@ -74,3 +74,25 @@ def test_a_choice_of_the_programs_own_stands() -> None:
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
     assert seen == [None] and not session.seams.left_out
+
+
+@pytest.mark.parametrize("implementation", ["fused", "foreach"])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
+def test_gradients_that_become_sparse_are_stepped_as_the_program_wrote_it(kind: Any, implementation: str) -> None:
+    def losses() -> list[float]:
+        torch.manual_seed(0)
+        words, head = nn.Embedding(10, 4), nn.Linear(4, 2)
+        optimizer, found = kind([*words.parameters(), *head.parameters()], lr=0.1), []
+        for step in range(6):
+            words.sparse = step >= 3
+            loss = head(words(torch.arange(5))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    plain = losses()
+    with Session([("fused_optimizer", {"implementation": implementation})]) as session:
+        assert losses() == pytest.approx(plain, rel=1e-5)
+    assert not session.seams.left_out

@@ -144,7 +144,10 @@ class _Spread(torch.autograd.Function):
         form: torch.memory_format,
     ) -> torch.Tensor:
         ctx.save_for_backward(which)
-        return kernel.spread(gradient, which, shape, form)
+        try:
+            return kernel.spread(gradient, which, shape, form)
+        except Exception:  # in a backward pass nothing else can take its place
+            return spread_plainly(gradient, which, shape, form)
 
     @staticmethod
     def backward(ctx: Any, again: torch.Tensor) -> Any:
@@ -152,6 +155,18 @@ class _Spread(torch.autograd.Function):
         height, width = 2 * which.shape[2], 2 * which.shape[3]
         four = [again[:, :, row:height:2, column:width:2] for row in (0, 1) for column in (0, 1)]
         return None, torch.stack(four).gather(0, which[None].long())[0], None, None, None
+
+
+def spread_plainly(
+    gradient: torch.Tensor, which: torch.Tensor, shape: torch.Size, form: torch.memory_format
+) -> torch.Tensor:
+    """What `MaxPool.spread` gives, by operations of torch."""
+    height, width = 2 * which.shape[2], 2 * which.shape[3]
+    result = torch.zeros(shape, dtype=gradient.dtype).contiguous(memory_format=form)
+    for place in range(4):
+        chosen = gradient.where(which == place, torch.zeros((), dtype=gradient.dtype))
+        result[:, :, place // 2 : height : 2, place % 2 : width : 2] = chosen
+    return result
 
 
 def _function(library: Any, name: str) -> Any:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from overdrive.seams.hub import Failing, Seams, reason_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.tracing import traced
-from overdrive.seams.torch.undoing import Moment, Undoable
+from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
 # What a layout, a number format or a part of a batch may make a model fail with.
 _USUAL = (
@@ -75,7 +76,8 @@ class _Calls:
 
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
-        self._models: dict[int, Undoable] = {}
+        self._models: dict[int, tuple[Any, Undoable]] = {}  # by id, with a weak reference
+        self._classes: dict[type, Undoable] = {}
 
     def run(self, model: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
         moment = self._before(model, args, kwargs)
@@ -97,22 +99,37 @@ class _Calls:
                     self._hub.leave_out(name, why + besides)
         finally:
             if moment is not None:
-                moment.over()
+                self._over(model, moment)
+
+    def _over(self, model: torch.nn.Module, moment: Moment) -> None:
+        try:
+            moment.over()
+        except Exception as error:  # it is looked at anew
+            log.info("what a call of %s writes to was not seen: %s", type(model).__name__, reason_of(error))
+            self._models.pop(id(model), None)
 
     def _before(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment | None:
         """None where the call cannot be undone: it is traced, say, and a copy would be traced with it."""
         if traced():
             return None
-        known = self._models.get(id(model))
-        if known is None or known.model() is not model:
-            key, models = id(model), self._models
-            known = models[key] = Undoable(model, lambda _: models.pop(key, None))
         try:
-            return known.before(args, kwargs)
-        except Exception as error:
+            return self._known(model).before(model, args, kwargs)
+        except Exception as error:  # its buffers were given up or exchanged
             log.info("a call of %s could not be undone: %s", type(model).__name__, reason_of(error))
-            self._models.pop(id(model), None)  # its buffers were given up or exchanged
+            self._models.pop(id(model), None)
             return None
+
+    def _known(self, model: torch.nn.Module) -> Undoable:
+        if holds_nothing(model):
+            known = self._classes.get(type(model))
+            if known is None:
+                known = self._classes[type(model)] = Undoable()
+            return known
+        key, models = id(model), self._models
+        found = models.get(key)
+        if found is None or found[0]() is not model:
+            found = models[key] = weakref.ref(model, lambda _: models.pop(key, None)), Undoable()
+        return found[1]
 
 
 def _acting(hub: Seams) -> list[str]:

@@ -1,6 +1,6 @@
 """Model calls that can be undone and made again: what they change is kept from before them.
 
-Kept before each call are the random states, in 3 us, and what calls of this model were seen to write to: buffers, each
+Kept before each call are the random states, in 2 us, and what calls of this model were seen to write to: buffers, each
 copied anew where autograd's count tells that it was written to, and attributes of those modules that set some on
 themselves. What that is, is found out by looking at everything in a model's first call of each mode and now and then
 later.
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from dataclasses import replace
 from operator import is_
 from typing import Any
 
 import torch
 
-from overdrive.core.rng import States
+from overdrive.core.rng import Glimpse, States
 from overdrive.seams.torch.internals import has_running_means
 from overdrive.seams.written import Written
 
@@ -31,10 +31,10 @@ _ABSENT = object()
 
 
 class Undoable:
-    """One model, and what its calls write to as far as they were seen."""
+    """What the calls of one model write to, as far as they were seen; or those of all modules of a class that hold
+    nothing: a program may make its loss anew in each step."""
 
-    def __init__(self, model: torch.nn.Module, gone: Callable[[Any], object]) -> None:
-        self.model = weakref.ref(model, gone)
+    def __init__(self) -> None:
         self._calls = 0
         self._modes: set[tuple[bool, bool]] = set()
         self.tables: list[tuple[Any, str]] = []  # of each buffer: its module's table, and its name there
@@ -42,14 +42,16 @@ class Undoable:
         self.versions: list[int] = []  # of that
         self.copies: list[Any] = []  # None of those that are too large to be copied again and again
         self.uncounted: set[int] = set()  # those that are written to unseen: running means, and by way of `data`
-        self._uncounted_names: set[tuple[int, str]] = set()  # table and name: other buffers may come before them
+        self._places: list[tuple[int, str]] = []  # of each buffer: its module's id, and its name there
+        self._uncounted_places: set[tuple[int, str]] = set()  # they are where they are, whatever comes before them
         self.writers: list[weakref.ref[torch.nn.Module]] = []  # modules that set attributes, or fill lists of theirs
         self.changes_arguments = False
+        self.draws = False  # random numbers, from another generator than PyTorch's
+        self._small = False  # all buffers together: they are copied at once
+        self.written = Written()
 
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
+    def before(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Moment:
         """All that a call may change, which is about to be made."""
-        model = self.model()
-        assert model is not None
         mode = model.training, torch.is_grad_enabled()
         self._calls += 1
         thorough = mode not in self._modes or not self._calls % _LOOKS_EVERY
@@ -61,46 +63,49 @@ class Undoable:
 
     def _find_buffers(self, model: torch.nn.Module) -> None:
         self.tables.clear()
+        self._places.clear()
         for module in model.modules():
             # TorchScript's own table makes new objects each time it is asked.
             scripted = isinstance(module, torch.jit.ScriptModule)
             table = dict(module.named_buffers(recurse=False)) if scripted else module._buffers
             found = [(table, name) for name, each in table.items() if _can_be_copied(each)]
-            if has_running_means(module):  # or may begin to write to them late
-                self._uncounted_names.update((id(table), name) for _, name in found if name.startswith("running_"))
+            places = [(id(module), name) for _, name in found]
+            if has_running_means(module):  # which it may begin to write to late
+                self._uncounted_places.update(each for each in places if each[1].startswith("running_"))
             self.tables += found
+            self._places += places
         self.buffers = [None] * len(self.tables)
         self.versions = [-1] * len(self.tables)
         self.copies = [None] * len(self.tables)
-        names = self._uncounted_names
-        self.uncounted = {place for place, (table, name) in enumerate(self.tables) if (id(table), name) in names}
+        self.uncounted = {n for n, place in enumerate(self._places) if place in self._uncounted_places}
 
     def _copy_buffers(self, thorough: bool) -> None:
         """Of those that were written to since they were copied last."""
         now = [table[name] for table, name in self.tables]
         versions = [each._version for each in now]
-        if versions == self.versions and all(map(is_, now, self.buffers)) and not self.uncounted:
+        held = all(map(is_, now, self.buffers))
+        if held and versions == self.versions and not self.uncounted:
             return
-        known = zip(now, versions, self.buffers, self.versions, strict=True)
-        due = [
-            place
-            for place, (each, version, before, counted) in enumerate(known)
-            if version != counted or each is not before or place in self.uncounted
-        ]
-        if not thorough and sum(now[place].nbytes for place in due) > _MOST_BYTES:
-            for place in due:
-                self.copies[place] = None
+        if held and self._small:
+            torch._foreach_copy_(self.copies, now)
         else:
-            kept = [each for each in due if now[each] is self.buffers[each] and self.copies[each] is not None]
-            if kept:
-                torch._foreach_copy_([self.copies[each] for each in kept], [now[each] for each in kept])
-            for place in set(due).difference(kept):
-                self.copies[place] = now[place].clone()
+            self._copy_some(now, versions, thorough)
         self.buffers, self.versions = now, versions
 
+    def _copy_some(self, now: list[Any], versions: list[int], thorough: bool) -> None:
+        known = enumerate(zip(now, versions, self.buffers, self.versions, strict=True))
+        due = [
+            place
+            for place, (each, version, before, counted) in known
+            if version != counted or each is not before or place in self.uncounted
+        ]
+        copied = thorough or sum(now[place].nbytes for place in due) <= _MOST_BYTES
+        for place in due:
+            self.copies[place] = now[place].clone() if copied else None
+        self._small = sum(each.nbytes for each in now) <= _MOST_BYTES and all(each is not None for each in self.copies)
+
     def written_unseen(self, place: int) -> None:
-        table, name = self.tables[place]
-        self._uncounted_names.add((id(table), name))
+        self._uncounted_places.add(self._places[place])
         self.uncounted.add(place)
 
 
@@ -112,17 +117,19 @@ class Moment:
     ) -> None:
         self._calls = calls
         self._thorough = thorough
-        modules = model.modules() if thorough else [each for ref in calls.writers if (each := ref()) is not None]
+        modules: Any = model.modules()
+        if not thorough and not holds_nothing(model):
+            modules = [each for ref in calls.writers if (each := ref()) is not None]
         self._attributes = [(each, vars(each).copy(), _containers(each)) for each in modules]
         given = [each for each in (*args, *kwargs.values()) if type(each) is torch.Tensor]
         copied = thorough or calls.changes_arguments
         self._given = [(each, _version(each), each.detach().clone() if copied else None) for each in given]
-        self._chance = States.now()
-        self._written = Written()
+        self._chance = States.now() if thorough or calls.draws else Glimpse()
+        calls.written.begin()
 
     def over(self) -> None:
         """The call is to stand."""
-        self._written.over()
+        self._calls.written.over()
         if self._thorough:
             self._learn()
 
@@ -131,7 +138,7 @@ class Moment:
 
         Returns: what could not be put back, in words.
         """
-        self._written.expect_again()
+        self._calls.written.expect_again()
         left = [*self._put_back_buffers(), *self._put_back_arguments()]
         for module, attributes, containers in self._attributes:
             for name in vars(module).keys() - attributes.keys():
@@ -179,7 +186,14 @@ class Moment:
         for place, before in enumerate(calls.buffers):
             if before._version == calls.versions[place] and not torch.equal(before, calls.copies[place]):
                 calls.written_unseen(place)
+        before, now = self._chance, States.now()
+        assert isinstance(before, States)
+        calls.draws |= not now.same(replace(before, torch=now.torch, cuda=now.cuda))
         calls.changes_arguments |= any(_version(each) != version for each, version, _ in self._given)
+
+
+def holds_nothing(module: torch.nn.Module) -> bool:
+    return not (module._modules or module._parameters or module._buffers)
 
 
 def _can_be_copied(buffer: Any) -> bool:

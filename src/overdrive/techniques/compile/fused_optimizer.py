@@ -134,6 +134,7 @@ def _can_be(key: str, optimizer: Any) -> bool:
         and all(
             type(parameter) in (torch.Tensor, torch.nn.Parameter)
             and parameter.is_floating_point()
+            and (parameter.grad is None or parameter.grad.layout is torch.strided)  # fused, sparse ones are refused
             and parameter.device.type in ("cpu", "cuda")
             for parameter in group["params"]
         )

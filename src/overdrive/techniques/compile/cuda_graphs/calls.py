@@ -48,6 +48,7 @@ class RecordedCall:
         self, graph_pool: GraphPool, model: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         self.recorded = False
+        self.failed = ""  # why its backward pass was carried out by the program's own forward pass, if it was
         self.warm_ups = 0
         self._recording = False
         self._graph_pool, self._model, self._call = graph_pool, model, call
@@ -81,6 +82,8 @@ class RecordedCall:
         return handle is not None and not handle.spent
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self.failed:
+            raise Refused(self.failed)
         self._call = call
         leaves = tree_flatten((args, kwargs))[0]
         if not self.recorded:
@@ -199,9 +202,10 @@ class RecordedCall:
         return [None if each is None else next(copies) for each in self._gradients]
 
     def run_again(
-        self, inputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor], handle: ReplayHandle
+        self, inputs: Sequence[torch.Tensor], given: Sequence[torch.Tensor], handle: ReplayHandle, create: bool = True
     ) -> list[torch.Tensor | None]:
-        """The gradients by way of the program's own forward pass: for a derivative of the gradient itself."""
+        """The gradients by way of the program's own forward pass: for a derivative of the gradient itself (`create`),
+        and where the recorded backward pass fails."""
         leaves = list(self._constants)
         for place, tensor in zip(self._places, inputs, strict=True):
             leaves[place] = tensor
@@ -222,7 +226,7 @@ class RecordedCall:
         self._graph_pool.set_random_state(now)
         outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
-        return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=True, allow_unused=True))
+        return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
 
 
 class _Outside:
@@ -273,10 +277,16 @@ class _Recorded(torch.autograd.Function):
                 "backward through the graph a second time."
             )
         due = [each for each, flag in zip(given, ctx.flags, strict=True) if flag]
+        inputs = ctx.saved_tensors[: ctx.inputs]
         if torch.is_grad_enabled():
-            gradients = recording.run_again(ctx.saved_tensors[: ctx.inputs], due, ctx.handle)
+            gradients = recording.run_again(inputs, due, ctx.handle)
         else:
-            gradients = recording.run_backward(due)
+            try:
+                gradients = recording.run_backward(due)
+            except Exception as error:
+                recording.failed = f"its backward pass failed ({type(error).__name__}: {error})"
+                with torch.enable_grad():
+                    gradients = recording.run_again(inputs, due, ctx.handle, create=False)
         # Not merely a kept reference: `loss` is still there when the next step begins.
         ctx.handle.spent = not graph_is_kept()
         following = iter(gradients)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from overdrive.core.progress import log

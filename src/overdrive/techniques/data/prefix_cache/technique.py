@@ -9,7 +9,7 @@ from weakref import WeakSet
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.datacache.switch import Switch
-from overdrive.seams.hub import Handle
+from overdrive.seams.hub import Handle, reason_of
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -86,13 +86,16 @@ class PrefixHandle(Handle):
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
         from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
 
+        def about_to_fetch() -> None:
+            try:
+                if self.halving is not None:
+                    self.halving.new_batch()
+            except Exception as error:  # what cannot be looked at is not served
+                self._seams.leave_out(PrefixCache.name, reason_of(error))
+
         real = fetcher_of(iterator)
         if real is not None and type(real) is not Announcing:
-            fetch_by(iterator, Announcing(real, self._about_to_fetch))
-
-    def _about_to_fetch(self) -> None:
-        if self.halving is not None:
-            self.halving.new_batch()
+            fetch_by(iterator, Announcing(real, about_to_fetch))
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once

@@ -7,6 +7,7 @@ what is copied in is taken from the computing's own memory, which the copying wa
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ class Streams:
     def wait_for(self, event: Any) -> None:
         torch.cuda.current_stream(self.device).wait_event(event)
 
+    def finish(self, event: Any) -> None:
+        event.synchronize()
+
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         plain = torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
         return torch.as_strided(plain, tensor.size(), tensor.stride())
@@ -68,6 +72,9 @@ class NoStreams:
         return tensor.copy_(host), None
 
     def wait_for(self, event: Any) -> None:
+        pass
+
+    def finish(self, event: Any) -> None:
         pass
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -97,10 +104,16 @@ class Away:
         self._shelf.bring_those_before(self._number)
         return tensor
 
+    def alone(self) -> torch.Tensor:
+        """As `take`, by the plainest means."""
+        self._shelf.streams.finish(self.copied_out)
+        return self.host.to(self._shelf.streams.device, copy=True)
+
     def __del__(self) -> None:
-        if self._here is not None:  # its memory goes back to the computing, which may not use it before it arrived
-            self._shelf.streams.wait_for(self._here[1])
-        self._shelf.freed(taken(self.host))
+        with contextlib.suppress(Exception):  # Python would print it
+            if self._here is not None:  # its memory goes back to the computing, which may not use it before it arrived
+                self._shelf.streams.wait_for(self._here[1])
+            self._shelf.freed(taken(self.host))
 
 
 @dataclass
@@ -136,7 +149,12 @@ class Shelf:
             return self._lay(plain)
 
         def unpack(packed: Any) -> torch.Tensor:
-            found: torch.Tensor = packed.tensor if isinstance(packed, Kept) else packed.take()
+            if isinstance(packed, Kept):
+                return packed.tensor
+            try:
+                found: torch.Tensor = packed.take()
+            except Exception:  # no room to bring some more ahead, say: in a backward pass nothing else can be done
+                found = packed.alone()
             return found
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
