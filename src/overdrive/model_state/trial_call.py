@@ -55,8 +55,8 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
 
     try:
         told = in_children([in_child], patience=_PATIENCE)[0]
-    except Unfit as error:
-        raise NoTrial(f"the process in which it was tried failed ({error})") from None
+    except Unfit:
+        raise NoTrial("the process in which its call was tried ended, or hung") from None
     if "error" in told:
         raise NoTrial(told["error"])
     return Outcome(told["made"], told["effect"], tuple(told["buffers"]))

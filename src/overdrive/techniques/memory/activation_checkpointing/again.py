@@ -18,13 +18,14 @@ from overdrive.techniques.memory.activation_checkpointing.frames import Frame, c
 class Again:
     """The chosen blocks, each with the function that stands in for its forward while the model is called."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[Block], failed: Callable[[str], object]) -> None:
+        """`failed` is told why a block could not be called again at once."""
         self._active = False
         self._parts: list[_Part] = []
         self._stand_ins: list[tuple[Any, Callable[..., Any]]] = []  # a weak reference to the module
         runs: dict[torch.nn.Module, list[tuple[int, int, _Part]]] = {}
         for block in blocks:
-            part = _Part(block.repeatable)
+            part = _Part(block.repeatable, failed)
             self._parts.append(part)
             if block.stop:
                 runs.setdefault(block.module, []).append((block.start, block.stop, part))
@@ -74,8 +75,9 @@ class Again:
 class _Part:
     """What is called again at a time."""
 
-    def __init__(self, repeatable: Repeatable) -> None:
+    def __init__(self, repeatable: Repeatable, failed: Callable[[str], object]) -> None:
         self.repeatable = repeatable
+        self._failed = failed
         self.outdated = False
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -84,7 +86,7 @@ class _Part:
         if self.repeatable.changed():
             self.outdated = True
             return function(*args, **kwargs)
-        return Frame(function, self.repeatable, args, kwargs).call(args, kwargs)
+        return Frame(function, self.repeatable, self._failed, args, kwargs).call(args, kwargs)
 
 
 def _forward(part: _Part, module: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from overdrive.core.rng import States
 from overdrive.model_state.contents import Contents
 from overdrive.model_state.quiet import quiet
+from overdrive.model_state.saved import taken_over
 from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import storage_id
 from overdrive.seams.torch.moment import Circumstances, TorchSettings, chance_as
@@ -38,8 +39,10 @@ def can_be_given(args: Any, kwargs: Any) -> bool:
 class Frame:
     """One call. All that it needs to be made again lives as long as the graph that it has made."""
 
-    def __init__(self, function: Callable[..., Any], state: State, args: Any, kwargs: Any) -> None:
-        self._function, self._state = function, state
+    def __init__(
+        self, function: Callable[..., Any], state: State, failed: Callable[[str], object], args: Any, kwargs: Any
+    ) -> None:
+        self._function, self._state, self._failed = function, state, failed
         leaves, self._spec = tree_flatten((args, kwargs))
         self._given = [_Given(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self._contents = Contents(state.reach)
@@ -53,7 +56,7 @@ class Frame:
         self._number = 0
 
     def call(self, args: Any, kwargs: Any) -> Any:
-        with saved_tensors_hooks(self._pack, _unpack):
+        with taken_over(self._pack, _unpack, self._failed):
             result = self._function(*args, **kwargs)
         self._contents.call_ends(self._saved)
         return result

@@ -149,7 +149,7 @@ class _Checkpointing:
             self._told = True
             with self._seams.owned_by(self._name):
                 self._seams.on_undo(tell_raw_access(about_to_be_written))
-        return Again(choice.blocks)
+        return Again(choice.blocks, lambda reason: self._seams.leave_out(self._name, reason))
 
     def _limit_the_compiler(self) -> None:
         from overdrive.seams.torch.compiler import forget_compiled, keep_activations
