@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_DECISIONS = 4  # for one model
 _MOST_MODELS = 16
+_MOST_TRIALS = 8  # counted calls in a run, of all models: each takes 0.1 s and more
 
 
 class ActivationCheckpointing(Technique):
@@ -87,6 +88,7 @@ class _Checkpointing:
         self._reason = "no model was called in training"
         self._used = False
         self._told = False
+        self._trials = 0
         self._compilers_budget: float | None = None  # as the program had it
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +137,10 @@ class _Checkpointing:
             return None
         if own_hooks(model):
             self._reason = "the program has hooks on its model, which would see calls twice"
+            return None
+        self._trials += 1
+        if next(model.children(), None) is None or self._trials > _MOST_TRIALS:  # a loss, say; or ever new models
+            self._reason = f"{type(model).__name__} has no blocks"
             return None
         try:
             choice = choose(model, measure(model, call, args, kwargs), self._budget)

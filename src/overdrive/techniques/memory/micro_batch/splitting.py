@@ -16,6 +16,7 @@ from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.memory.micro_batch.parts import Way, call_in_parts
 from overdrive.techniques.memory.micro_batch.separable import Inseparable, find_way
 
+_MOST_TRIALS = 8  # kinds of calls that are tried in a run: each takes 0.1 s and more
 _MOST_CHANGES = 3  # of a model; then its calls are made as they are
 
 
@@ -32,6 +33,7 @@ class Splitting:
         self._models: weakref.WeakKeyDictionary[Any, _Ways] = weakref.WeakKeyDictionary()
         self.reason = "no model was called with a batch that can be split"
         self.done = False
+        self._trials = 0
 
     def enter(self, seams: Any, refusal: type[Exception]) -> None:
         """Stand around models' calls; `refusal` is raised with the reason where the first step had none in parts."""
@@ -89,7 +91,8 @@ class Splitting:
         ways.by_kind[kind] = None
         if known is not None:
             ways.changes += 1
-        if ways.changes > _MOST_CHANGES:
+        self._trials += 1
+        if ways.changes > _MOST_CHANGES or self._trials > _MOST_TRIALS:
             return None
         try:
             ways.by_kind[kind] = find_way(model, call, leaves, spec, size, self._parts)
