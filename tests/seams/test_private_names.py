@@ -23,6 +23,8 @@ IN_SEAMS = (
     "torch._C._autograd.DeviceType.CPU",
     "torch._C._autograd._get_current_graph_task_keep_graph",
     "torch._C._autograd._get_sequence_nr",
+    "torch._C._autograd._profiler_enabled",
+    "torch._C._autograd._top_saved_tensors_default_hooks",
     "torch._C._cuda_endAllocateToPool",
     "torch._C._current_autograd_node",
     "torch._C._current_graph_task_id",

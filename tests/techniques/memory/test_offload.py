@@ -145,3 +145,20 @@ def test_on_the_processor_it_says_why_it_is_left_out() -> None:
         model(torch.randn(4, 16)).sum().backward()
         optimizer.step()
     assert "no model on a GPU" in session.seams.left_out["offload"]
+
+
+def test_it_stands_aside_where_the_program_takes_what_is_saved(monkeypatch: Any) -> None:
+    from overdrive.techniques.memory.offload import host, technique
+
+    monkeypatch.setattr(technique, "DEVICE", "cpu")
+    monkeypatch.setattr(host, "Streams", NoStreams)
+    found = []
+    for chosen in ([], [("offload", {"least_mib": 0})]):
+        torch.manual_seed(0)
+        saved: list[torch.Size] = []
+        with Session(chosen), torch.autograd.graph.saved_tensors_hooks(
+            lambda each: saved.append(each.shape) or each, lambda each: each
+        ):
+            net()(torch.randn(4, 16)).sum().backward()
+        found.append(saved)
+    assert found[0] == found[1] and found[0]

@@ -87,6 +87,21 @@ def all_modules_have_hooks() -> bool:
     return bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
+def global_hooks() -> list[dict[Any, Any]]:
+    """Where the hooks are that are called for every module."""
+    module: Any = torch.nn.modules.module
+    return [value for name, value in vars(module).items() if name.startswith("_global_") and isinstance(value, dict)]
+
+
+def keeps_saved_tensors_elsewhere() -> bool:
+    """Whether somebody's hooks take what operations save for their backward pass."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def is_profiled() -> bool:
+    return bool(torch._C._autograd._profiler_enabled())
+
+
 def is_batch_norm(module: Any) -> bool:
     return isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
 

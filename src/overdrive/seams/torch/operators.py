@@ -17,12 +17,13 @@ from overdrive.seams.place import called_from
 from overdrive.seams.torch.tracing import traced
 
 OPERATORS = {"conv": ("conv1d", "conv2d"), "max_pool2d": ("max_pool2d",)}  # by name, functions of `torch`
+METHODS = {"view": ("view",), "as_strided": ("as_strided",)}  # likewise, methods of tensors
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     known: list[int] = []
     for operator, point in hub.operators.items():
-        if operator not in OPERATORS:
+        if operator not in OPERATORS and operator not in METHODS:
             for owner in point.techniques:
                 hub.leave_out(owner, f"no operator is called {operator!r}")
         for name in OPERATORS.get(operator, ()) if point.wanted else ():
@@ -33,6 +34,10 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
                     patches.replace(holder, name, seen)
             _builtins._register_builtin(seen, f"aten::{name}")  # TorchScript knows operators by their identity
             known.append(id(seen))
+        for name in METHODS.get(operator, ()) if point.wanted else ():
+            patches.replace(torch.Tensor, name, _seen(point, getattr(torch.Tensor, name)))
+            if hasattr(torch, name):
+                patches.replace(torch, name, _seen(point, getattr(torch, name)))
 
     def forget() -> None:
         for each in known:
@@ -44,7 +49,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def operator(*args: Any, **kwargs: Any) -> Any:
-        if not args or type(args[0]) is not torch.Tensor or traced():
+        if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
         answer = point.ask(plain, args, kwargs)
         return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import Technique
+from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
     from overdrive.techniques.technique import Settings
+
+
+_ALONE = 2  # owners of a tensor's memory: it, and the handle to ask with
+_VIEWS = ("view", "as_strided")
 
 
 class ChannelsLast(Technique):
@@ -26,8 +31,11 @@ class ChannelsLast(Technique):
     a GPU with tensor cores.
 
     When it hurts: networks with few convolutions between operations that need the old format (each change
-    is a copy). A model that calls `.view()` on a convolution's result cannot use it: then its first call
-    fails, the format is put back, and the model is called as before.
+    is a copy). A program that needs the old format cannot use it, whenever it begins to: where `.view()` fails on a
+    tensor in the other one, or `as_strided` would read it, in the loop or in a hook, the format is put back, the view
+    is made as the program meant it, and the technique is left out; where it fails in the model's call, that is undone
+    and made again. Weights whose memory somebody else refers to stay as they are. What would escape it: code in C++
+    that reads a weight's memory in order.
 
     Contract: rounding. The same products are summed in another order. It falls to statistical where a program
     draws dropout masks in the order of memory, or where a kernel for this layout is less exact (on a CPU, batch
@@ -49,8 +57,16 @@ class ChannelsLast(Technique):
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         layout = _Layout()
+
+        def left_out(optimizer: Any) -> None:
+            if layout.refused:
+                raise CannotInstall(layout.refused)
+
         seams.optimizer_made.subscribe(layout.made)
         seams.model_called.subscribe(layout.called)
+        for name in _VIEWS:
+            seams.operator_called(name).subscribe(partial(layout.viewed, name))
+        seams.step_ends.subscribe(left_out)
         seams.on_undo(layout.off)
         return seams.handle(layout.on, layout.off)
 
@@ -59,7 +75,9 @@ class _Layout:
     """The four-dimensional weights of trained models, with what belongs to each: its gradient, its momentum."""
 
     def __init__(self) -> None:
+        self.refused = ""  # why the program cannot use it, once that was found
         self._active = True
+        self._calling = False
         self._optimizers: list[weakref.ref[Any]] = []
         self._models: list[weakref.ref[Any]] = []
         self._before: dict[int, tuple[weakref.ref[Any], tuple[int, ...]]] = {}  # a weight's strides, by its id
@@ -75,19 +93,64 @@ class _Layout:
             return call(*args, **kwargs)
         import torch
 
-        return call(
-            *(
-                value.contiguous(memory_format=torch.channels_last)
-                if isinstance(value, torch.Tensor) and value.dim() == 4
-                else value
-                for value in args
-            ),
-            **kwargs,
-        )
+        self._calling = True
+        try:
+            return call(
+                *(
+                    value.contiguous(memory_format=torch.channels_last)
+                    if isinstance(value, torch.Tensor) and value.dim() == 4
+                    else value
+                    for value in args
+                ),
+                **kwargs,
+            )
+        finally:
+            self._calling = False
+
+    def viewed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A view that the program asks for, of what may lie otherwise than it thinks."""
+        import torch
+
+        tensor = args[0]
+        if tensor.dim() != 4 or tensor.is_contiguous() or not (self._before or self.refused):
+            return None
+        if not tensor.is_contiguous(memory_format=torch.channels_last):
+            return None
+        if name == "view":
+            try:
+                return call(*args, **kwargs)  # some can be made all the same
+            except RuntimeError:
+                if self._calling:
+                    return None  # it fails once more, in the model's call, which is then made again without us
+        self.refused = f"the program calls .{name}() on a tensor that it needs in the usual format"
+        return call(self._in_usual_format(tensor), *args[1:], **kwargs)
+
+    def _in_usual_format(self, tensor: Any) -> Any:
+        """The same tensor where it is one that was laid out; what shares its memory otherwise. A copy of any other."""
+        from overdrive.seams.torch.internals import storage_id
+
+        memory, owner = storage_id(tensor), None
+        for each in self._laid_out():
+            if storage_id(each) == memory and each.stride() == tensor.stride():
+                owner = each
+        if not self._calling:
+            self.off(memory)
+        if owner is tensor and owner.is_contiguous():
+            return tensor
+        return owner.detach() if owner is not None and owner.is_contiguous() else tensor.contiguous()
+
+    def _laid_out(self) -> list[Any]:
+        found = []
+        for reference, _ in self._before.values():
+            if (tensor := reference()) is not None:
+                found += [each for each in self._with_it(tensor) if each is not None]
+        return found
 
     def on(self) -> None:
         import torch
 
+        if self.refused:
+            return
         self._active = True
         for model in filter(None, (each() for each in self._models)):
             for tensor in (*model.parameters(), *model.buffers()):
@@ -97,16 +160,28 @@ class _Layout:
                     as_wanted = torch.empty(tensor.shape, device="meta", memory_format=torch.channels_last)
                     self._lay_out(tensor, as_wanted.stride())
 
-    def off(self) -> None:
+    def off(self, asked: int | None = None) -> None:
+        """`asked`: memory that a view is asked of, by a tensor that may be one more owner."""
         self._active = False
         for reference, strides in self._before.values():
             if (tensor := reference()) is not None:
-                self._lay_out(tensor, strides)
+                self._lay_out(tensor, strides, asked)
         self._before.clear()
 
-    def _lay_out(self, tensor: Any, strides: tuple[int, ...]) -> None:
+    def _lay_out(self, tensor: Any, strides: tuple[int, ...], asked: int | None = None) -> None:
+        """All that belongs to a weight together, unless somebody refers to its memory: who would be left with that."""
+        from overdrive.seams.torch.internals import storage_id, storage_owners
+
+        due = [each for each in self._with_it(tensor) if each is not None and each.stride() != strides]
+        for each in due:
+            others = int(storage_id(each) == asked)
+            if storage_owners(each.untyped_storage()) not in (None, _ALONE, _ALONE + others):
+                return
+        for each in due:
+            each.data = each.data.new_empty_strided(each.shape, strides).copy_(each.data)
+
+    def _with_it(self, tensor: Any) -> list[Any]:
+        """A weight, its gradient, and what optimizers keep of its shape."""
         kept = [state for each in self._optimizers if (optimizer := each()) and (state := optimizer.state.get(tensor))]
         values = [value for state in kept for value in state.values() if getattr(value, "shape", None) == tensor.shape]
-        for each in (tensor, tensor.grad, *values):
-            if each is not None and each.stride() != strides:
-                each.data = each.data.new_empty_strided(each.shape, strides).copy_(each.data)
+        return [tensor, tensor.grad, *values]

@@ -23,6 +23,9 @@ _PAIRS = {
 }
 
 
+_MOST_CHANGES = 3  # of a model; then it is left alone
+
+
 class FoldNormalisation(Technique):
     """Folds batch normalisation into the convolution or linear layer before it while a model is evaluated.
 
@@ -30,7 +33,9 @@ class FoldNormalisation(Technique):
     linear layers give their result to one batch normalisation and to nothing else. In later such calls, for the
     length of the call, these compute with weights that the normalisation has been multiplied into, and it is
     skipped. The weights are folded anew at each call: a program may have written them through `.data`, which no
-    version counter tells.
+    version counter tells. A call of another kind, or of a model that has changed in any way since (attributes, hooks,
+    modules, globals that its code reads), is watched anew; a model that changes again and again, or whose way depends
+    on its data or on chance, is left alone. What would escape it: a state that no Python object shows.
 
     When it helps: evaluation and inference scripts of convolutional networks, where normalising is
     a good part of a call; a pass over each activation is saved. No case has been measured yet where it wins.
@@ -77,26 +82,83 @@ class FoldNormalisation(Technique):
         return lambda: {"inference_calls": bool(seen)}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        found: dict[int, tuple[weakref.ref[Any], list[tuple[Any, Any]]]] = {}
+        models: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
 
         def call_folded(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
 
             if model.training or torch.is_grad_enabled() or _is_left_alone(model):
                 return call(*args, **kwargs)
-            of_model = found.get(id(model))
-            if of_model is None or of_model[0]() is not model:
-                with _watching(model) as pairs:
+            seen, kind = models.setdefault(model, _Seen()), _kind(args, kwargs)
+            if seen.left_alone or kind is None:
+                return call(*args, **kwargs)
+            if not seen.holds(model) or kind not in seen.pairs:
+                with _choices() as choices, _watching(model) as pairs:
                     result = call(*args, **kwargs)
-                key = id(model)
-                found[key] = (weakref.ref(model, lambda _: found.pop(key, None)), pairs)
+                # What depends on the data may be otherwise in the next call.
+                seen.pairs[kind] = [] if choices else pairs
                 return result
-            pairs = [(layer, norm) for layer, norm in of_model[1] if _can_fold(layer, norm)]
+            pairs = [(layer, norm) for layer, norm in seen.pairs[kind] if _can_fold(layer, norm)]
             with _folded(pairs):
                 return call(*args, **kwargs)
 
         seams.model_called.subscribe_innermost(call_folded)
         return seams.handle()
+
+
+class _Seen:
+    """What was seen of one model's calls, and what the model was then."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[Any, list[tuple[Any, Any]]] = {}  # by kind of call
+        self.left_alone = False
+        self._state: Any = None
+        self._changes = 0
+
+    def holds(self, model: Any) -> bool:
+        """Whether the model is what it was; else all is forgotten."""
+        from overdrive.model_state.state import State
+
+        if self._state is not None and not self._state.changed():
+            return True
+        self._changes += self._state is not None
+        self._state = State([model])
+        self.pairs.clear()
+        reach = self._state.reach
+        self.left_alone = self._changes > _MOST_CHANGES or bool(reach.hidden or reach.outward)
+        return False
+
+
+def _kind(args: Any, kwargs: Any) -> Any:
+    """What a call's way through a model may depend on, besides the model and its data; None where that is not seen."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    leaves, spec = tree_flatten((args, kwargs))
+    found: list[Any] = [spec]
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            found.append(
+                (type(leaf), leaf.shape, leaf.dtype, leaf.device, leaf.dim() == 0 and leaf.device.type == "cpu")
+            )
+        elif isinstance(leaf, (bool, int, float, str, type(None))):
+            found.append((type(leaf), leaf))
+        else:
+            return None
+    return tuple(found)
+
+
+@contextmanager
+def _choices() -> Iterator[list[str]]:
+    """Fills the list with what lets a call's way depend on its data, or on chance."""
+    from overdrive.core.rng import States
+    from overdrive.seams.torch.reads import noting_reads
+
+    chance = States.now()
+    with noting_reads() as reads:
+        yield reads
+    if not chance.same(States.now()):
+        reads.append("random numbers")
 
 
 @contextmanager

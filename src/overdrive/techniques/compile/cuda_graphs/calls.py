@@ -18,9 +18,13 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from overdrive.core.rng import States
+from overdrive.model_state.contents import swapped
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import graph_is_kept
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
-from overdrive.techniques.compile.cuda_graphs.refusal import Outside, Refused, leaves_behind
+from overdrive.techniques.compile.cuda_graphs.refusal import Refused, leaves_behind
 
 WARM_UPS = 2  # calls carried out in the form in which they are then recorded
 
@@ -91,12 +95,12 @@ class RecordedCall:
     # -- before it is recorded --------------------------------------------------------------------
 
     def _warm_up(self, inputs: list[torch.Tensor]) -> Any:
-        outside, state = Outside(self._model), self._graph_pool.random_state()
+        outside, state = _Outside(self._model), self._graph_pool.random_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         try:
-            with self._graph_pool.watched() as noted:
+            with self._graph_pool.watched() as noted, quiet(outside.state.reach.loggers) as said:
                 result = self._run(inputs)
-            self._refuse(noted, outside)
+            self._refuse([*noted, *("the model prints in its call" for _ in said)], outside)
         except Exception:  # as if nothing had been called: the program's own call is to follow
             outside.restore()
             self._graph_pool.set_random_state(state)
@@ -108,7 +112,7 @@ class RecordedCall:
         self.warm_ups += 1
         return result
 
-    def _refuse(self, noted: Sequence[str], outside: Outside) -> None:
+    def _refuse(self, noted: Sequence[str], outside: _Outside) -> None:
         changes = noted[0] if noted else outside.changes()
         if changes:
             raise Refused(changes)
@@ -142,7 +146,7 @@ class RecordedCall:
         for place, tensor in zip(self._places, self._inputs, strict=True):
             leaves[place] = tensor
         args, kwargs = tree_unflatten(leaves, self._spec)
-        with torch.enable_grad(), swapped(self._model, self._aliases), _no_cached_casts(self._inputs):
+        with torch.enable_grad(), swapped(list(self._model.modules()), self._aliases), _no_cached_casts(self._inputs):
             made, self._made_spec = tree_flatten(self._call(*args, **kwargs))
         self._made = made
         for each in made:
@@ -225,6 +229,26 @@ class RecordedCall:
         return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
 
 
+class _Outside:
+    """All that a call may change besides the tensors on the GPU, which a replay would not change."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.state = State([model])
+        self._chance = States.now(with_cuda=False)
+
+    def changes(self) -> str:
+        """What has changed since this was made, as the reason for a refusal; empty where nothing has."""
+        if change := self.state.change():
+            return f"a call changes {change}, which a replay would not"
+        if not self._chance.same(States.now(with_cuda=False)):
+            return "the model draws random numbers on the CPU, which a replay would not"
+        return ""
+
+    def restore(self) -> None:
+        self._chance.restore()
+        self.state.put_back()
+
+
 class _Again(threading.local):
     going_on = False
 
@@ -268,30 +292,6 @@ class _Recorded(torch.autograd.Function):
         following = iter(gradients)
         needed = ctx.needs_input_grad[2:]
         return (None, None, *(next(following) if needs else None for needs in needed))
-
-
-@contextmanager
-def swapped(model: nn.Module, aliases: dict[int, torch.Tensor]) -> Iterator[None]:
-    """Within it, the model's parameters are others. `torch.func.functional_call` passes over those of an LSTM."""
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    lists: list[tuple[Any, Any]] = []
-    try:
-        for part in model.modules():
-            for name, parameter in part._parameters.items():
-                if parameter is not None:
-                    before.append((part._parameters, name, parameter))
-                    part._parameters[name] = aliases[id(parameter)]  # type: ignore[assignment]
-            if isinstance(part, nn.RNNBase):
-                lists.append((part, part._flat_weights))
-                part._flat_weights = [
-                    None if each is None else aliases.get(id(each), each) for each in part._flat_weights
-                ]
-        yield
-    finally:
-        for part, weights in lists:
-            part._flat_weights = weights
-        for holder, name, parameter in before:
-            holder[name] = parameter
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import all_modules_have_hooks, in_backward
 from overdrive.techniques.compile.cuda_graphs.calls import RecordedCall, again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
@@ -18,6 +19,7 @@ EAGER_CALLS = 3  # the program's own first calls, in which libraries choose thei
 _MOST_RECORDINGS = 4  # of one model; each keeps the memory of a whole forward pass
 _MOST_AT_ONCE = 2  # of one kind: forward passes whose backward passes are still to come
 _MOST_KINDS = 16  # of calls; a program with ever new ones is not worth the looking
+_MOST_CHANGES = 4  # of a model, each of which has all recorded anew
 _CONSTANTS = (bool, int, float, str, type(None))
 
 
@@ -37,6 +39,8 @@ class RecordedModel:
         self._seen: dict[Any, int] = {}
         self._recordings: dict[Any, list[RecordedCall]] = {}
         self._structure: Any = None
+        self._state: State | None = None
+        self._changes = 0
         self._parts: list[nn.Module] = []
         self.replayed = 0
 
@@ -45,12 +49,8 @@ class RecordedModel:
         evaluation = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
         if evaluation or again.going_on or in_backward():
             return call(*args, **kwargs)
-        structure = self._structure_now()
-        if structure != self._structure:  # at first; or layers, hooks or memory are others now
-            refuse_model(self._model)
-            self._parts = list(self._model.modules())
-            self._structure = self._structure_now()
-            self._seen, self._recordings = {}, {}
+        if self._structure_now() != self._structure or self._state is None or self._state.changed():
+            self._look()
         kind = around, self._kind(args, kwargs)
         self._seen[kind] = self._seen.get(kind, 0) + 1
         if len(self._seen) > _MOST_KINDS:
@@ -63,6 +63,20 @@ class RecordedModel:
         result = recording(call, args, kwargs)
         self.replayed += recording.recorded
         return result
+
+    def _look(self) -> None:
+        """At first; or layers, hooks, memory, or anything that the model's code looks at, are others now."""
+        change = "" if self._state is None else self._state.change()
+        self._changes += bool(change)
+        if self._changes > _MOST_CHANGES:
+            raise Refused(f"the model changes again and again: {change}")
+        refuse_model(self._model)
+        self._parts = list(self._model.modules())
+        self._structure = self._structure_now()
+        self._state = State([self._model])
+        if what := self._state.reach.hidden or self._state.reach.outward:
+            raise Refused(f"the model's code can reach {what}, which a replay would not")
+        self._seen, self._recordings = {}, {}
 
     def _free(self, kind: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> RecordedCall | None:
         alike = self._recordings.setdefault(kind, [])

@@ -30,8 +30,9 @@ class CudaGraphs(Technique):
     steps 1.1 to 1.7 times faster in MLPerf, above 2 times in some.
 
     When it hurts: large kernels, where copying in and out is lost time; memory, since graphs keep what a forward
-    pass needs for themselves. Models that read values on the CPU, draw random numbers in Python, keep state in
-    attributes or have hooks, and optimizers that torch cannot capture, are left as they are, with the reason.
+    pass needs for themselves. Models that read values on the CPU, draw random numbers in Python, print, keep state or
+    have hooks, and optimizers that torch cannot capture, are left as they are, with the reason. Where anything that a
+    model's code looks at has changed (attributes, globals, modes), all is recorded anew, four times at most.
 
     Contract: rounding. The same kernels for the model; the optimizer's formula with counts and learning rate on the
     GPU. It falls to statistical where a program draws random numbers in its model, whose stream may shift.

@@ -14,25 +14,35 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
 
 
+_MOST_DECISIONS = 4  # for one model
+_MOST_MODELS = 16
+_MOST_TRIALS = 8  # counted calls in a run, of all models: each takes 0.1 s and more
+
+
 class ActivationCheckpointing(Technique):
     """Keeps only what goes into a model's blocks, and makes what they hold inside again in the backward pass.
 
     What it does: before a model's first call in training, counts what each of its modules keeps for the backward
     pass, in a call that keeps nothing and leaves no trace. Then it chooses blocks, or runs of a flat Sequential,
-    with the least to make again within the budget; they are called under `torch.utils.checkpoint`, with random
-    states and written buffers (running means) as they were. In a compiled model the compiler chooses, by
-    `activation_memory_budget`.
+    with the least to make again within the budget; in the backward pass they are called once more, with all as it
+    was in their first call: attributes, hooks, globals that their code reads, random states, torch's settings, what
+    parameters and buffers held. Meanwhile the program may change what it likes. In a compiled model the compiler
+    chooses, by `activation_memory_budget`.
 
     When it helps: deep models of like blocks (transformers, residual networks), whose activations outweigh their
     parameters and which are short of memory.
 
     When it hurts: always in time: what is made again is computed twice, up to a third more work. Nothing is gained
-    where a model has no blocks that keep much inside. Left alone: blocks that write to their arguments or keep
-    something on themselves, and models with the program's hooks. On a CPU the process may need no less without
-    `malloc_trim`, since glibc keeps freed pieces between those in use.
+    where a model has no blocks that keep much inside. Left alone: blocks that do more than compute (keep or count
+    something, write files, look at the clock, reach what cannot be seen), and models with the program's hooks. On a
+    CPU the process may need no less without `malloc_trim`, since glibc keeps freed pieces between those in use.
 
-    Contract: exact. The same arithmetic once more, with the same random numbers. It falls to rounding where a
-    library's kernels do not repeat themselves, and in compiled models.
+    Contract: exact. The same arithmetic once more, with the same random numbers. Each call of a block looks whether
+    the block is what it was when it was chosen; if not, it is called plainly and blocks are chosen anew, four times
+    at most. It stands aside where something traces, profiles or counts, or takes what is saved. What would escape it:
+    an activation that the program writes to past autograd's count, a weight written to through another process, a
+    state of a library's own. It falls to rounding where a library's kernels do not repeat themselves, and in compiled
+    models.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016;
     https://docs.pytorch.org/docs/stable/checkpoint.html
@@ -54,41 +64,70 @@ class ActivationCheckpointing(Technique):
         return [{"budget": budget} for budget in (0.5, 0.25, 0.0)]
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        checkpointing = _Checkpointing(seams, float(settings["budget"]))
+        checkpointing = _Checkpointing(seams, self.name, float(settings["budget"]))
         seams.model_called.subscribe(checkpointing.called)
         seams.step_ends.subscribe(checkpointing.first_step)
         seams.on_undo(checkpointing.off)
         return seams.handle(off=checkpointing.off)
 
 
+class _Known:
+    """What was decided for one model."""
+
+    def __init__(self) -> None:
+        self.chosen: dict[bool, Any] = {}  # in training or evaluation: its blocks, or None
+        self.decisions = 0
+
+
 class _Checkpointing:
-    def __init__(self, seams: Seams, budget: float) -> None:
+    def __init__(self, seams: Seams, name: str, budget: float) -> None:
         self._seams = seams
+        self._name = name
         self._budget = budget
-        self._chosen: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
         self._reason = "no model was called in training"
         self._used = False
+        self._told = False
+        self._trials = 0
         self._compilers_budget: float | None = None  # as the program had it
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
-        from overdrive.seams.torch.tracing import transformed
+        from overdrive.seams.torch.internals import is_profiled, keeps_saved_tensors_elsewhere
+        from overdrive.seams.torch.tracing import traced
 
-        if not torch.is_grad_enabled() or transformed():
+        if not torch.is_grad_enabled() or traced() or is_profiled() or keeps_saved_tensors_elsewhere():
             return call(*args, **kwargs)
-        if model not in self._chosen:
-            self._chosen[model] = self._choose(model, call, args, kwargs)
-        chosen = self._chosen[model]
+        chosen = self._chosen(model, call, args, kwargs)
         if chosen is None:
             return call(*args, **kwargs)
         with chosen.in_place():
             return call(*args, **kwargs)
 
+    def _chosen(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        known = self._models.get(model)
+        if known is None:
+            known = self._models[model] = _Known()
+            while len(self._models) > _MOST_MODELS:  # some may live on by what was decided for them
+                del self._models[next(iter(self._models))]
+        kind = model.training
+        if kind in known.chosen and not (known.chosen[kind] is not None and known.chosen[kind].outdated):
+            return known.chosen[kind]
+        if known.decisions == _MOST_DECISIONS:
+            self._seams.leave_out(self._name, f"{type(model).__name__} changes again and again")
+            return None
+        known.decisions += 1
+        known.chosen[kind] = self._choose(model, call, args, kwargs)
+        return known.chosen[kind]
+
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        from overdrive.seams.torch.rehearsal import own_hooks
+        from overdrive.model_state.contents import about_to_be_written
+        from overdrive.model_state.hooks import own_hooks
+        from overdrive.seams.torch.raw_access import tell_raw_access
         from overdrive.seams.torch.tracing import compiled
-        from overdrive.techniques.memory.activation_checkpointing.blocks import Again, choose
+        from overdrive.techniques.memory.activation_checkpointing.again import Again
+        from overdrive.techniques.memory.activation_checkpointing.blocks import choose
         from overdrive.techniques.memory.activation_checkpointing.measure import measure
 
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -99,17 +138,24 @@ class _Checkpointing:
         if own_hooks(model):
             self._reason = "the program has hooks on its model, which would see calls twice"
             return None
+        self._trials += 1
+        if next(model.children(), None) is None or self._trials > _MOST_TRIALS:  # a loss, say; or ever new models
+            self._reason = f"{type(model).__name__} has no blocks"
+            return None
         try:
-            measured = measure(model, call, args, kwargs)
-            choice = choose(model, measured, self._budget)
+            choice = choose(model, measure(model, call, args, kwargs), self._budget)
         except Exception as error:  # none may pass: the hub would take the counted call's result, which keeps nothing
             self._reason = f"what the model keeps could not be counted ({error})"
             return None
         if choice is None:
-            self._reason = f"{type(model).__name__} has no blocks that keep much inside"
+            self._reason = f"{type(model).__name__} has no blocks that keep much inside, and do nothing but compute"
             return None
         self._used = True
-        return Again(choice.blocks, measured.written)
+        if not self._told:
+            self._told = True
+            with self._seams.owned_by(self._name):
+                self._seams.on_undo(tell_raw_access(about_to_be_written))
+        return Again(choice.blocks, lambda reason: self._seams.leave_out(self._name, reason))
 
     def _limit_the_compiler(self) -> None:
         from overdrive.seams.torch.compiler import forget_compiled, keep_activations
@@ -132,4 +178,4 @@ class _Checkpointing:
             keep_activations(self._compilers_budget)
             forget_compiled()
             self._compilers_budget = None
-            self._chosen.clear()  # switched on again, it finds the compiled models again
+            self._models.clear()  # switched on again, it finds the compiled models again

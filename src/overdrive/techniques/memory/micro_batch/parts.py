@@ -7,7 +7,7 @@ graph, and sends its share of the gradient through it: only one part at a time h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from overdrive.core.rng import States
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
 from overdrive.seams.torch.moment import Circumstances, chance_as
 
 Call = Callable[..., Any]
@@ -25,7 +27,6 @@ class Way:
     """How this model's arguments are split and its results put together."""
 
     split: tuple[bool, ...]  # which leaves of the arguments have one row a sample
-    spec: TreeSpec  # of the result
     dims: tuple[int | None, ...]  # along which dimension a leaf of the result is put together; None: no tensor
     differentiable: tuple[bool, ...]
 
@@ -42,6 +43,7 @@ def part_of(leaves: Sequence[Any], split: Sequence[bool], start: int, stop: int)
 
 def call_in_parts(
     way: Way,
+    state: State,
     call: Call,
     leaves: Sequence[Any],
     spec: TreeSpec,
@@ -52,12 +54,13 @@ def call_in_parts(
     """As `call` on the whole batch.
 
     Args:
+        state: that of the model, which each part finds as it is now.
         failed: told why, where the backward pass failed once: it is then carried out anew, which leaves no trace.
     """
-    job = _Job(way, call, list(leaves), spec, parts, failed)
+    job = _Job(way, state, call, list(leaves), spec, parts, failed)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     results = _InParts.apply(job, *tensors, *trained)  # type: ignore[no-untyped-call]
-    return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], way.spec)
+    return tree_unflatten([results[n] if n is not None else job.others[i] for i, n in job.places()], job.result_spec)
 
 
 class _Job:
@@ -66,6 +69,7 @@ class _Job:
     def __init__(
         self,
         way: Way,
+        state: State,
         call: Call,
         leaves: list[Any],
         spec: TreeSpec,
@@ -74,6 +78,7 @@ class _Job:
     ) -> None:
         self.failed = failed
         self._way = way
+        self._state = state
         self._call = call
         self._spec = spec
         self._is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
@@ -82,6 +87,7 @@ class _Job:
         self._bounds = bounds(split[0], parts)
         self._circumstances = Circumstances()
         self._chance: list[States] = []
+        self.result_spec: Any = None
         self.others: dict[int, Any] = {}  # leaves of the result that are no tensors
 
     def places(self) -> list[tuple[int, int | None]]:
@@ -101,7 +107,8 @@ class _Job:
             self._chance.append(States.now())
             with torch.no_grad(), self._circumstances.again():
                 leaves, spec = self._make(tensors, start, stop)
-            if spec != self._way.spec:
+            self.result_spec = spec if self.result_spec is None else self.result_spec
+            if spec != self.result_spec or len(leaves) != len(self._way.dims):
                 raise TypeError("the model's result for a part of the batch has another structure")
             for place, number in self.places():
                 leaf = leaves[place]
@@ -134,8 +141,13 @@ class _Job:
         wanted = [place for place, need in enumerate(needed) if need]
         found: list[torch.Tensor | None] = [None] * len(tensors)
         for number, (start, stop) in enumerate(self._bounds):
-            with torch.enable_grad(), chance_as(self._chance[number]), self._circumstances.again():
-                given = list(tensors) if again else self._cut_off(tensors, needed)
+            given = list(tensors) if again else self._cut_off(tensors, needed)
+            with ExitStack() as as_then:
+                as_then.enter_context(self._state.as_it_was())
+                as_then.enter_context(quiet(self._state.reach.loggers))  # it was said in the forward pass
+                as_then.enter_context(chance_as(self._chance[number]))
+                as_then.enter_context(self._circumstances.again())
+                as_then.enter_context(torch.enable_grad())
                 leaves, _ = self._make(given, start, stop)
             ends, sent = self._ends(leaves, gradients, start, stop)
             del leaves

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
+from overdrive.core.rng import States
+from overdrive.model_state.hooks import own_hooks
+from overdrive.model_state.state import State
+from overdrive.model_state.trial_call import NoTrial, tried
 from overdrive.seams.torch.internals import is_batch_norm
-from overdrive.seams.torch.moment import Circumstances
-from overdrive.seams.torch.rehearsal import Rehearsal, own_hooks
+from overdrive.seams.torch.moment import Circumstances, chance_as
 from overdrive.techniques.memory.micro_batch.parts import Call, Way, bounds, part_of
 
 # Of the largest value: TF32 differs by 1e-3 between one size of a product and another; a batch mean by far more.
@@ -23,8 +27,10 @@ class Inseparable(Exception):
     """The model's call cannot be split; the message is the reason, for people."""
 
 
-def find_way(model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: TreeSpec, size: int, parts: int) -> Way:
-    """How to split this call. Leaves no trace.
+def find_way(
+    model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: TreeSpec, size: int, parts: int
+) -> tuple[Way, State]:
+    """How to split this call, and what the model was then. Leaves no trace.
 
     Raises:
         Inseparable: it cannot be.
@@ -37,35 +43,63 @@ def find_way(model: torch.nn.Module, call: Call, leaves: Sequence[Any], spec: Tr
     if own_hooks(model):
         raise Inseparable("the program has hooks on its model, which would see parts of a batch")
 
+    state = State([model])
+    if what := state.reach.hidden or state.reach.outward:
+        raise Inseparable(f"the model's code can reach {what}")
     split = tuple(isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == size for leaf in leaves)
-    (first, middle), (_, end) = bounds(size, parts)[:2]
+    try:
+        outcome = tried(model, partial(_try_parts, model, call, leaves, spec, split, bounds(size, parts)))
+    except NoTrial as error:
+        raise Inseparable(f"the model could not be called on a part of its batch ({error})") from None
+    if outcome.effect or outcome.buffers:
+        effect = outcome.effect or f"it writes to {outcome.buffers[0]}"
+        raise Inseparable(f"the model does more than compute: {effect}")
+    if "inseparable" in outcome.made:
+        raise Inseparable(outcome.made["inseparable"])
+    return Way(split, tuple(outcome.made["dims"]), tuple(outcome.made["differentiable"])), state
+
+
+def _try_parts(
+    model: torch.nn.Module,
+    call: Call,
+    leaves: Sequence[Any],
+    spec: TreeSpec,
+    split: Sequence[bool],
+    places: Sequence[tuple[int, int]],
+) -> dict[str, Any]:
+    """How the results of two parts make up that of both, as plain data."""
+    (first, middle), (_, end) = places[:2]
     circumstances = Circumstances()
 
-    def make(start: int, stop: int) -> tuple[list[Any], TreeSpec]:
+    def make(start: int, stop: int) -> list[Any]:
         args, kwargs = tree_unflatten(part_of(leaves, split, start, stop), spec)
-        result: tuple[list[Any], TreeSpec] = tree_flatten(call(*args, **kwargs))
-        return result
+        with circumstances.again(), chance_as(States.now()):
+            results: list[Any] = tree_flatten(call(*args, **kwargs))[0]
+        return results
 
-    with circumstances.again(), Rehearsal(model) as rehearsal:
-        results, result_spec = make(first, middle)
-        if changed := [*rehearsal.changed_buffers(), *rehearsal.changed_attributes()]:
-            raise Inseparable(f"the model keeps {changed[0]} from one call to the next")
+    try:
+        differentiable = _differentiable(model, leaves, make(first, middle))
+        made = []
+        for start, stop in ((first, middle), (middle, end), (first, end)):
+            with torch.no_grad(), _WithoutChance():  # type: ignore[no-untyped-call]
+                made.append(make(start, stop))
+        if len({len(each) for each in made}) > 1:
+            raise Inseparable("the model's result for a part of the batch has another structure")
+        dims = [_joined_along(*each) for each in zip(*made, strict=True)]
+    except Inseparable as reason:
+        return {"inseparable": str(reason)}
+    return {"dims": dims, "differentiable": differentiable}
+
+
+def _differentiable(model: torch.nn.Module, leaves: Sequence[Any], results: Sequence[Any]) -> list[bool]:
+    """Which of the results have a gradient."""
     strangers = _leaves_behind(results) - {id(leaf) for leaf in leaves} - {id(each) for each in model.parameters()}
     if strangers:
         raise Inseparable("the model's result depends on trained tensors that are no parameters of it")
-    differentiable = tuple(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in results)
+    differentiable = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in results]
     if not any(differentiable):
         raise Inseparable("the model's result has no gradient")
-    del results
-
-    made = []
-    for start, stop in ((first, middle), (middle, end), (first, end)):
-        with torch.no_grad(), circumstances.again(), Rehearsal(model), _WithoutChance():  # type: ignore[no-untyped-call]
-            made.append(make(start, stop)[0])
-    if len({len(each) for each in made}) > 1:
-        raise Inseparable("the model's result for a part of the batch has another structure")
-    dims = tuple(_joined_along(*each) for each in zip(*made, strict=True))
-    return Way(split, result_spec, dims, differentiable)
+    return differentiable
 
 
 def _joined_along(one: Any, other: Any, both: Any) -> int | None:

@@ -32,7 +32,9 @@ class Offload(Technique):
     bus), the GPU waits for them. It needs as much free main memory as the activations are large, and up to twice
     that, since page-locked memory comes in powers of two.
 
-    Contract: exact. Copies there and back change no bit.
+    Contract: exact. Copies there and back change no bit. Where something traces the model, or the program has hooks
+    of its own on what is saved, it stands aside. What would escape it: an activation that is written to between the
+    passes, which PyTorch refuses where it has it itself.
 
     Source: Rhu et al., vDNN, MICRO 2016; `torch.autograd.graph.save_on_cpu`,
     https://docs.pytorch.org/docs/stable/autograd.html
@@ -67,8 +69,13 @@ class _Offloading:
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
 
+        from overdrive.seams.torch.internals import keeps_saved_tensors_elsewhere
+        from overdrive.seams.torch.tracing import traced
+
         first = next(model.parameters(), None)
         if first is None or first.device.type != DEVICE or not torch.is_grad_enabled():
+            return call(*args, **kwargs)
+        if traced() or keeps_saved_tensors_elsewhere():  # somebody looks on, or does with them as he likes
             return call(*args, **kwargs)
         shelf = self._shelf(first.device)
         own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}

@@ -1,0 +1,1 @@
+"""What techniques that act on models share: all that a call may read or change, trial calls, copies of contents."""

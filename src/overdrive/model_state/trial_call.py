@@ -1,0 +1,108 @@
+"""Calls of a model to find out something, of which the program sees nothing.
+
+They are made in a forked process, whose memory, output and files are its own, where there can be one. On a GPU there
+can be none: there they are made here, and all that they can reach is put back; where not all can be, they are not made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from overdrive.core.rng import States
+from overdrive.datacache.effects import Effects
+from overdrive.datacache.forked import in_children
+from overdrive.datacache.layout import Unfit
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
+
+_PATIENCE = 600.0  # seconds for a call on one core
+
+
+class NoTrial(Exception):
+    """It was not made, or failed; the message is the reason, for people."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    made: Any  # what the work returned
+    effect: str  # what the model does besides computing, in words; empty where it does nothing
+    buffers: tuple[str, ...]  # names of the buffers that it wrote to, or put others in the place of
+
+
+def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
+    """Does work that calls the model and returns what JSON can hold.
+
+    Raises:
+        NoTrial: it could not be done.
+    """
+    if not _may_fork(model):
+        return _in_place(model, work)
+
+    def in_child(tick: Any) -> Any:
+        effects = Effects()
+        effects.stop()
+        try:
+            outcome = _observed(model, work, State([model]))
+        except Exception as error:
+            return {"error": effects.tried or _reason(error)}
+        return {"made": outcome.made, "effect": effects.tried or outcome.effect, "buffers": outcome.buffers}
+
+    try:
+        told = in_children([in_child], patience=_PATIENCE)[0]
+    except Unfit:
+        raise NoTrial("the process in which its call was tried ended, or hung") from None
+    if "error" in told:
+        raise NoTrial(told["error"])
+    return Outcome(told["made"], told["effect"], tuple(told["buffers"]))
+
+
+def _may_fork(model: torch.nn.Module) -> bool:
+    if not hasattr(os, "fork") or sys.platform == "darwin" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False
+    return all(each.device.type in ("cpu", "meta") for each in (*model.parameters(), *model.buffers()))
+
+
+def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
+    state = State([model])
+    if what := state.reach.hidden or state.reach.outward:
+        raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
+    chance = States.now()
+    buffers = [(each, each.detach().clone()) for each in model.buffers()]
+    try:
+        with quiet(state.reach.loggers) as said:
+            outcome = _observed(model, work, state)
+    except Exception as error:
+        raise NoTrial(_reason(error)) from error
+    finally:
+        state.put_back()
+        for buffer, before in buffers:
+            # Through `data`, so that it does not count as a write: a graph of the program's may hold this buffer.
+            buffer.data.copy_(before)
+        chance.restore()
+    return Outcome(outcome.made, outcome.effect or ("it prints" if said else ""), outcome.buffers)
+
+
+def _observed(model: torch.nn.Module, work: Callable[[], Any], state: State) -> Outcome:
+    buffers = {name: (each, each.detach().clone()) for name, each in model.named_buffers()}
+    made = work()
+    now = dict(model.named_buffers())
+    changed = [
+        name
+        for name, (buffer, before) in buffers.items()
+        if now.get(name) is not buffer or not torch.equal(buffer, before)
+    ]
+    effect = f"it changes {state.change()}" if state.changed() else ""
+    return Outcome(made, effect, tuple(changed))
+
+
+def _reason(error: Exception) -> str:
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,48 @@
+"""Whether what is called looks at the values of tensors, so that what it does next may depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# These go past the dispatcher.
+_READS = {
+    getattr(torch.Tensor, name)
+    for name in ("numpy", "tolist", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "data_ptr")
+}
+
+
+@contextmanager
+def noting_reads() -> Iterator[list[str]]:
+    """Fills the list with the names of the operations that look at values."""
+    reads: list[str] = []
+    with _Functions(reads), _Operators(reads):
+        yield reads
+
+
+class _Functions(TorchFunctionMode):
+    def __init__(self, reads: list[str]) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READS:
+            self._reads.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, reads: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._reads = reads
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not _TAGS.isdisjoint(func.tags):
+            self._reads.append(str(func))
+        return func(*args, **(kwargs or {}))
