@@ -4,7 +4,8 @@ A first call of each kind (module, training or evaluation, shapes) is a rehearsa
 our techniques in place, they are left out, random states and buffers are put back, and the program's own
 call is made. So a model that, say, calls `.view()` under channels_last runs on as its author wrote it.
 
-What is called inside a backward pass is no call of the program's: there, activations are made again.
+What is called inside a backward pass is no call of the program's: there, activations are made again. Nor is a module
+without parameters that is called while samples are fetched: it is a transform (torchvision's are modules).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams, reason_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 
 # Past this many kinds of call (sequence lengths, say) rehearsing costs more than it protects.
@@ -39,7 +41,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return plain(self, *args, **kwargs)
         if not hub.model_called.subscribers or in_backward():
             return plain(self, *args, **kwargs)
-        if _shapes_only(args):
+        if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
@@ -55,6 +57,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         finally:
             inside.model = False
 
+    fetches.enter(patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
     return []
 
@@ -73,6 +76,10 @@ def _rehearse(hub: Seams, module: torch.nn.Module, call: Callable[..., Any], arg
     for name in hub.model_called.techniques():
         hub.leave_out(name, f"the model's call failed with it ({reason_of(failure)})")
     return call(*args, **kwargs)  # raises the program's own error where the techniques were innocent
+
+
+def _is_transform(module: torch.nn.Module) -> bool:
+    return fetches.under_way() and next(module.parameters(), None) is None
 
 
 def _shapes_only(given: Any) -> bool:
