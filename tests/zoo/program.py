@@ -19,8 +19,17 @@ MEAN, SPREAD = 0.25, 1.2
 SCALE = 1024.0
 
 
+class Normalise(nn.Module):
+    """A transform that is a module, as torchvision's are."""
+
+    def forward(self, image):
+        return (image - MEAN) / SPREAD
+
+
 class Pictures(Dataset):
     """Noisy 8 x 8 patterns of five classes; `augment`: flipped and with more noise, by chance."""
+
+    normalise = Normalise()
 
     def __init__(self, count, seed, augment=False, broken=None):
         patterns = np.random.default_rng(0).normal(size=(CLASSES, 8, 8))
@@ -37,7 +46,7 @@ class Pictures(Dataset):
         return len(self.labels)
 
     def __getitem__(self, index):
-        image = (self.images[index] - MEAN) / SPREAD
+        image = self.normalise(self.images[index])
         if self.augment:
             if random.random() < 0.5:
                 image = image.flip(-1)

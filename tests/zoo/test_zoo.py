@@ -54,6 +54,12 @@ def test_a_harmless_technique_passes(kind: type[Specimen], level: Contract, prov
         assert check.level is level, check.sentence
 
 
+def test_samples_that_are_kept_are_no_other_inputs(provers: Mapping[str, InProcess]) -> None:
+    """Their transforms are modules, which are called no more; the model is given the same."""
+    check = provers["rows"].judged("sample_cache", EXACT)
+    assert check.level is EXACT, check.sentence
+
+
 @pytest.mark.parametrize("kind", [each for each in HARMLESS if each.contract is not EXACT], ids=named)
 def test_what_is_harmless_at_one_level_is_caught_at_a_stricter(
     kind: type[Specimen], provers: Mapping[str, InProcess]

@@ -12,7 +12,7 @@ from overdrive.datacache.fill import Filling
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
-from overdrive.seams.torch import iterators
+from overdrive.seams.torch import fetches, iterators
 
 
 def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
@@ -113,7 +113,10 @@ class _OneByOne(_Fetcher):
 
     def fetch(self, indices: Any) -> Any:
         samples = self._samples(indices)
-        return self.real.fetch(indices) if samples is None else self.real.collate_fn(samples)
+        if samples is None:
+            return self.real.fetch(indices)
+        with fetches.noted():
+            return self.real.collate_fn(samples)
 
     def _samples(self, indices: Any) -> list[Any] | None:
         kept = self.kept

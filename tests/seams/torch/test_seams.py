@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from overdrive.seams.hub import OBSERVER, Seams
@@ -259,3 +259,63 @@ def test_an_operator_is_answered_by_name_and_only_what_is_listened_to_is_patched
         assert (torch.conv2d, nn.functional.conv2d) == before[:2] and torch.max_pool2d is not before[2]
         assert session.seams.left_out == {"mistaken": "no operator is called 'max_pool_2d'"}
     assert (torch.conv2d, nn.functional.conv2d, torch.max_pool2d) == before
+
+
+class Doubling(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+class Transformed(Dataset):
+    """Each sample passes a module without parameters; `model`: and one with some."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self.transform = Doubling()
+        self.model = model
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        x = self.transform(torch.full((3,), float(index)))
+        return x if self.model is None else self.model(x).detach()
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Any:
+        data = Transformed()
+        return (data[index] for index in range(len(data)))
+
+
+def collate_through_a_module(samples: list[torch.Tensor]) -> torch.Tensor:
+    return Doubling()(torch.stack(samples))
+
+
+LOADERS = {
+    "items": lambda: DataLoader(Transformed(), 2),
+    "stream": lambda: DataLoader(Stream(), 2),
+    "collated": lambda: DataLoader([torch.ones(3)] * 4, 2, collate_fn=collate_through_a_module),
+    "in a worker": lambda: DataLoader(Transformed(), 2, num_workers=1),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_transforms_are_no_models(name: str) -> None:
+    """torchvision's are modules. What techniques do to models is not for them, and no proof may count their calls."""
+
+    def changing(seams: Seams) -> None:
+        seams.model_called.subscribe(lambda model, call, x: call(x) + 100)
+
+    plain = torch.stack(list(LOADERS[name]()))
+    with Session(observers=[changing]):
+        batches = torch.stack(list(LOADERS[name]()))
+        assert Doubling()(torch.ones(1)) == 102  # the program's own call
+    assert torch.equal(batches, plain)
+
+
+def test_a_model_that_its_data_set_calls_is_heard_of() -> None:
+    """A technique may have moved it, or changed its weights' precision, and has to look after each of its calls."""
+    seen: list[Any] = []
+    with Session(observers=[listening(seen)]):
+        list(DataLoader(Transformed(nn.Linear(3, 3)), 2))
+    assert [each for each in seen if each[0] == "called"] == 4 * [("called", "Linear")]

@@ -9,7 +9,8 @@ Made again are calls that ended in one of Python's or PyTorch's usual errors. A 
 `Exception` itself is its way to leave a model early, and passes: a second call would have its effects twice. Of a
 second call's effects, what the first has printed is not printed again, and what it set on modules is put back.
 
-What is called inside a backward pass is no call of the program's: there, activations are made again.
+What is called inside a backward pass is no call of the program's: there, activations are made again. Nor is a module
+without parameters that is called while samples are fetched: it is a transform (torchvision's are modules).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 from overdrive.core.progress import log
 from overdrive.seams.hub import Failing, Seams, reason_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
@@ -56,7 +58,9 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
         acting = _acting(hub)
-        if not (acting or hub.model_called.subscribers) or in_backward() or _shapes_only(args):
+        if not (acting or hub.model_called.subscribers) or in_backward():
+            return plain(self, *args, **kwargs)
+        if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
@@ -67,6 +71,7 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         finally:
             inside.model = False
 
+    fetches.enter(patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
     return []
 
@@ -138,6 +143,10 @@ def _acting(hub: Seams) -> list[str]:
     for point in hub.operators.values():
         found += point.techniques
     return found
+
+
+def _is_transform(module: torch.nn.Module) -> bool:
+    return fetches.under_way() and next(module.parameters(), None) is None
 
 
 def _shapes_only(given: Any) -> bool:

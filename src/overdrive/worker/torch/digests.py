@@ -14,6 +14,7 @@ from overdrive.core.rng import States
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch import fetches
 from overdrive.seams.torch.step_recorder import update
 from overdrive.worker import digests
 from overdrive.worker.digests import NUDGE, Slot, hashed, plain
@@ -73,7 +74,9 @@ class DigestLog(digests.DigestLog):
             yield batch
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the model is truly given: after all techniques."""
+        """What the model is truly given: after all techniques. Within a fetch it is a part of the data set."""
+        if fetches.under_way():
+            return call(*args, **kwargs)
         modes = [each.training for each in module.modules()]
         slots = [_slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
         self._modes = checksum([torch.is_grad_enabled(), modes], self._modes)
@@ -88,7 +91,7 @@ class DigestLog(digests.DigestLog):
     def _evaluates(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         """What the program truly hears of its model while it evaluates; in training, the gradients tell."""
         result = call(*args, **kwargs)
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and not fetches.under_way():
             self._heard = checksum(tree_leaves(result), self._heard)
         return result
 
