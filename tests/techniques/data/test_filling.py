@@ -283,7 +283,7 @@ def test_fillers_die_with_the_program(how: str) -> None:
 
 
 def test_without_memory_for_forks_the_program_fetches_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "_may_fork", lambda: False)
+    monkeypatch.setattr(kept_module, "may_fork", lambda: False)
     plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True))
     assert plain == kept and not run.left_out and not run.kept[0]._filling
 

@@ -13,6 +13,7 @@ from overdrive.seams.hub import Handle
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from overdrive.datacache.audit import Audit
     from overdrive.seams.hub import Seams
     from overdrive.techniques.data.prefix_cache.serving import Halving
 
@@ -77,10 +78,21 @@ class PrefixHandle(Handle):
         super().__init__(seams, self._turn_on, self.switch.off)
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.seams.torch.iterators import kept_open
+
         self._prepare(loader) if self.switch else self._opened_off.add(loader)
+        workers_begin = loader.num_workers > 0 and kept_open(loader) is None
         iterator = call()
+        if workers_begin and self.switch and self.halving is not None:
+            self.halving.opened(loader)
         self._attend(iterator)
         return iterator
+
+    def _make_audit(self, drop: Callable[[str], None]) -> Audit | None:
+        from overdrive.datacache.audit import audits_of
+
+        audits = audits_of(self._seams)
+        return None if audits is None else audits.audit(lambda: [PrefixCache.name], drop)
 
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
@@ -99,7 +111,8 @@ class PrefixHandle(Handle):
         from overdrive.techniques.data.prefix_cache.serving import Halving
 
         first = self.halving is None
-        self.halving = halving = self.halving or Halving(self._memory_share, fills_at_once(), self.switch)
+        how = (self._memory_share, fills_at_once(), self.switch, self._make_audit)
+        self.halving = halving = self.halving or Halving(*how)
         halving.prepare(loader)
         if first and (not halving.useful or fills_at_once()):
             halving.prepare_others()
