@@ -85,12 +85,12 @@ def using(plan: str | Path) -> Session:
     from overdrive.datacache.audit import Audits
     from overdrive.techniques.catalogue import catalogue
     from overdrive.worker.clock import TrainingClock
-    from overdrive.worker.session import Session
+    from overdrive.worker.session import Observer, Session
 
     read = Plan.read(Path(plan), catalogue())
     announce_removed(read)
     clock = TrainingClock()
-    observers = [clock.watch, Audits(lambda: clock.steps)]
+    observers: list[Observer] = [clock.watch, Audits(lambda: clock.steps)]
     return Session([(each.name, each.settings) for each in read.techniques], observers, announce)
 
 

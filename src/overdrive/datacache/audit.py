@@ -151,9 +151,9 @@ class Audits:
             self.different += 1
 
     def leave_out(self, techniques: Iterable[str], reason: str) -> None:
-        seams = self._seams()
-        for name in techniques if seams is not None else ():
-            seams.leave_out(name, reason)
+        if (seams := self._seams()) is not None:
+            for name in techniques:
+                seams.leave_out(name, reason)
 
     def give_up(self) -> None:
         """The audit under way is to say nothing any more."""
@@ -172,6 +172,8 @@ class Audits:
             self.look()
             time.sleep(0.001)
         self.give_up()
+        if (seams := self._seams()) is not None:
+            _of_session.pop(seams, None)  # who tells our steps may hold it
 
 
 @dataclass
