@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from overdrive.datacache.audit_budget import LONGEST, SHARE, Budget
@@ -85,7 +87,7 @@ def test_after_a_failure_the_next_one_waits_twice_as_long() -> None:
             clock.now += STEP
         waits.append(clock.now - began)
         budget.fail(0.0, 0.0)
-    assert all(later > 1.9 * sooner for sooner, later in zip(waits[1:], waits[2:], strict=False))
+    assert all(later > 1.9 * sooner for sooner, later in itertools.pairwise(waits[1:]))
 
 
 def test_it_says_until_when_nobody_needs_to_ask() -> None:
