@@ -121,6 +121,9 @@ def cut_off(keep: Collection[int]) -> None:
                 os.dup2(_said, number)
                 if number != 1:
                     _turned.add(number)
+    for stream in (sys.stdout, sys.__stdout__):
+        if type(stream) is io.TextIOWrapper:
+            stream.flush()  # what the program had written; who empties it later has not written it
     # Notebooks and tests have others in the place of these, which send what is written to the program's process.
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -7,6 +7,8 @@ import itertools
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -119,6 +121,12 @@ class Program:
 def plain(make: Make, count: int = 2, before: Callable[[int], object] = lambda step: None) -> list[Any]:
     seed()
     return Program().epochs(make(), count, before)
+
+
+@pytest.fixture(autouse=True)
+def of_our_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is at work, auditors would keep the tests waiting."""
+    monkeypatch.setattr(os, "nice", lambda by: 0)
 
 
 @pytest.fixture
@@ -493,3 +501,56 @@ def test_it_lives_no_longer_than_its_session() -> None:
     del program
     gc.collect()
     assert seams() is None
+
+
+def test_what_the_program_has_printed_and_not_yet_shown_is_no_print_of_the_fetch(tmp_path: Path) -> None:
+    """Its two streams go to the same file: nothing comes earlier than without us."""
+    script = tmp_path / "train.py"
+    script.write_text(PRINTS)
+    outputs, buffered = [], {**os.environ, "PYTHONUNBUFFERED": ""}
+    for how in ("plain", "audited"):
+        with (tmp_path / how).open("w") as file:
+            command = [sys.executable, str(script), how]
+            subprocess.run(command, stdout=file, stderr=file, check=True, timeout=100, env=buffered)
+        outputs.append((tmp_path / how).read_text())
+    plain, audited = outputs
+    assert plain.startswith("error") and "printed" in plain
+    assert audited == plain
+
+
+PRINTS = """
+import os, sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+from overdrive.datacache import manager
+from overdrive.datacache.audit import Audits
+from overdrive.worker.session import Session
+
+class Flushes(Dataset):
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        if os.getpid() != HOME:
+            sys.__stdout__.flush()
+        return torch.tensor([index])
+
+HOME = os.getpid()
+os.nice = lambda by: 0
+loader = DataLoader(Flushes(), 8)
+clock = iter(range(0, 10**9, 1000)).__next__
+audits = Audits(lambda: 0, clock=clock)
+techniques = [("sample_cache", {})] if sys.argv[1] == "audited" else []
+with Session(techniques, [audits], lambda *why: print(why, file=sys.stderr)) as session:
+    for epoch in range(2):
+        for batch in loader:
+            if epoch == 0:
+                continue
+            if techniques:
+                while audits._running:
+                    audits.look()
+        if epoch == 0:
+            print("printed")  # stays in the buffer
+    print("error", file=sys.stderr)
+assert bool(audits.same) is bool(techniques)
+"""

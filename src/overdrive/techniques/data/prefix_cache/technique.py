@@ -38,7 +38,10 @@ class PrefixCache(Technique):
     generators, the data set's own among them, in the same state, for a dozen samples and several seeds. The
     first half runs on a stand-in for the data set that shows it only those attributes that it was seen to
     read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
-    fails or differs in form is not kept, and is fetched by the method itself each time. A data file that is
+    fails or differs in form is not kept, and is fetched by the method itself each time. All through a run some samples
+    are made again whole in a forked copy of the program and compared with those that are made from what is kept
+    (docs/data.md): a change that nobody watched is found by that, late, if it touches more than a few samples. A data
+    file that is
     changed on disk while the program runs is noticed by the next run only.
 
     Source: the split of a pipeline into a cached and a random part is that of tf.data,
