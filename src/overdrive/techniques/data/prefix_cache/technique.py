@@ -41,8 +41,7 @@ class PrefixCache(Technique):
     fails or differs in form is not kept, and is fetched by the method itself each time. All through a run some samples
     are made again whole in a forked copy of the program and compared with those that are made from what is kept
     (docs/data.md): a change that nobody watched is found by that, late, if it touches more than a few samples. A data
-    file that is
-    changed on disk while the program runs is noticed by the next run only.
+    file that is changed on disk while the program runs is noticed by the next run only.
 
     Source: the split of a pipeline into a cached and a random part is that of tf.data,
     https://www.tensorflow.org/guide/data_performance, and of Plumber, https://arxiv.org/abs/2111.04131.
