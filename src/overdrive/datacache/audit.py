@@ -67,7 +67,7 @@ class Audits:
         self._began = 0.0  # when it was last found that there is time for an audit
         self._running: _Running | None = None
         self._copied: CopiedPages | None = None  # what the last fork costs the program yet
-        self._beginning = threading.Lock()  # a program may fetch in several threads
+        self._lock = threading.Lock()  # a program may fetch in several threads
 
     def __call__(self, seams: Seams) -> None:
         self._seams = weakref.ref(seams)
@@ -104,7 +104,7 @@ class Audits:
 
     def begin(self, audit: Audit, remade: Remade, rows: list[int], seconds: float, opening: bool) -> None:
         """Fork an auditor, if that can be done unnoticed."""
-        with self._beginning:
+        with self._lock:
             if self._running is not None:
                 return
             try:
@@ -123,8 +123,14 @@ class Audits:
 
     def look(self) -> None:
         """Take in what an audit found and cost, for each batch."""
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or not self._lock.acquire(blocking=False):
             return
+        try:
+            self._look()
+        finally:
+            self._lock.release()
+
+    def _look(self) -> None:
         if self._copied is not None and (seconds := self._copied.look()) is not None:
             self._copied = None
             self.budget.copied(seconds)
@@ -145,8 +151,10 @@ class Audits:
             return self.budget.fail(running.in_program, child.seconds)
         self.budget.pay(running.in_program, child.seconds, told.seconds)
         self.same += told.same
-        if not told.difference:
+        if not told.difference and told.same:
             running.audit.agreed = running.step
+        elif not told.difference:
+            running.audit.expects = True  # nothing was there yet
         elif running.audit.differs(told, running.remade, running.step):
             self.different += 1
 

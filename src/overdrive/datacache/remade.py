@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.core.rng import States
+from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.layout import Unfit, tensors_of
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Bytes, Rows, Table, bytes_of, same_bits
 
 ANOTHER = "is not what was kept"
+_LOOKED_THROUGH = 20_000  # objects, for generators of the data set's own: 10 ms
 _SERVED = 8  # samples of a batch that are made again before any others
 
 
@@ -33,17 +34,19 @@ class RemadeSamples:
         self._table = table
         self._served = served or {}
         self._as_here = as_here
+        self._generators = Generators()
 
     def prepare(self) -> None:
         self._source.enter_worker(0)
+        self._generators = contents_of(self._source.dataset, _LOOKED_THROUGH).generators
 
     def others(self) -> Iterator[int]:
         return present_rows(self._table)
 
     def difference(self, row: int) -> str:
-        before = States.now(with_cuda=False)
+        before = self._generators.now()
         fresh = self._source.fetch([row])
-        if not before.same(States.now(with_cuda=False)):
+        if not before.same(self._generators.now()):
             return "draws random numbers"
         return "" if self._is_kept(row, fresh) else ANOTHER
 
@@ -69,11 +72,8 @@ class RemadeSamples:
 
 
 def present_rows(table: Table) -> Iterator[int]:
-    """Some that are there, at random."""
-    chance = random.Random()
-    for _ in range(table.count):
-        if table.present[row := chance.randrange(table.count)]:
-            yield row
+    """All that are there, in random order: of a million in 15 ms."""
+    yield from map(int, np.random.default_rng().permutation(np.flatnonzero(table.present)))
 
 
 def some_of(batch: Any, rows: Rows, table: Table) -> dict[int, Sequence[Bytes]]:

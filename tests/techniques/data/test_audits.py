@@ -266,6 +266,26 @@ def test_a_fetch_that_begins_to_print_is_found_and_prints_from_then_on(
     assert capfd.readouterr().out == "".join(f"fetched {index}\n" for index in range(BATCH, COUNT))
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_fetch_that_begins_to_draw_is_found(own: bool, blind: None) -> None:
+    class Draws(Data):
+        def __init__(self) -> None:
+            super().__init__()
+            self.chance = random.Random(0) if own else random
+
+        def __getitem__(self, index: int) -> Any:
+            if self.state["level"]:
+                self.chance.random()
+            return torch.tensor([index])
+
+    loader = DataLoader(Draws(), BATCH)
+    with Program("sample_cache") as program:
+        program.epochs(loader, 1)
+        loader.dataset.state["level"] = 1
+        program.epochs(loader, 1)
+    assert "draws random numbers" in program.left_out["sample_cache"]
+
+
 def test_data_sets_that_print_or_write_are_not_kept_and_not_audited(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,6 +303,22 @@ def test_data_sets_that_print_or_write_are_not_kept_and_not_audited(
     lines = [str(index) for index in range(COUNT)] * 2
     assert log.read_text().split() == lines and capfd.readouterr().out.split() == lines
     assert not program.audits.same and "sample_cache" in program.left_out
+
+
+def test_an_audit_that_found_no_sample_there_agreed_to_nothing(blind: None) -> None:
+    with Program("sample_cache") as program:
+        program.epochs(DataLoader(Data(), BATCH), 1)
+        (kept,) = manager._managers[program.session.seams].kept
+        agreed, present = kept.audit.agreed, kept.table.present.copy()
+        kept.table.present[:] = False
+        program.steps += 5
+        kept.have_audited()
+        program.settle()
+        assert kept.audit.agreed == agreed and kept.audit.expects
+        kept.table.present[:] = present
+        kept.have_audited()
+        program.settle()
+        assert kept.audit.agreed == program.steps
 
 
 def test_one_sample_is_enough(blind: None) -> None:

@@ -260,6 +260,18 @@ def test_signals_that_the_program_listens_to_do_nothing_to_fillers(tmp_path: Pat
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("only_idle", [False, True])
+def test_who_goes_on_beside_the_program_stands_back(only_idle: bool) -> None:
+    beside = Beside([lambda tick: time.sleep(100)], only_idle)
+    (child,) = beside._children
+    wait_until(lambda: os.getpriority(os.PRIO_PROCESS, child.pid) == 19)
+    if only_idle:
+        wait_until(lambda: os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
+    else:
+        assert os.sched_getscheduler(child.pid) == os.SCHED_OTHER
+    assert beside.end() >= 0 and not child.pid
+
+
 ORPHANS = """
     import os, sys, time
     from overdrive.datacache.forked import Beside
