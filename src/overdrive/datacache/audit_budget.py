@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SHARE = 0.005  # of the run's time
-_FIRST = 5e-3  # seconds that an audit without its samples is taken to cost before one was measured
+_FIRST = 20e-3  # seconds that an audit without its samples is taken to cost before one was measured
 _LEAST = 1e-4  # that it is taken to cost however little was measured
 _MOST = 2.0  # seconds that are saved up, where nothing was to be audited for long: 400 s of the run
 LONGEST = 1.0  # seconds of processor time for the samples of one audit

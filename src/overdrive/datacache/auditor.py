@@ -18,6 +18,7 @@ from overdrive.datacache.layout import Unfit
 
 # Beyond what it may take, seconds of processor time after which a fetch is taken to go on for ever.
 _TOO_LONG = 10
+_AT_MOST = PATIENCE / 3  # seconds by the clock: what waits for a disk, or for a core, is told all the same
 
 
 class Remade(Protocol):
@@ -66,7 +67,7 @@ def auditing(remade: Remade, rows: list[int], seconds: float) -> Work:
 def _look(remade: Remade, rows: list[int], seconds: float, tick: Tick) -> Told:
     done: set[int] = set()
     row, difference = None, ""
-    began = time.process_time()
+    began, until = time.process_time(), time.monotonic() + _AT_MOST
     try:
         with only_reading(thorough=False):
             remade.prepare()
@@ -79,7 +80,7 @@ def _look(remade: Remade, rows: list[int], seconds: float, tick: Tick) -> Told:
                     break
                 done.add(row)
                 tick(1)
-                if time.process_time() - began > seconds:
+                if time.process_time() - began > seconds or time.monotonic() > until:
                     break
     except Unfit as error:  # it does more than read
         row, difference = None, str(error)

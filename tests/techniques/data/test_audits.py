@@ -22,8 +22,9 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.datacache import audit as audit_module  # noqa: E402
-from overdrive.datacache import manager  # noqa: E402
+from overdrive.datacache import auditor, manager  # noqa: E402
 from overdrive.datacache.audit import Audits  # noqa: E402
+from overdrive.datacache.forked import Beside  # noqa: E402
 from overdrive.datacache.remade import RemadeSamples  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
@@ -74,11 +75,12 @@ def pad(samples: list[Any]) -> Any:
 class Program:
     """Epochs under some techniques, with an audit at each batch, that ends before the next one if it is `patient`."""
 
-    def __init__(self, *techniques: str, patient: bool = True, **how: Any) -> None:
+    def __init__(self, *techniques: str, patient: bool = True) -> None:
         self.steps = 0
         self.left_out: dict[str, str] = {}
         often: Iterator[float] = itertools.count(0.0, 1000.0)
-        self.audits = Audits(lambda: self.steps, **{"clock": lambda: next(often), **how})
+        self.audits = Audits(lambda: self.steps, clock=lambda: next(often), fork=self.fork)
+        self.begun: list[Any] = []
         self.patient = patient
         chosen: list[Any] = [(name, {}) for name in techniques]
         self.session = Session(chosen, [self.audits], self.left_out.setdefault)
@@ -91,6 +93,10 @@ class Program:
     def __exit__(self, *error: Any) -> None:
         self.session.__exit__(None, None, None)
         assert not psutil.Process().children()
+
+    def fork(self, work: Any) -> Beside:
+        self.begun.append(work)
+        return Beside([work], only_idle=False)
 
     def settle(self) -> None:
         limit = time.monotonic() + 30
@@ -321,6 +327,13 @@ def test_an_audit_that_found_no_sample_there_agreed_to_nothing(blind: None) -> N
         assert kept.audit.agreed == program.steps
 
 
+def test_an_auditor_that_has_to_wait_tells_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditor, "_AT_MOST", 0.0)
+    with Program("sample_cache") as program:
+        program.epochs(DataLoader(Data(), BATCH), 3)
+    assert program.audits.same == len(program.begun) > BATCHES
+
+
 def test_one_sample_is_enough(blind: None) -> None:
     class One(Data):
         def __len__(self) -> int:
@@ -385,8 +398,6 @@ def test_an_auditor_that_hangs_or_dies_says_nothing_and_does_not_stay(
 
 
 def test_one_that_goes_on_for_ever_is_ended_by_the_kernel(monkeypatch: pytest.MonkeyPatch, blind: None) -> None:
-    from overdrive.datacache import auditor
-
     monkeypatch.setattr(auditor, "PATIENCE", 1)
     loader = DataLoader(Hangs(hang), BATCH)
     with Program("sample_cache") as program:
