@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-SHARE = 0.005  # of the run's time
+SHARE = 0.004  # of the run's time: under half a percent, though an audit may cost more than those before it
 _FIRST = 20e-3  # seconds that an audit without its samples is taken to cost before one was measured
 _LEAST = 1e-4  # that it is taken to cost however little was measured
 _MOST = 2.0  # seconds that are saved up, where nothing was to be audited for long: 400 s of the run

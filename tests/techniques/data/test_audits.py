@@ -60,6 +60,32 @@ class Augmented(Data):
         return x, index
 
 
+class Scaled:
+    def __call__(self, x: Any) -> Any:
+        for _ in range(20):
+            x = x.cos() * 3
+        return x
+
+
+class Noise:
+    def __call__(self, x: Any) -> Any:
+        return x + torch.rand(1)
+
+
+class Transformed(Data):
+    """By a list, of which the first one is done beforehand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transforms = [Scaled(), Noise()]
+
+    def __getitem__(self, index: int) -> Any:
+        x = torch.full((3, 4), float(index)) + self.state["level"]
+        for each in self.transforms:
+            x = each(x)
+        return x, index
+
+
 class Padded(Data):
     """Samples of different sizes, for a collate function of the program's own."""
 
@@ -145,6 +171,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 MAKES: dict[str, tuple[str, Make]] = {
     "stacked": ("sample_cache", lambda: DataLoader(Data(), BATCH, shuffle=True)),
     "one by one": ("sample_cache", lambda: DataLoader(Padded(), BATCH, shuffle=True, collate_fn=pad)),
+    "a list of transforms": ("prefix_cache", lambda: DataLoader(Transformed(), BATCH, shuffle=True)),
     "first halves": ("prefix_cache", lambda: DataLoader(Augmented(), BATCH, shuffle=True)),
 }
 
