@@ -14,7 +14,7 @@ import numpy as np
 
 from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
-from overdrive.datacache.draws import Generators, contents_of
+from overdrive.datacache.draws import Generators
 from overdrive.datacache.files import Opened
 from overdrive.datacache.forked import Beside, Tick, Work, in_children
 from overdrive.datacache.layout import ForkFailed, Unfit
@@ -124,7 +124,7 @@ def _filler(
     def work(tick: Tick) -> dict[str, Any]:
         wanted = [*_order(table, source, coming), *range(table.count)]
         reseed(number)
-        generators = contents_of(source.dataset).generators
+        generators = source.generators()
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 first = _NUMBER.unpack(taken)[0] * _BLOCK
@@ -171,7 +171,7 @@ def fill_here(table: Table, source: Source, opened: Opened) -> int:
         Unfit: as `fill`.
     """
     failures = 0
-    generators = contents_of(source.dataset).generators
+    generators = source.generators()
     for block in range(-(-table.count // _BLOCK)):
         before = generators.now()
         try:
@@ -196,7 +196,7 @@ def _worker(table: Table, source: Source, queue: int, number: int) -> Work:
     def work(tick: Tick) -> dict[str, Any]:
         source.enter_worker(number)
         reseed(number)
-        generators = contents_of(source.dataset).generators
+        generators = source.generators()
         failures = 0
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
