@@ -82,12 +82,16 @@ def using(plan: str | Path) -> Session:
     """
     from overdrive.cli.run import announce, announce_removed
     from overdrive.core.plan import Plan
+    from overdrive.datacache.audit import Audits
     from overdrive.techniques.catalogue import catalogue
-    from overdrive.worker.session import Session
+    from overdrive.worker.clock import TrainingClock
+    from overdrive.worker.session import Observer, Session
 
     read = Plan.read(Path(plan), catalogue())
     announce_removed(read)
-    return Session([(each.name, each.settings) for each in read.techniques], on_left_out=announce)
+    clock = TrainingClock()
+    observers: list[Observer] = [clock.watch, Audits(lambda: clock.steps)]
+    return Session([(each.name, each.settings) for each in read.techniques], observers, announce)
 
 
 def _command(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.datacache.audit import Audits
 from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
@@ -104,7 +105,8 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
     """Run it, and return the exit code that Python would have given."""
     recorder = Recorder(losses=record is not None)
     process = os.getpid()
-    session = Session(techniques, [recorder], announce)
+    audits = Audits(lambda: recorder.clock.steps)
+    session = Session(techniques, [recorder, audits], announce)
     failure: BaseException | None = None
     samples.on_progress = Waiting()
     try:
@@ -119,6 +121,8 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         say(summary(recorder, session, plan_name))
+        if audits.same or audits.different:
+            say(made_again(audits))
         risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
         if isinstance(failure, Exception) and risks:
             say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
@@ -135,6 +139,12 @@ def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     applied = ", ".join(session.active) or "nothing to apply"
     under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
     return f"{steps:,} steps{speed}, {under}"
+
+
+def made_again(audits: Audits) -> str:
+    count = audits.same + audits.different
+    samples = "1 sample" if count == 1 else f"{count:,} samples"
+    return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
 
 
 def _write_record(
@@ -166,7 +176,7 @@ def _write_record(
 def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 
-    Same output, same files, same exit code as `python SCRIPT`, and one line more on standard error.
+    Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
     if plan_path and no_plan:
         fail("Give either --plan or --no-plan.")

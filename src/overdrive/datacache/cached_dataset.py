@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import psutil
-
 from overdrive.core.progress import log
 from overdrive.core.rng import States
+from overdrive.datacache.audit import Audit
 from overdrive.datacache.files import Opened
 from overdrive.datacache.fill import Filling, fill, fill_here
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
+from overdrive.datacache.forked import may_fork
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.datacache.partial_table import PartialTable
+from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Rows, Table
 from overdrive.datacache.unchanged import Unchanged
-from overdrive.machine.memory import available_memory
 
 # Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
 WORTH_FILLING_BESIDE = 0.5
@@ -34,6 +34,8 @@ class CachedDataset:
 
     Attributes:
         dropped: why it does not any more; None while it does.
+        audit: makes samples again now and then; None where nobody asks for that.
+        as_in_forks: whether samples come out here as they do in forked processes; None: not known.
         joined: whether another process has begun the table, whose idle cores fill it.
     """
 
@@ -47,6 +49,7 @@ class CachedDataset:
         opened: Collection[str] = (),
         seconds_each: float = 0.0,
         key: str = "",
+        as_in_forks: bool | None = None,
     ) -> None:
         """
         Args:
@@ -58,6 +61,8 @@ class CachedDataset:
         self.table = table
         self.key = key
         self.dropped: str | None = None
+        self.audit: Audit | None = None
+        self.as_in_forks = as_in_forks
         self._fill_seconds = 0.0  # spent on filling it at once
         self._unchanged = Unchanged(source.roots, seen, opened)
         self._partial = partial
@@ -76,7 +81,9 @@ class CachedDataset:
         """The same complete table for an equal data set, which goes on in the place of this one."""
         self._end_filling()
         opened = self._opened.paths() | self._opened_elsewhere
-        kept = CachedDataset(source, seen, self.table, self._partial, self._besides, opened, 0.0, self.key)
+        how = (self.table, self._partial, self._besides, opened, 0.0, self.key, self.as_in_forks)
+        kept = CachedDataset(source, seen, *how)
+        kept.audit = self.audit
         kept._opened_elsewhere = opened
         kept._unseen = self._unseen
         self._partial = None
@@ -103,10 +110,32 @@ class CachedDataset:
 
     def changed(self) -> bool:
         """Whether the data set is another one than it was; for every batch. Drops the table if so."""
+        alarms = self._unchanged.false_alarms
         reason = self._unchanged.changed()
         if reason:
             self.drop(reason)
+        elif self._unchanged.false_alarms != alarms:
+            self.expect_audit()
         return self.dropped is not None
+
+    def have_audited(self, rows: Rows | None = None, batch: Any = None) -> None:
+        """Have some samples made again, if it is time: what the data set is now is what they are served for.
+
+        Args:
+            rows: that are served now.
+            batch: of these, as the program gets it; None where it gets them in another way.
+        """
+        if self.audit is None or self.as_in_forks is False or not (seconds := self.audit.allowance()):
+            return
+        served = some_of(batch, rows, self.table) if rows is not None and batch is not None else {}
+        first = list(served) if served or rows is None else rows.tolist()
+        remade = RemadeSamples(self.source, self.table, served, bool(self.as_in_forks))
+        self.audit.begin(remade, first, seconds, opening=rows is None)
+
+    def expect_audit(self) -> None:
+        """Something happened, an epoch began: have samples made again soon."""
+        if self.audit is not None:
+            self.audit.expects = True
 
     def drop(self, reason: str) -> None:
         """Serve no more from it, and keep nothing of what is half written."""
@@ -166,7 +195,7 @@ class CachedDataset:
         if self.joined or self._fillings >= _MOST_FILLINGS:
             return None
         self._fillings += 1
-        if not _may_fork():
+        if not may_fork():
             return None
         try:
             self._filling = Filling(self.table, self.source, coming, math.ceil(seconds))
@@ -210,6 +239,7 @@ class CachedDataset:
         """A loader opens: others may have filled what was missing."""
         if self.dropped is not None:
             return
+        self.expect_audit()
         self._unchanged.count(self._opened.paths() | self._opened_elsewhere)
         if self._partial is not None:
             self.table.count_present()
@@ -224,6 +254,7 @@ class CachedDataset:
         partial, self._partial = self._partial, None
         if partial is None:
             return
+        self.expect_audit()
         if self._unseen and not self._files_known:
             return partial.abandon()
         now = fingerprint(*self.source.roots, besides=self._besides)
@@ -308,12 +339,3 @@ class CachedDataset:
         self.table.count_present()
         self.finish_if_complete()
         return samples
-
-
-def _may_fork() -> bool:
-    """Whether there is memory enough for a copy of what this process writes to while its forks live."""
-    try:
-        memory = psutil.Process().memory_info()
-        return bool(2 * (memory.rss - getattr(memory, "shared", 0)) < available_memory())
-    except psutil.Error:
-        return False

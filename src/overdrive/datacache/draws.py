@@ -120,10 +120,10 @@ class Contents:
     generators: Generators
 
 
-def contents_of(root: Any) -> Contents:
+def contents_of(root: Any, most: int = _MOST_OBJECTS) -> Contents:
     kinds = _kinds()
     shared = (random._inst, np.random.mtrand._rand, getattr(sys.modules.get("torch"), "default_generator", None))
-    objects = list(reachable(root))
+    objects = list(reachable(root, most))
     own = [each for each in objects if isinstance(each, kinds) and not any(each is one for one in shared)]
     return Contents(objects, Generators(own))
 

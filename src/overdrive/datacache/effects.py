@@ -33,8 +33,15 @@ class Effects:
         self._tried = ""  # the first that was stopped
         self._said = 0
 
-    def stop(self) -> None:
-        """Raise PermissionError in the place of each effect from now on."""
+    def stop(self, thorough: bool = True) -> None:
+        """Raise PermissionError in the place of each effect from now on.
+
+        Args:
+            thorough: what only comes into the buffer of a file that the program has open is seen, too. To look for
+                these files takes 100 ms, and a copy of all memory that Python's objects lie in.
+        """
+        if thorough and _turned:
+            _writers[:] = _buffers_before(_turned)
         self._said = _said_so_far()
         sys.addaudithook(self._hook)
 
@@ -65,14 +72,17 @@ class Effects:
 
 
 @contextlib.contextmanager
-def only_reading() -> Iterator[None]:
+def only_reading(thorough: bool = True) -> Iterator[None]:
     """For what fetches samples in a forked process; effects are stopped until that ends. A decorator, too.
+
+    Args:
+        thorough: see `Effects.stop`.
 
     Raises:
         Unfit: it did more than read, whatever came of that.
     """
     effects = Effects()
-    effects.stop()
+    effects.stop(thorough)
     try:
         yield
     except Exception:
@@ -82,8 +92,10 @@ def only_reading() -> Iterator[None]:
         raise Unfit(f"fetching a sample does more than read: it {effects.tried}")
 
 
-# Where everything goes that this forked process writes to what the program had open, and who wrote there.
+# Where everything goes that this forked process writes to what the program had open, which of its descriptors lead
+# there besides its output, and who wrote to them.
 _said: int | None = None
+_turned: set[int] = set()
 _writers: list[Any] = []
 
 
@@ -97,7 +109,7 @@ def cut_off(keep: Collection[int]) -> None:
     global _said
     _said = os.memfd_create("overdrive")
     nowhere = os.open(os.devnull, os.O_RDWR)
-    turned = set()
+    _turned.clear()
     for number in _open_descriptors():
         if number in keep or number in (_said, nowhere):
             continue
@@ -107,9 +119,11 @@ def cut_off(keep: Collection[int]) -> None:
                 os.dup2(nowhere, number)
             elif number == 1 or _is_written(mode, flags):
                 os.dup2(_said, number)
-                turned.add(number)
-    if turned - {1}:
-        _writers[:] = _buffers_before(turned)
+                if number != 1:
+                    _turned.add(number)
+    for stream in (sys.stdout, sys.__stdout__):
+        if type(stream) is io.TextIOWrapper:
+            stream.flush()  # what the program had written; who empties it later has not written it
     # Notebooks and tests have others in the place of these, which send what is written to the program's process.
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
@@ -133,7 +147,7 @@ def _is_written(mode: int, flags: int) -> bool:
 
 
 def _buffers_before(descriptors: set[int]) -> list[Any]:
-    """Python's files that write to these. To look for them takes 20 ms."""
+    """Python's files that write to these."""
     found = []
     gc.unfreeze()  # what is frozen would not be found
     for thing in gc.get_objects():

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.progress import progress
-from overdrive.core.rng import States, reseed
+from overdrive.core.rng import reseed
+from overdrive.datacache.draws import Generators
 from overdrive.datacache.files import Opened
 from overdrive.datacache.forked import Beside, Tick, Work, in_children
 from overdrive.datacache.layout import ForkFailed, Unfit
-from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
 from overdrive.machine.cpu import granted_cores
@@ -124,6 +124,7 @@ def _filler(
     def work(tick: Tick) -> dict[str, Any]:
         wanted = [*_order(table, source, coming), *range(table.count)]
         reseed(number)
+        generators = source.generators()
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 first = _NUMBER.unpack(taken)[0] * _BLOCK
@@ -131,7 +132,7 @@ def _filler(
                     continue
                 block = dict.fromkeys(wanted[first : first + _BLOCK])
                 rows = [row for row in block if not table.present[row]]
-                _fetch(table, source, rows)
+                _fetch(table, source, rows, generators)
                 tick(len(rows))
         return {"opened": sorted(opened.paths())}
 
@@ -170,9 +171,18 @@ def fill_here(table: Table, source: Source, opened: Opened) -> int:
         Unfit: as `fill`.
     """
     failures = 0
+    generators = source.generators()
     for block in range(-(-table.count // _BLOCK)):
-        with left_alone(), opened:
-            failures += _fetch(table, source, _missing(table, block))
+        before = generators.now()
+        try:
+            with opened:
+                failures += _fetch(table, source, _missing(table, block), generators)
+        finally:
+            drew = not before.same(generators.now())
+            if drew:
+                before.restore()
+        if drew:
+            raise Unfit("fetching a sample draws random numbers")
         progress(table.count - table.missing, table.count)
     return failures
 
@@ -186,30 +196,35 @@ def _worker(table: Table, source: Source, queue: int, number: int) -> Work:
     def work(tick: Tick) -> dict[str, Any]:
         source.enter_worker(number)
         reseed(number)
+        generators = source.generators()
         failures = 0
         with Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 (block,) = _NUMBER.unpack(taken)
                 rows = _missing(table, block)
-                failures += _fetch(table, source, rows)
+                failures += _fetch(table, source, rows, generators)
                 tick(len(rows))
         return {"opened": sorted(opened.paths()), "failures": failures}
 
     return work
 
 
-def _fetch(table: Table, source: Source, rows: list[int]) -> int:
-    """Fetch these together, or one by one where one of them fails; returns how many failed."""
+def _fetch(table: Table, source: Source, rows: list[int], generators: Generators) -> int:
+    """Fetch these together, or one by one where one of them fails; returns how many failed.
+
+    Raises:
+        Unfit: they draw random numbers, from a generator of the data set's own perhaps, or are of another shape.
+    """
     if not rows:
         return 0
-    before = States.now(with_cuda=False)
+    before = generators.now()
     try:
         batch = source.fetch(rows)
     except Exception:
         if len(rows) == 1:
             return 1
-        return sum(_fetch(table, source, [row]) for row in rows)
-    if not before.same(States.now(with_cuda=False)):
+        return sum(_fetch(table, source, [row], generators) for row in rows)
+    if not before.same(generators.now()):
         raise Unfit("fetching a sample draws random numbers")
     if not table.write(np.array(rows, dtype=np.intp), batch):
         raise Unfit("its samples differ in shape or kind")

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import json
 import os
+import resource
 import select
 import selectors
 import signal
@@ -19,10 +20,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+import psutil
 
 from overdrive.datacache.effects import cut_off
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.machine.memory import available_memory
 
 Tick = Callable[[int], None]
 Work = Callable[[Tick], Any]
@@ -40,12 +45,12 @@ def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: fl
     Raises:
         Unfit: a child raised it, failed, or made no tick for `patience` seconds.
     """
-    if not hasattr(os, "fork") or sys.platform == "darwin":
+    if not forks_safely():
         raise Unfit("this system has no safe fork, in which a data set could be tried")
-    children: list[_Child] = []
+    children: list[Child] = []
     try:
         for work in works:
-            children.append(_Child(work))
+            children.append(Child(work))
         _wait(children, on_tick, patience)
     finally:
         for child in children:
@@ -58,23 +63,26 @@ def in_child(work: Work, on_tick: Tick | None = None) -> Any:
 
 
 class Beside:
-    """Works in forked processes that go on while the program does, at the lowest priority. Nobody waits for them.
+    """Works in forked processes that go on while the program does, at a low priority. Nobody waits for them.
 
     They stay in the program's process group, so that who stops or kills the one does it to the others, and
     they end when the program does.
     """
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: Sequence[Work], only_idle: bool = True) -> None:
         """
+        Args:
+            only_idle: they get a core only where it has nothing else to do; else a 60th of a busy one, as nice 19 says.
+
         Raises:
             ForkFailed: no process could be made.
         """
         self._owner = os.getpid()
-        self._children: list[_Child] = []
+        self._children: list[Child] = []
         self._poll = select.poll()
         try:
             for work in works:
-                child = _Child(work, beside=True)
+                child = Child(work, beside=True, only_idle=only_idle)
                 self._children.append(child)
                 os.set_blocking(child.pipe, False)
                 self._poll.register(child.pipe, select.POLLIN | select.POLLHUP)
@@ -86,8 +94,8 @@ class Beside:
     def going(self) -> bool:
         return bool(self._children)
 
-    def ended(self) -> list[_Child]:
-        """The works that have ended since the last look. Takes some microseconds."""
+    def ended(self) -> list[Child]:
+        """The works that have ended since the last look, with their processes. Takes some microseconds."""
         if os.getpid() != self._owner or not self._children or not self._poll.poll(0):
             return []
         done = [child for child in self._children if child.has_ended()]
@@ -97,38 +105,62 @@ class Beside:
             child.end()
         return done
 
-    def end(self) -> None:
-        """Kill those that are left."""
-        if os.getpid() == self._owner:
-            for child in self._children:
-                child.end(PATIENCE_AT_END)
-        self._children = []
+    def end(self) -> float:
+        """Kill those that are left. Returns the seconds of processor time that they took."""
+        left, self._children = self._children, []
+        if os.getpid() != self._owner:
+            return 0.0
+        for child in left:
+            child.end(PATIENCE_AT_END)
+        return sum(child.seconds for child in left)
 
 
-class _Child:
-    def __init__(self, work: Work, beside: bool = False) -> None:
+class Child:
+    """One forked process, and what it says at its end.
+
+    Attributes:
+        seconds: of processor time that it has taken; 0 until it has ended.
+    """
+
+    def __init__(self, work: Work, beside: bool = False, only_idle: bool = True) -> None:
         self.output = b""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # what is still in its buffer must not come out twice
+        self.seconds = 0.0
+        # What is still in a buffer must not come out twice. Beside the program no buffer is emptied: one that is, long
+        # before its time, would change the order of lines where two streams go to the same file.
+        for stream in () if beside else (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
                 stream.flush()
         self.pipe, writing = os.pipe()
         parent = os.getpid()
-        in_main_thread = threading.current_thread() is threading.main_thread()
+        dies_with_us = threading.current_thread() is threading.main_thread()
+        stand_back = partial(_stand_back, parent, dies_with_us, only_idle) if beside else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python 3.12 warns of forks with threads
             self.pid = os.fork()
         if self.pid == 0:
-            _be_child(work, writing, parent, beside, in_main_thread)
+            _be_child(work, writing, parent, stand_back)
         os.close(writing)
 
     def has_ended(self) -> bool:
-        """Take in what it has to say, without waiting for it; whether that was all."""
+        """Take in what it has to say, without waiting for it; whether that was all, and the process is gone."""
         try:
             while data := os.read(self.pipe, 1 << 16):
                 self.output += data
         except BlockingIOError:
             return False
-        return True
+        return self._is_gone()
+
+    def _is_gone(self) -> bool:
+        if not self.pid:
+            return True
+        try:
+            process, _, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:  # the program has waited for it
+            self.pid = 0
+            return True
+        if process:
+            self.pid, self.seconds = 0, usage.ru_utime + usage.ru_stime
+        return bool(process)
 
     def result(self) -> Any:
         line = self.output.rsplit(b"\n", 2)[-2:-1]
@@ -141,19 +173,33 @@ class _Child:
         return value
 
     def end(self, patience: float = PATIENCE) -> None:
-        if not self.pid:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)  # it has reported, or never will
-        limit = time.monotonic() + patience
-        with contextlib.suppress(ChildProcessError):  # the program has waited for it
-            while os.waitpid(self.pid, os.WNOHANG)[0] == 0 and time.monotonic() < limit:
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)  # it has reported, or never will
+            limit = time.monotonic() + patience
+            while not self._is_gone() and time.monotonic() < limit:
                 time.sleep(0.001)  # a process that reads from a dead file server cannot even be killed
-        os.close(self.pipe)
-        self.pid = 0
+            self.pid = 0
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
 
 
-def _wait(children: list[_Child], on_tick: Tick | None, patience: float) -> None:
+def forks_safely() -> bool:
+    """Whether a fork of a process with threads works on this system."""
+    return hasattr(os, "fork") and sys.platform != "darwin"
+
+
+def may_fork() -> bool:
+    """Whether there is memory enough for a copy of what this process writes to while its forks live."""
+    try:
+        memory = psutil.Process().memory_info()
+        return bool(2 * (memory.rss - getattr(memory, "shared", 0)) < available_memory())
+    except psutil.Error:
+        return False
+
+
+def _wait(children: list[Child], on_tick: Tick | None, patience: float) -> None:
     with selectors.DefaultSelector() as selector:
         for child in children:
             selector.register(child.pipe, selectors.EVENT_READ, child)
@@ -176,13 +222,18 @@ def _wait(children: list[_Child], on_tick: Tick | None, patience: float) -> None
                 raise ForkFailed(f"fetching samples in a forked process stood still for {patience:.0f} s")
 
 
-def _be_child(work: Work, pipe: int, parent: int, beside: bool, in_main_thread: bool) -> None:
-    """Never returns, and runs none of the parent's cleaning up."""
+def _be_child(work: Work, pipe: int, parent: int, stand_back: Callable[[], None] | None) -> None:
+    """Never returns, and runs none of the parent's cleaning up.
+
+    Args:
+        stand_back: where the program goes on beside; None where it waits.
+    """
     try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here must leave no file in the program's folder
         gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
         _forget_handlers()
-        if beside:
-            _stand_back(parent, in_main_thread)
+        if stand_back is not None:
+            stand_back()
         cut_off(keep=(pipe,))
         import torch
 
@@ -191,7 +242,7 @@ def _be_child(work: Work, pipe: int, parent: int, beside: bool, in_main_thread: 
         def tick(count: int) -> None:
             if os.getppid() != parent:
                 os._exit(1)
-            if not beside:  # else nobody reads until the end, and a full pipe would stop us
+            if stand_back is None:  # else nobody reads until the end, and a full pipe would stop us
                 os.write(pipe, b"%d\n" % count)
 
         try:
@@ -217,14 +268,15 @@ def _forget_handlers() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _stand_back(parent: int, in_main_thread: bool) -> None:
-    """Take the lowest priority, and end with the program."""
+def _stand_back(parent: int, dies_with_us: bool, only_idle: bool) -> None:
+    """Take a low priority, and end with the program."""
     with contextlib.suppress(OSError):
         os.nice(19)
     with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if only_idle:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError, AttributeError):
-        if in_main_thread:  # the kernel would kill us with the thread that forked, not with the process
+        if dies_with_us:  # the kernel would kill us with the thread that forked, not with the process
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

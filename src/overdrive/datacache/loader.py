@@ -70,9 +70,14 @@ class _Fetcher(iterators.Fetcher):
             if rows is not None:
                 absent = self._absent(rows)
                 if not len(absent):
-                    if self.ahead is not None:
-                        return self.ahead.batch(rows)
-                    return kept.table.gather(rows, buffers=self._buffers)
+                    batch = (
+                        self.ahead.batch(rows)
+                        if self.ahead is not None
+                        else kept.table.gather(rows, buffers=self._buffers)
+                    )
+                    if self._live:
+                        kept.have_audited(rows, batch)
+                    return batch
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
@@ -86,6 +91,8 @@ class _Fetcher(iterators.Fetcher):
             return None
         if kept.filling:
             kept.look_after_filling()
+        if kept.audit is not None:
+            kept.audit.look()
         if kept.dropped is not None or (self._live and kept.changed()):
             return None
         rows = kept.rows(indices)
@@ -123,7 +130,13 @@ class _OneByOne(_Fetcher):
         assert isinstance(kept.source, SingleSource)
         try:
             rows = self._rows(indices)
-            return None if rows is None else kept.samples(kept.source, rows, self._absent(rows))
+            if rows is None:
+                return None
+            absent = self._absent(rows)
+            samples = kept.samples(kept.source, rows, absent)
+            if not len(absent):
+                kept.have_audited(rows)
+            return samples
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
             return None
@@ -191,6 +204,7 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
         iterator = iterators.open_without_workers(loader, call)
         real, buffers = iterators.fetcher_of(iterator), Buffers(iterators.pins(iterator))
         iterators.fetch_by(iterator, _Fetcher(kept, real, live=False, buffers=buffers))
+        kept.have_audited()  # workers would have begun now, with the data set as it is
     ahead = (loader.prefetch_factor or 2) * loader.num_workers
     iterators.draw_from(iterator, iterators.Ahead(iterators.indices_of(iterator), ahead))
     return iterator

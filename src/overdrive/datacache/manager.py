@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
+from overdrive.datacache.audit import Audits, audits_of
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
 from overdrive.datacache.early import EarlyCheck, this_program
@@ -83,9 +84,14 @@ def shared(seams: Hub, memory_share: float, folder: str = "", user: str = "") ->
         with seams.owned_by("session"):  # not undone with any technique that is left out
             seams.on_undo(manager.close)
         manager.wanted = partial(_any_on, weakref.ref(seams), manager.users)  # it lives as long as they do
+        manager.audits = partial(_audits, weakref.ref(seams))
     if user:
         manager.users.add(user)
     return manager
+
+
+def _audits(seams: Callable[[], Hub | None]) -> Audits | None:
+    return audits_of(seams())
 
 
 def _any_on(seams: Callable[[], Hub | None], users: set[str]) -> bool:
@@ -110,6 +116,7 @@ class CacheManager:
         self.reasons: list[str] = []  # why loaders were refused
         self.users: set[str] = set()
         self.wanted: Callable[[], bool] = lambda: True  # whether one of them is on
+        self.audits: Callable[[], Audits | None] = lambda: None
         self._process = os.getpid()
         self._memory_share = memory_share
         self._at_once = at_once
@@ -258,7 +265,8 @@ class CacheManager:
         key = key_of(seen, source.count) if self.store and seen.hidden is None else None
         table = self._stored(source, key)
         if table is not None:
-            return self._add(CachedDataset(source, seen, table, besides=besides, opened=table.made_from, key=key or ""))
+            how: dict[str, Any] = {"besides": besides, "opened": table.made_from, "key": key or ""}
+            return self._add(CachedDataset(source, seen, table, as_in_forks=bool(source.workers) or None, **how))
 
         if self.store is not None and self.store.packed:
             raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
@@ -269,7 +277,7 @@ class CacheManager:
         in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
         table, partial = self._place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "")
+        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "", in_forks)
         seconds = proof.seconds * source.batch_size
         if not source.workers and kept.seconds_a_look > max(_LITTLE, _MOST_LOOKING * seconds):
             kept.drop("to see whether it changes takes too long")
@@ -285,7 +293,17 @@ class CacheManager:
 
     def _add(self, kept: CachedDataset) -> CachedDataset:
         self._kept.append(kept)
+        audits = self.audits()
+        if audits is not None and kept.audit is None:
+            kept.audit = audits.audit(lambda: tuple(self.users), partial(self.drop_all, kept.key))
         return kept
+
+    def drop_all(self, key: str, reason: str) -> None:
+        """Serve no more of anything; and nobody is to be served what is on disk under this key."""
+        for kept in self._kept:
+            kept.drop(reason)
+        if self.store is not None and key:
+            self.store.remove(key)
 
     def _stored(self, source: Source, key: str | None) -> Table | None:
         if self.store is None or key is None:

@@ -6,6 +6,7 @@ import multiprocessing
 from dataclasses import dataclass, field
 from typing import Any
 
+from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
@@ -97,6 +98,10 @@ class Source:
     def filled(self) -> Filled | None:
         """How long a row is, where its samples differ in that."""
         return None
+
+    def generators(self) -> Generators:
+        """All that its samples may draw from. To look for those of the data set's own takes up to 0.1 s."""
+        return contents_of(self.dataset).generators
 
     def enter_worker(self, number: int) -> None:
         """Make this forked process what the loader's worker `number` would be. Nothing where it has none."""

@@ -23,6 +23,7 @@ class Unchanged:
 
     Attributes:
         seconds: that a look takes.
+        false_alarms: how often the watch saw something that turned out to be no change.
     """
 
     def __init__(self, roots: tuple[Any, ...], seen: Fingerprint, opened: Collection[str] = ()) -> None:
@@ -32,7 +33,7 @@ class Unchanged:
         self._files = WrittenFiles()
         self._files.add(seen.files.all())
         self._files.add(opened)
-        self._false_alarms = 0
+        self.false_alarms = 0
         self.seconds = seen.watch.seal()
 
     def count(self, opened: Iterable[str]) -> None:
@@ -52,8 +53,8 @@ class Unchanged:
         if not self.seen.watch.changed():
             return None
         now = objects_again(*self._roots)
-        self._false_alarms += 1
-        if self._false_alarms > _MOST_FALSE_ALARMS:
+        self.false_alarms += 1
+        if self.false_alarms > _MOST_FALSE_ALARMS:
             return "the data set is written to all the time"
         if now.of_objects != self.seen.of_objects:
             return "the data set was changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from overdrive.datacache import fill as fill_module  # noqa: E402
 from overdrive.datacache.fill import Filling  # noqa: E402
 from overdrive.datacache.forked import Beside  # noqa: E402
 from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402
-from overdrive.datacache.source import Source  # noqa: E402
+from overdrive.datacache.source import Source, spread  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
+from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import (  # noqa: E402
     COUNT,
@@ -260,6 +262,18 @@ def test_signals_that_the_program_listens_to_do_nothing_to_fillers(tmp_path: Pat
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("only_idle", [False, True])
+def test_who_goes_on_beside_the_program_stands_back(only_idle: bool) -> None:
+    beside = Beside([lambda tick: time.sleep(100)], only_idle)
+    (child,) = beside._children
+    wait_until(lambda: os.getpriority(os.PRIO_PROCESS, child.pid) == 19)
+    if only_idle:
+        wait_until(lambda: os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
+    else:
+        assert os.sched_getscheduler(child.pid) == os.SCHED_OTHER
+    assert beside.end() >= 0 and not child.pid
+
+
 ORPHANS = """
     import os, sys, time
     from overdrive.datacache.forked import Beside
@@ -282,8 +296,37 @@ def test_fillers_die_with_the_program(how: str) -> None:
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
+class Rare(Images):
+    """A sample that the trial does not come upon is made with a random number."""
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.chance = random.Random(0) if own else random
+
+    def __getitem__(self, index: int) -> Any:
+        pixels, label = super().__getitem__(index)
+        return (pixels + self.chance.random() if index == 41 else pixels), label
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_rare_draws_from_any_generator_are_the_programs_own(own: bool) -> None:
+    def go(loader: Any) -> list[Any]:
+        seen = []
+        for _ in range(3):
+            for batch in loader:
+                seen.append(list(leaves(batch)))
+                time.sleep(0.02)  # others fetch meanwhile
+            chance = loader.dataset.chance
+            seen.append(chance.getstate())
+        return seen
+
+    assert 41 not in spread(COUNT, 12)
+    plain, kept, _ = harness.both(lambda: DataLoader(Rare(own), 5), go, Run())
+    assert plain == kept
+
+
 def test_without_memory_for_forks_the_program_fetches_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "_may_fork", lambda: False)
+    monkeypatch.setattr(kept_module, "may_fork", lambda: False)
     plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True))
     assert plain == kept and not run.left_out and not run.kept[0]._filling
 

@@ -51,8 +51,10 @@ class SampleCache(Technique):
     stacked into batches, or be things made for each fetch that can be written down: numbers, texts, arrays,
     tensors and pictures in lists, tuples and dicts. Random augmentation is found out by that and refused. The
     stored samples are known by a hash of the data set's attributes, code, files and library versions; a data set
-    that changes is fetched anew. All draws of samplers and loaders happen as before. A data file that is changed
-    on disk while the program runs is noticed by the next run only.
+    that changes is fetched anew. All through a run some of what is served is made again in a forked copy of the program
+    and compared (docs/data.md): a change that nobody watched is found by that, some seconds or minutes late. It escapes
+    where it touches few samples, or where no copy can be forked. All draws of samplers and loaders happen as before. A
+    data file that is changed on disk while the program runs is noticed by the next run only.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

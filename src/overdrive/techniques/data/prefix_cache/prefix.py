@@ -233,5 +233,9 @@ class PrefixSource(Source):
     def filled(self) -> Filled | None:
         return self.prefix.form.filled if isinstance(self.prefix.form, Ragged) else None
 
+    def generators(self) -> Generators:
+        """The global ones: for draws from the data set's own, each row looks itself."""
+        return Generators()
+
     def enter_worker(self, number: int) -> None:
         self.whole.enter_worker(number)

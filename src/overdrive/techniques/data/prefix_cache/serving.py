@@ -6,9 +6,12 @@ import contextlib
 import functools
 import os
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from overdrive.core.progress import log
+from overdrive.datacache.audit import Audit
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators, contents_of
 from overdrive.datacache.fingerprint import STANDS_FOR
@@ -23,6 +26,7 @@ from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
 from overdrive.techniques.data.prefix_cache.proving import find_prefix
 from overdrive.techniques.data.prefix_cache.recall import Recall
+from overdrive.techniques.data.prefix_cache.remade import RemadeWhole
 from overdrive.techniques.data.prefix_cache.sequence import Strayed
 
 # Times as many samples as the loader's: a table has a row for each, and a trial fills them all.
@@ -31,6 +35,9 @@ _MOST_UNUSED = 4
 _MOST_TRIED = 8
 NOT_HERE = object()
 _LOOKS_EVERY = 64  # samples, between two looks at the processes that make some of them
+
+# Gives a data set its audit, and is told how to have it served no more; None where nothing is audited.
+MakeAudit = Callable[[Callable[[str], None]], Audit | None]
 
 
 class Served:
@@ -42,10 +49,17 @@ class Served:
     """
 
     def __init__(
-        self, prefix: Prefix, kept: CachedDataset, generators: Generators, recall: Recall, shared_out: bool = False
+        self,
+        prefix: Prefix,
+        kept: CachedDataset,
+        source: PrefixSource,
+        generators: Generators,
+        recall: Recall,
+        shared_out: bool = False,
     ) -> None:
         self.prefix = prefix
         self.kept = kept
+        self._source = source
         self._owner = prefix.method.owner
         self._kind: Any = prefix.method.kind
         self._count = kept.table.count
@@ -135,10 +149,35 @@ class Served:
 
     def look(self) -> None:
         """A loader is about to be opened: has anything changed, and is the table whole?"""
+        self.kept.expect_audit()
+        if not self._has_changed():
+            self.finish()
+
+    def _has_changed(self) -> bool:
         if self.prefix.rebound() or self.prefix.class_rebound():
             self.give_up("the data set was changed")
-        elif self.in_force and not self.kept.changed():
-            self.finish()
+        return not self.in_force or self.kept.changed()
+
+    def before_batch(self) -> None:
+        """The program has been at work since the last one, which is fetched in this process."""
+        self.new_batch = True
+        if (audit := self.kept.audit) is not None:
+            audit.look()
+        if not self._source.workers:
+            self.have_audited()
+
+    def have_audited(self) -> None:
+        """Have some samples made again, if it is time, as they are made now, or in workers that begin now."""
+        audit = self.kept.audit if self.in_force and self.kept.as_in_forks is not False else None
+        if audit is None or not (seconds := audit.allowance()):
+            return
+        try:
+            if not self._has_changed():
+                as_here = bool(self.kept.as_in_forks)
+                remade = RemadeWhole(self.prefix, self._source, self.kept.table, self._generators, as_here)
+                audit.begin(remade, [], seconds, opening=self._source.workers > 0)
+        except Exception as error:  # ours: the program must not meet it
+            self.give_up(f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
         if self.in_force:
@@ -155,8 +194,11 @@ class Served:
 class Halving:
     """All first halves that are kept in one session, and the methods that serve them."""
 
-    def __init__(self, memory_share: float, at_once: bool, switch: Switch) -> None:
+    def __init__(
+        self, memory_share: float, at_once: bool, switch: Switch, make_audit: MakeAudit = lambda drop: None
+    ) -> None:
         self._switch = switch
+        self._make_audit = make_audit
         self.manager = CacheManager(memory_share, at_once)
         self.reasons: list[str] = []
         self._verdicts: weakref.WeakKeyDictionary[Any, list[Served] | str] = weakref.WeakKeyDictionary()
@@ -183,8 +225,14 @@ class Halving:
 
     def new_batch(self) -> None:
         """A batch is about to be fetched in this process: the program has been at work since the last one."""
-        for served in self._served.values():
-            served.new_batch = True
+        for served in list(self._served.values()):
+            served.before_batch()
+
+    def opened(self, loader: Any) -> None:
+        """New workers of this loader have begun, with the data set as it is."""
+        verdict = self._verdicts.get(loader)
+        for served in verdict if isinstance(verdict, list) else ():
+            served.have_audited()
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""
@@ -265,8 +313,10 @@ class Halving:
             raise Unfit("the loader uses only a small part of its data set")
         recall = Recall(self.manager.store, method, source)
         prefix = find_prefix(method, source, generators, recall)
-        kept = self.manager.keep(PrefixSource.of_prefix(prefix, source, generators), recall.seen)
-        served = Served(prefix, kept, generators, recall, self._shares.of(loader) is not None)
+        of_prefix = PrefixSource.of_prefix(prefix, source, generators)
+        kept = self.manager.keep(of_prefix, recall.seen)
+        kept.audit = self._make_audit(partial(self.manager.drop_all, kept.key))
+        served = Served(prefix, kept, of_prefix, generators, recall, self._shares.of(loader) is not None)
         self._served[id(method.owner), source.workers > 0] = served
         self._replace(method)
         return served

@@ -13,6 +13,7 @@ from overdrive.seams.hub import Handle, reason_of
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:
+    from overdrive.datacache.audit import Audit
     from overdrive.seams.hub import Seams
     from overdrive.techniques.data.prefix_cache.serving import Halving
 
@@ -37,8 +38,10 @@ class PrefixCache(Technique):
     generators, the data set's own among them, in the same state, for a dozen samples and several seeds. The
     first half runs on a stand-in for the data set that shows it only those attributes that it was seen to
     read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
-    fails or differs in form is not kept, and is fetched by the method itself each time. A data file that is
-    changed on disk while the program runs is noticed by the next run only.
+    fails or differs in form is not kept, and is fetched by the method itself each time. All through a run some samples
+    are made again whole in a forked copy of the program and compared with those that are made from what is kept
+    (docs/data.md): a change that nobody watched is found by that, late, if it touches more than a few samples. A data
+    file that is changed on disk while the program runs is noticed by the next run only.
 
     Source: the split of a pipeline into a cached and a random part is that of tf.data,
     https://www.tensorflow.org/guide/data_performance, and of Plumber, https://arxiv.org/abs/2111.04131.
@@ -77,10 +80,21 @@ class PrefixHandle(Handle):
         super().__init__(seams, self._turn_on, self.switch.off)
 
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.seams.torch.iterators import kept_open
+
         self._prepare(loader) if self.switch else self._opened_off.add(loader)
+        workers_begin = loader.num_workers > 0 and kept_open(loader) is None
         iterator = call()
+        if workers_begin and self.switch and self.halving is not None:
+            self.halving.opened(loader)
         self._attend(iterator)
         return iterator
+
+    def _make_audit(self, drop: Callable[[str], None]) -> Audit | None:
+        from overdrive.datacache.audit import audits_of
+
+        audits = audits_of(self._seams)
+        return None if audits is None else audits.audit(lambda: [PrefixCache.name], drop)
 
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
@@ -102,7 +116,8 @@ class PrefixHandle(Handle):
         from overdrive.techniques.data.prefix_cache.serving import Halving
 
         first = self.halving is None
-        self.halving = halving = self.halving or Halving(self._memory_share, fills_at_once(), self.switch)
+        how = (self._memory_share, fills_at_once(), self.switch, self._make_audit)
+        self.halving = halving = self.halving or Halving(*how)
         halving.prepare(loader)
         if first and (not halving.useful or fills_at_once()):
             halving.prepare_others()
