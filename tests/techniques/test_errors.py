@@ -24,8 +24,6 @@ CASES = [
     Case("autocast", {"dtype": "float16"}),
     Case("batch_size", {"times": 2}),
     Case("bf16_weights"),
-    Case("buffer_reuse", {"gradients": "none", "in_place": True}),
-    Case("buffer_reuse", {"gradients": "kept", "in_place": True}),
     Case("channels_last"),
     Case("compile"),
     Case("cuda_graphs"),
