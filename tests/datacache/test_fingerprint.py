@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.datacache.files import Files, Opened, _absolute
+from overdrive.datacache.files import Files, _absolute
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.fingerprint import fingerprint, of_objects
 
 FACTOR = 3

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import psutil
 
 from overdrive.core.progress import log
 from overdrive.core.rng import States
-from overdrive.datacache.files import Opened
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.fill import Filling, fill, fill_here
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
+from overdrive.datacache.spoken import Spoken
 from overdrive.datacache.table import Rows, Table
 from overdrive.datacache.unchanged import Unchanged
 from overdrive.machine.memory import available_memory
@@ -144,7 +145,7 @@ class CachedDataset:
         began = time.perf_counter()
         try:
             if in_forks:
-                self._opened_elsewhere |= fill(self.table, self.source).opened
+                self._read_elsewhere(fill(self.table, self.source, self._unchanged.in_fork).opened)
             elif not self.source.workers:
                 fill_here(self.table, self.source, self._opened)
         except ForkFailed:
@@ -169,7 +170,7 @@ class CachedDataset:
         if not _may_fork():
             return None
         try:
-            self._filling = Filling(self.table, self.source, coming, math.ceil(seconds))
+            self._filling = Filling(self.table, self.source, self._unchanged.in_fork, coming, math.ceil(seconds))
         except Unfit as error:
             log.info("samples are not fetched beside the program: %s", error)
         return self._filling
@@ -196,8 +197,12 @@ class CachedDataset:
         if self._filling is not None:
             filling, self._filling = self._filling, None
             filling.end()
-            self._opened_elsewhere |= filling.opened
+            self._read_elsewhere(filling.opened)
             self._unseen |= filling.unseen
+
+    def _read_elsewhere(self, paths: set[str]) -> None:
+        self._opened_elsewhere |= paths
+        self._unchanged.count(paths)
 
     def _wait_for_fillers(self) -> None:
         """All is there; they only have to say which files they have read."""
@@ -210,7 +215,6 @@ class CachedDataset:
         """A loader opens: others may have filled what was missing."""
         if self.dropped is not None:
             return
-        self._unchanged.count(self._opened.paths() | self._opened_elsewhere)
         if self._partial is not None:
             self.table.count_present()
             self.finish_if_complete()
@@ -263,13 +267,15 @@ class CachedDataset:
         """A batch of which some samples are not there yet: these are fetched for real, and kept."""
         whole = len(absent) == len(rows)
         before = States.now()
-        with self._opened:
+        with self.watched() as did:
             batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
         try:
             if not before.same(States.now()):
                 self.drop("fetching a sample draws random numbers")
                 if not whole:
                     before.restore()
+            elif did():
+                self.drop(did())
             elif self._take(absent, batch):
                 self.finish_if_complete()
                 if whole:
@@ -278,6 +284,23 @@ class CachedDataset:
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         return batch if whole else fetcher.fetch(indices)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Callable[[], str]]:
+        """For a real fetch of the program's, here. Gives what tells, after it, what it did besides reading, if anything.
+
+        What it read from is to stay as it is from then on.
+        """
+        spoken = Spoken(self._unchanged.seen.may_speak)
+        try:
+            with self._opened, spoken:
+                yield lambda: self._did(spoken)
+        finally:
+            self._unchanged.count(self._opened.fresh())
+
+    def _did(self, spoken: Spoken) -> str:
+        did = self._opened.effect or ("prints, or writes to a file that is open" if spoken.heard else "")
+        return did and f"fetching a sample does more than read: it {did}"
 
     def samples(self, source: SingleSource, rows: Rows, absent: Rows) -> list[Any] | None:
         """The samples of a batch, one by one; those that are not there yet are fetched for real, and kept.
@@ -294,8 +317,10 @@ class CachedDataset:
                 if row not in missing:
                     samples.append(source.unpack(self.table.row(row)))
                     continue
-                with self._opened:
+                with self.watched() as did:
                     samples.append(source.sample(row))
+                if did():
+                    self.drop(did())
                 with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
                     self.table.put(row, source.pack(samples[-1]))
         except Exception:  # its own error comes again when it fetches for itself

@@ -14,10 +14,11 @@ import numpy as np
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
 from overdrive.datacache.effects import only_reading
-from overdrive.datacache.files import Opened, stats_of
+from overdrive.datacache.files import stats_of
 from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits

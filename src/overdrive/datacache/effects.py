@@ -46,22 +46,25 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
-        if arguments and "__pycache__" in str(arguments[0]):
-            return
-        if event == "open":
-            path, _, flags = arguments
-            if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
-                return
-            if isinstance(path, int):  # a descriptor: it was opened before
-                return
-            effect = "opens a file for writing"
-        elif event in _EVENTS:
-            effect = _EVENTS[event]
-        else:
-            return
-        self._tried = self._tried or effect
-        raise PermissionError(f"{event} is left to the program itself")
+        effect = effect_of(event, arguments)
+        if effect:
+            self._tried = self._tried or effect
+            raise PermissionError(f"{event} is left to the program itself")
+
+
+def effect_of(event: str, arguments: tuple[object, ...]) -> str:
+    """What an audit event does besides reading, in words; nothing if that is all it does."""
+    if event == "open":
+        path, _, flags = arguments
+        if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
+            return ""
+        if isinstance(path, int):  # a descriptor: it was opened before
+            return ""
+        return "" if "__pycache__" in str(path) else "opens a file for writing"
+    if event not in _EVENTS:
+        return ""
+    # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
+    return "" if arguments and "__pycache__" in str(arguments[0]) else _EVENTS[event]
 
 
 @contextlib.contextmanager
@@ -71,15 +74,27 @@ def only_reading() -> Iterator[None]:
     Raises:
         Unfit: it did more than read, whatever came of that.
     """
-    effects = Effects()
+    global _stopped
+    effects = _stopped = Effects()
     effects.stop()
     try:
         yield
     except Exception:
         if not effects.tried:
             raise
-    if effects.tried:
-        raise Unfit(f"fetching a sample does more than read: it {effects.tried}")
+    stop_where_done()
+
+
+def stop_where_done() -> None:
+    """
+    Raises:
+        Unfit: what is done in `only_reading` did more than that.
+    """
+    if _stopped is not None and _stopped.tried:
+        raise Unfit(f"fetching a sample does more than read: it {_stopped.tried}")
+
+
+_stopped: Effects | None = None
 
 
 # Where everything goes that this forked process writes to what the program had open, and who wrote there.

@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache import code
-from overdrive.datacache.files import Files, NoFiles
+from overdrive.datacache.files import Files, NoFiles, looks_for_files
+from overdrive.datacache.generators import frozen, state_of
+from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.state import PLAIN, hash_of, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
 from overdrive.datacache.watch import Watch
 from overdrive.datacache.written_files import is_mapped_for_writing
@@ -52,6 +54,7 @@ class Fingerprint:
     hidden: str | None  # a kind of object, or another reason, why the digest may not tell two states apart
     hidden_here: str | None  # the same within this process, whose code is what it is, whatever its files say
     open_file: bool  # an open file was among the attributes
+    may_speak: bool  # its code may print, or log
     watch: Watch
     files: Files
 
@@ -88,7 +91,7 @@ def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.hide("its folders hold too many files", here=False)
     digest = walk.hash.hexdigest()
     walk.watch.hold()
-    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.watch, walk.files)
+    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.may_speak, walk.watch, walk.files)
 
 
 class _TooMuch(Exception):
@@ -102,6 +105,7 @@ class _Walk:
         self.hidden: str | None = None
         self.hidden_here: str | None = None
         self.open_file = False
+        self.may_speak = False
         self.watch = Watch()
         self.files = files
         self._numbers: dict[int, int] = {}
@@ -167,10 +171,8 @@ class _Walk:
         elif isinstance(thing, io.IOBase):
             self.open_file = True
             self.hide("it holds an open file")
-        elif isinstance(thing, np.random.RandomState):
-            self.each("numpy generator", thing.get_state(legacy=False))
-        elif isinstance(thing, np.random.Generator):
-            self.each("numpy generator", thing.bit_generator.state)
+        elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
+            self._generator(thing)
         elif not self._torch(thing, kind) and not self._frame(thing, kind):
             self._instance(thing, kind)
 
@@ -232,6 +234,10 @@ class _Walk:
             if array.dtype.kind == "U":
                 self.files.note_all(array.ravel().tolist())
 
+    def _generator(self, generator: Any) -> None:
+        self.emit("generator", repr(frozen(state_of(generator))))
+        self.watch.generator(lambda: frozen(state_of(generator)))
+
     def _torch(self, thing: Any, kind: type) -> bool:
         torch = sys.modules.get("torch")
         if torch is None:
@@ -239,7 +245,7 @@ class _Walk:
         if isinstance(thing, torch.Tensor):
             self._tensor(thing, kind, torch)
         elif isinstance(thing, torch.Generator):
-            self.emit("generator", bytes(thing.get_state().numpy()))
+            self._generator(thing)
         elif isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)):
             self.emit(kind.__name__, repr(thing))
         else:
@@ -334,6 +340,8 @@ class _Walk:
     def _code(self, each: types.CodeType) -> None:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
+        self.may_speak = self.may_speak or may_speak(each)
+        self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):
             if isinstance(constant, str):  # a text such as "." is a folder only where it looks like a path
@@ -438,7 +446,7 @@ _VISITORS: dict[type, Callable[[_Walk, Any], None]] = {
     functools.partial: lambda walk, thing: walk.each("partial", thing.func, thing.args, thing.keywords),
     functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
     type(functools.cache(lambda: None)): lambda walk, thing: walk.each("cached", thing.__wrapped__),
-    random.Random: lambda walk, thing: walk.emit("random", repr(thing.getstate())),
+    random.Random: _Walk._generator,
     # What it is a view of: a copy would not change with it.
     types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
     type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),

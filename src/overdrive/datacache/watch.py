@@ -48,6 +48,7 @@ class Watch:
         self._tensors: list[tuple[Any, int]] = []
         self._arrays: list[_Array] = []
         self._bytes: list[tuple[bytearray, bytes]] = []
+        self._generators: list[tuple[Callable[[], Any], Any]] = []
         self._there: list[tuple[Mapping[str, Any], list[str]]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
 
@@ -107,6 +108,10 @@ class Watch:
     def tensor(self, tensor: Any) -> None:
         self._tensors.append((tensor, tensor._version))
 
+    def generator(self, take: Callable[[], Any]) -> None:
+        """A random generator, by what gives its state."""
+        self._generators.append((take, take()))
+
     def digest(self, thing: Any, take: Callable[[], str]) -> None:
         """Any other object, by a digest that `seal` takes."""
         self._alive.append(thing)
@@ -126,6 +131,11 @@ class Watch:
         self._bound = _Held(self._now_bound())
         self._slotted = _Held(self._now_slotted())
         self._classes = _Held(list(map(type, self._kinds)))
+
+    def in_fork(self) -> None:
+        """From now on for this forked process, of whose writes the kernel keeps another account."""
+        for array in self._arrays:
+            array.in_fork()
 
     def seal(self) -> float:
         """Take the digests that are still to be taken. Returns the seconds that it takes to look."""
@@ -159,6 +169,7 @@ class Watch:
             or any(tensor._version != version for tensor, version in self._tensors)
             or any(now != before for now, before in self._bytes)
             or any(array.changed() for array in self._arrays)
+            or any(take() != before for take, before in self._generators)
             or any(before and take() != before[0] for take, before in self._digests)
         )
 
@@ -189,12 +200,21 @@ class _Array:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self._pages: Pages | None = None
-        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
-            self._pages = Pages.of(array.__array_interface__["data"][0], array.nbytes)
+        self._pages = self._whole_pages()
         self._held = array.ravel().tolist() if array.dtype.hasobject else None  # an object's place means that object
         self._form = _form(array)
         self._content = self._now()
+
+    def _whole_pages(self) -> Pages | None:
+        array = self.array
+        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
+            return Pages.of(array.__array_interface__["data"][0], array.nbytes)
+        return None
+
+    def in_fork(self) -> None:
+        if self._pages is not None:
+            self._pages = self._whole_pages()
+            self._content = self._now()
 
     def changed(self) -> bool:
         if self._pages is not None and self._pages.written():

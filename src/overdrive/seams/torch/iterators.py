@@ -185,7 +185,7 @@ def open_while(loader: Any, call: Callable[[], Any], valid: Callable[[], bool], 
             this process fetches for itself, what is under way first.
     """
     current = loader._iterator if loader.persistent_workers else None
-    if current is not None and current.overdrive_over and valid():
+    if getattr(current, "overdrive_over", False) and valid():
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         return call()
     let_open_anew(loader)
