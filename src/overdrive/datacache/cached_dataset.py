@@ -98,6 +98,9 @@ class CachedDataset:
         """See `Source.rows`."""
         return self.source.rows(self.table, indices)
 
+    def files_as_before(self) -> bool:
+        return self._unchanged.written() is None
+
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
         return self._unchanged.touched()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 import zlib
@@ -13,6 +12,7 @@ import numpy as np
 
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
+from overdrive.datacache.codec import encode
 from overdrive.datacache.effects import only_reading
 from overdrive.datacache.files import stats_of
 from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
@@ -22,10 +22,12 @@ from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits
+from overdrive.seams.torch.iterators import become_worker
 
 _SAMPLES = 12
 _WARMED_UP_WITH = 2
 _LARGEST_BATCH = 64
+_EVERY = 4  # of the tried samples, that are fetched here too
 _NAMED = 64
 
 
@@ -55,8 +57,9 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
 
 
-def stays_the_same(source: Source) -> list[str]:
-    """Fetch some samples, and see whether the data set is still what it was, its first fetches left out.
+def stays_the_same(source: Source, workers: int) -> list[str]:
+    """Fetch some samples as one of these workers, which the source has not; whether the data set is still what it was
+    then, its first fetches left out, and the samples are those that are fetched here.
 
     Returns the files that were opened.
 
@@ -66,22 +69,50 @@ def stays_the_same(source: Source) -> list[str]:
     seen = objects_again(*source.roots)
     if seen.hidden_here:
         raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
+    if seen.asks_where:
+        raise Unfit("its data set may ask whether it is in a worker")
+    indices = spread(source.count, _SAMPLES)
 
     @only_reading()
-    def fetch(tick: Tick) -> list[str] | None:
-        settled, opened = "", Opened()
-        for number, index in enumerate(spread(source.count, _SAMPLES)):
+    def fetch(tick: Tick) -> dict[str, Any]:
+        become_worker(source.dataset, 0, workers, None)
+        settled, sums, opened = "", [], Opened()
+        for number, index in enumerate(indices):
             if number == _WARMED_UP_WITH:
                 settled = of_objects(*source.roots)
-            with opened, contextlib.suppress(Exception):  # the program meets it in its own time
-                source.fetch([index])
+            with opened:
+                sums.append(_sum_of(source, index))
             tick(1)
-        return sorted(opened.paths()) if settled in ("", of_objects(*source.roots)) else None
+        same = settled in ("", of_objects(*source.roots))
+        return {
+            "opened": sorted(opened.paths()),
+            "same": same,
+            "at once": same and settled in ("", seen.of_objects),
+            "sums": sums,
+        }
 
-    paths: list[str] | None = in_child(fetch)
-    if paths is None:
+    told = in_child(fetch)
+    if not told["same"]:
         raise Unfit("fetching a sample changes the data set")
-    return paths
+    if told["at once"]:  # else a first fetch here would open what workers must not share
+        states = States.now()
+        try:
+            for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
+                if there != _sum_of(source, index):
+                    raise Unfit("a sample comes out otherwise in a worker")
+        finally:
+            states.restore()
+    return list(told["opened"])
+
+
+def _sum_of(source: Source, index: int) -> int | None:
+    """Of a sample, by a fixed random state; None where there is none that can be compared."""
+    reseed(index)
+    try:
+        form, data = encode((source.fetch([index]),))
+    except Exception:  # the program meets it in its own time
+        return None
+    return zlib.crc32(repr(form).encode(), zlib.crc32(data.tobytes()))
 
 
 def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:

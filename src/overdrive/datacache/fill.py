@@ -204,13 +204,12 @@ def _missing(table: Table, block: int) -> list[int]:
 
 
 def _worker(table: Table, source: Source, guard: Guard, queue: int, number: int) -> Work:
-    @only_reading()
     def work(tick: Tick) -> dict[str, Any]:
         source.enter_worker(number)
         check = _checking(source, guard)
         reseed(number)
         failures = 0
-        with Opened() as opened:
+        with only_reading(), Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 (block,) = _NUMBER.unpack(taken)
                 rows = _missing(table, block)

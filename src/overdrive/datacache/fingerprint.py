@@ -55,6 +55,7 @@ class Fingerprint:
     hidden_here: str | None  # the same within this process, whose code is what it is, whatever its files say
     open_file: bool  # an open file was among the attributes
     may_speak: bool  # its code may print, or log
+    asks_where: bool  # its code may ask in which process it runs
     watch: Watch
     files: Files
 
@@ -91,7 +92,7 @@ def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.hide("its folders hold too many files", here=False)
     digest = walk.hash.hexdigest()
     walk.watch.hold()
-    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.may_speak, walk.watch, walk.files)
+    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.may_speak, walk.asks_where, walk.watch, walk.files)
 
 
 class _TooMuch(Exception):
@@ -106,6 +107,7 @@ class _Walk:
         self.hidden_here: str | None = None
         self.open_file = False
         self.may_speak = False
+        self.asks_where = False
         self.watch = Watch()
         self.files = files
         self._numbers: dict[int, int] = {}
@@ -341,6 +343,7 @@ class _Walk:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
         self.may_speak = self.may_speak or may_speak(each)
+        self.asks_where = self.asks_where or code.asks_where(each)
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):

@@ -22,7 +22,7 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     goes on: there are none that could fetch.
     """
     kept.settle()
-    if loader.num_workers == 0:
+    if iterators.workers_of_program(loader) == 0:
         return _without_workers(kept, loader, call, wanted)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
@@ -158,7 +158,7 @@ def gather_early(iterator: Any, early: Early | None) -> None:
 
 
 def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
-    iterator = call()
+    iterator = iterators.open_alone(loader, call) if kept.dropped is None and wanted() else call()
     real = iterators.fetcher_of(iterator)
     if real is not None and not isinstance(real, _Fetcher):
         kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher

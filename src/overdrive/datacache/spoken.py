@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import CodeType
 from typing import Any
@@ -43,5 +44,6 @@ class Spoken:
             sys.setprofile(None)
 
     def _hear(self, frame: object, event: str, argument: Any) -> None:
-        if event == "c_call" and argument.__name__ in _SAYS:
+        # What is written to a descriptor, by `os.write`, is not told from what goes elsewhere.
+        if event == "c_call" and argument.__name__ in _SAYS and argument is not os.write:
             self.heard = True

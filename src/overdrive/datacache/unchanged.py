@@ -52,6 +52,10 @@ class Unchanged:
         """Quick enough for every sample; may be a false alarm."""
         return self.seen.watch.touched()
 
+    def written(self) -> str | None:
+        """A file that was written to."""
+        return self._files.written()
+
     def changed(self) -> str | None:
         """What was changed, in words; for every batch."""
         if self._settings != settings():

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
+from weakref import WeakSet
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data._utils import pin_memory, worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import (
@@ -42,15 +49,19 @@ class Fetcher:
 
 
 class Announcing(Fetcher):
-    """Fetches as the real one does, and tells so before each batch."""
+    """Fetches as the real one does, and tells so before and after each batch."""
 
-    def __init__(self, real: Any, about_to_fetch: Callable[[], None]) -> None:
+    def __init__(self, real: Any, about_to_fetch: Callable[[], None], fetched: Callable[[], None]) -> None:
         super().__init__(real)
         self._about_to_fetch = about_to_fetch
+        self._fetched = fetched
 
     def fetch(self, indices: Any) -> Any:
         self._about_to_fetch()
-        return self.real.fetch(indices)
+        try:
+            return self.real.fetch(indices)
+        finally:
+            self._fetched()
 
 
 def map_fetcher(dataset: Any, collate: Any) -> Any:
@@ -140,6 +151,48 @@ def draws_as_torch(loader: Any) -> bool:
     return all(own) and getattr(batches, "sampler", None) is loader.sampler
 
 
+def draws_unseen_by_workers(loader: Any) -> bool:
+    """Whether nobody can tell how early its indices are drawn, but the first: by torch's own samplers, from nobody's
+    generator or all at once."""
+    if not draws_as_torch(loader):
+        return False
+    sampler = loader.sampler
+    if type(sampler) is RandomSampler:
+        return sampler.generator is None
+    return type(sampler) in (SequentialSampler, DistributedSampler, WeightedRandomSampler)
+
+
+def give_workers(loader: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """As `change`: workers that are not the program's, which sees at once what changes in its data set."""
+    _given.add(loader)
+    return change(loader, attributes)
+
+
+def take_workers_back(loader: Any, attributes: Mapping[str, Any]) -> None:
+    _given.discard(loader)
+    change(loader, attributes)
+
+
+def workers_of_program(loader: Any) -> int:
+    """How many workers the program has given the loader."""
+    return 0 if loader in _given else int(loader.num_workers)
+
+
+_given: WeakSet[Any] = WeakSet()
+
+
+def open_alone(loader: Any, call: Callable[[], Any]) -> Any:
+    """An iterator of this process, of a loader to which the program has given no workers, nor anybody else now."""
+    space = loader.__dict__
+    names = ("num_workers", "prefetch_factor", "persistent_workers")
+    before = {name: space[name] for name in names}
+    space.update(num_workers=0, prefetch_factor=None, persistent_workers=False)
+    try:
+        return call()
+    finally:
+        space.update(before)
+
+
 def hear(iterator: Any, heard: Heard) -> None:
     """Let `heard` be told of each batch of an iterator of this process (see `is_alone`)."""
     vars(iterator).update(overdrive_heard=heard, overdrive_drawn=deque())
@@ -162,11 +215,13 @@ def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
     return iterator
 
 
-def _opened_noting(loader: Any, call: Callable[[], Any]) -> tuple[Any, deque[Any]]:
+def _opened_noting(
+    loader: Any, call: Callable[[], Any], kind: type[_Noting] | None = None
+) -> tuple[Any, deque[Any]]:
     """An iterator, and the indices of its batches as they are drawn, which may be long before these come."""
     space = loader.__dict__  # the loader refuses that this is set the usual way
     sampler = space["batch_sampler"]
-    noting = _Noting(sampler)
+    noting = (kind or _Noting)(sampler)
     space["batch_sampler"] = noting
     try:
         return call(), noting.drawn
@@ -189,11 +244,13 @@ def open_while(loader: Any, call: Callable[[], Any], valid: Callable[[], bool], 
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         return call()
     let_open_anew(loader)
-    iterator, drawn = _opened_noting(loader, call)
+    iterator, drawn = _opened_noting(loader, call, _Gated if live else _Noting)
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         kind: Any = type(iterator)
         vars(iterator).update(overdrive_valid=valid if live else None, overdrive_undelivered=drawn)
         iterator.__class__ = _while_valid(kind)
+    elif isinstance(gate := getattr(iterator, "_sampler_iter", None), _Gate):
+        gate.open = True  # another technique has opened it without workers
     return iterator
 
 
@@ -340,6 +397,27 @@ class _Noting:
         return getattr(self.sampler, name)
 
 
+class _Gated(_Noting):
+    """The same, which hands out none before the program asks for its first batch: then a sampler draws its seed."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Gate(super().__iter__())
+
+
+class _Gate:
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+        self.open = False
+
+    def __iter__(self) -> _Gate:
+        return self
+
+    def __next__(self) -> Any:
+        if not self.open:
+            raise StopIteration
+        return next(self._indices)
+
+
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
@@ -356,6 +434,10 @@ def _while_valid(kind: Any) -> Any:
             if self.overdrive_own is None and self.overdrive_valid is not None and not self.overdrive_valid():
                 self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
                 self._shutdown_workers()
+            if isinstance(gate := self._sampler_iter, _Gate) and not gate.open:
+                gate.open = True
+                for _ in range(0 if self.overdrive_own else self._prefetch_factor * self._num_workers):
+                    self._try_put_index()
             undelivered = self.overdrive_undelivered
             if self.overdrive_own is None:
                 try:

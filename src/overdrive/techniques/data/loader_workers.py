@@ -194,10 +194,12 @@ class _Manager:
         # What each loader's workers hold a copy of, where it has them from us alone, or for longer than the program.
         self._copied: WeakKeyDictionary[Any, Unchanged] = WeakKeyDictionary()
         self._opened: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()  # files, by a fetch
+        self._tried: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()  # under these settings
 
     def take(self, loader: Any) -> str | None:
         """Give it workers; or the reason why not."""
         from overdrive.datacache.source import start_method
+        from overdrive.seams.torch.iterators import draws_unseen_by_workers
         from overdrive.seams.torch.workers import start_methods
 
         settings = self._settings
@@ -205,6 +207,8 @@ class _Manager:
         threads = int(settings["threads"]) if settings["workers"] else 1
         if threads > 1 and (start_method(loader) if start == "program" else start) == "fork":
             reason = "forked workers cannot use several threads safely (OpenMP's do not survive a fork)"
+        elif not draws_unseen_by_workers(loader):
+            reason = "its sampler is not one of torch's whose indices can be drawn early, or draws from the program's generator"
         elif start != "program" and start not in start_methods():
             reason = f"this system cannot start workers by {start}"
         else:
@@ -220,11 +224,13 @@ class _Manager:
     def _try(self, loader: Any) -> str:
         """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
         from overdrive.datacache.dry_run import stays_the_same
+        from overdrive.datacache.key import settings
         from overdrive.datacache.layout import Unfit
         from overdrive.datacache.source import Source
 
         try:
-            self._opened[loader] = stays_the_same(Source.of(loader))
+            self._tried[loader] = settings()
+            self._opened[loader] = stays_the_same(Source.of(loader), int(self._settings["workers"]))
         except Unfit as error:
             return str(error)
         return ""
@@ -284,10 +290,19 @@ class _Manager:
         )
 
     def _copying(self, loader: Any, start: Callable[[], Any]) -> Any:
-        """Start workers, which get a copy of the data set as it is now."""
-        from overdrive.datacache.fingerprint import fingerprint
-        from overdrive.datacache.unchanged import Unchanged
+        """Start workers, which get a copy of the data set as it is now.
 
+        Raises:
+            NoWorkers: they would not make the samples that are made here.
+        """
+        from overdrive.datacache.fingerprint import fingerprint
+        from overdrive.datacache.key import settings
+        from overdrive.datacache.unchanged import Unchanged
+        from overdrive.seams.torch.workers import NoWorkers
+
+        if loader in self._tried and self._tried[loader] != settings():
+            if reason := self._try(loader):
+                raise NoWorkers(reason)
         if not self._holds(loader):
             roots = (loader.dataset, loader.collate_fn)
             self._copied[loader] = Unchanged(roots, fingerprint(*roots), self._opened.get(loader, ()))
@@ -300,11 +315,11 @@ class _Manager:
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""
-        from overdrive.seams.torch.iterators import change
+        from overdrive.seams.torch.iterators import take_workers_back
 
         before = self.before.pop(loader, None)
         if before is not None:
-            change(loader, before)
+            take_workers_back(loader, before)
 
     def dismiss(self) -> None:
         for loader in list(self.before):
@@ -326,7 +341,7 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     """Set the loader's attributes; returns what they were."""
     from torch.multiprocessing import get_context
 
-    from overdrive.seams.torch.iterators import change
+    from overdrive.seams.torch.iterators import change, give_workers
     from overdrive.seams.torch.workers import WorkerStart
 
     wanted: dict[str, Any] = {name: loader.__dict__[name] for name in _CHANGED} | {
@@ -339,4 +354,4 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     spread, threads = settings["affinity"] == "spread", int(settings["threads"])
     if workers and (spread or threads > 1):
         wanted["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
-    return change(loader, wanted)
+    return change(loader, wanted) if loader.num_workers or not workers else give_workers(loader, wanted)

@@ -53,6 +53,7 @@ class Served:
         self._process = os.getpid()
         self._off = False  # in this process
         self.new_batch = False  # since the last sample
+        self.in_batch = False  # a batch is being fetched, before which all was looked at
         self._fetched = 0
         self._recall = recall
         self._shared_out = shared_out
@@ -80,11 +81,14 @@ class Served:
     def _first_time(self, real: Callable[..., Any], index: Any) -> Any:
         before = self._generators.now()
         try:
-            values = self.prefix.begin(index)
+            with self.kept.watched() as did:
+                values = self.prefix.begin(index)
         except (Exception, Reached):  # the program's own errors come out of its own method, as without us
             before.restore()
             return real(self._owner, index)
-        if before.same(self._generators.now()):
+        if did():
+            self._give_up(did())
+        elif before.same(self._generators.now()):
             self._write(index, values)
         return self._finish(real, index, values, before)
 
@@ -119,9 +123,9 @@ class Served:
 
     def _stale(self) -> bool:
         """Whether the object was changed since: quick enough for each sample, and thorough before each batch."""
-        thorough, self.new_batch = self.new_batch, False
+        thorough, self.new_batch = self.new_batch or not self.in_batch, False
         try:
-            if self.prefix.rebound():
+            if self.prefix.rebound() or (thorough and self.prefix.class_rebound()):
                 self._give_up("the data set was changed")
             elif thorough or self.kept.touched():
                 if os.getpid() != self._process:
@@ -188,7 +192,11 @@ class Halving:
     def new_batch(self) -> None:
         """A batch is about to be fetched in this process: the program has been at work since the last one."""
         for served in self._served.values():
-            served.new_batch = True
+            served.new_batch = served.in_batch = True
+
+    def batch_is_made(self) -> None:
+        for served in self._served.values():
+            served.in_batch = False
 
     def prepare_others(self) -> None:
         """Look at all other loaders that the program has made."""

@@ -84,15 +84,20 @@ class PrefixHandle(Handle):
 
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
+        from overdrive.datacache.loader import is_served
         from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
 
         real = fetcher_of(iterator)
-        if real is not None and type(real) is not Announcing:
-            fetch_by(iterator, Announcing(real, self._about_to_fetch))
+        if real is not None and type(real) is not Announcing and not is_served(iterator):
+            fetch_by(iterator, Announcing(real, self._about_to_fetch, self._fetched))
 
     def _about_to_fetch(self) -> None:
         if self.halving is not None:
             self.halving.new_batch()
+
+    def _fetched(self) -> None:
+        if self.halving is not None:
+            self.halving.batch_is_made()
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once
