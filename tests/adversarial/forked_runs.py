@@ -1,4 +1,4 @@
-"""Runs many small programs, plainly and under plans, each in a fork of one process that has imported PyTorch: 0.3 s each.
+"""Runs many small programs, plainly and under plans, each in a fork of one process that has imported PyTorch.
 
 A fork does what `overdrive run --plan` does, or `python SCRIPT`, but for the start of the interpreter.
 """
@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,8 @@ Plan = Mapping[str, Mapping[str, Any]]  # techniques, with their settings
 
 _PATIENCE = 100.0  # seconds
 _OURS = "overdrive: "
+_ADDRESS = re.compile("0x[0-9a-f]+")
+_OUR_FRAMES = re.compile(r"  File \"[^\n]*/forked_runs.py\", [^\n]*\n    [^\n]*\n(?: *\^+\n)?")
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,10 @@ class Outcome:
 
 def import_all() -> None:
     """All that the runs would import for themselves, once."""
-    import multiprocessing.popen_fork
     import sqlite3  # noqa: F401
 
     import torch
 
-    import overdrive.cli.run  # noqa: F401
-    import overdrive.datacache.loader
-    import overdrive.datacache.manager
-    import overdrive.techniques.data.prefetch.prefetcher
-    import overdrive.techniques.data.prefix_cache.serving
     from overdrive.seams import frameworks
     from overdrive.techniques.catalogue import catalogue
 
@@ -305,6 +302,7 @@ def _outcome(place: Path, code: int | None, seconds: float) -> Outcome:
         told = json.loads((place / "notes.json").read_text())
     notes += told.pop("notes", [])
     programs_own = "\n".join(line for line in lines if not line.startswith(_OURS))
+    programs_own = _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own))
     return Outcome(code, out, programs_own, _tree(place / "run"), seconds, notes, **told)
 
 

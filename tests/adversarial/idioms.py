@@ -41,7 +41,9 @@ ROOTS: dict[str, Root] = {
     "of the class": Root("type(self).c{n}", "DS.c{n}", in_class="c{n} = {make}"),
     "of its base": Root("self.c{n}", "Base{n}.c{n}", before="class Base{n}:\n    c{n} = {make}"),
     "of a metaclass": Root(
-        "Made{n}.c{n}", "Meta{n}.c{n}", before="class Meta{n}(type):\n    c{n} = {make}\nclass Made{n}(metaclass=Meta{n}): pass"
+        "Made{n}.c{n}",
+        "Meta{n}.c{n}",
+        before="class Meta{n}(type):\n    c{n} = {make}\nclass Made{n}(metaclass=Meta{n}): pass",
     ),
     "module": Root("opts.o{n}", "opts.o{n}", opts="o{n} = {make}"),
     "module by name": Root("sys.modules['opts'].o{n}", "opts.o{n}", opts="o{n} = {make}"),
@@ -61,13 +63,16 @@ ROOTS: dict[str, Root] = {
         holds=False,
     ),
     "default argument": Root("get{n}()", "get{n}()", before="def get{n}(it={make}): return it", holds=False),
-    "keyword default": Root(
-        "get{n}()", "get{n}.__kwdefaults__['it']", before="def get{n}(*, it={make}): return it"
-    ),
+    "keyword default": Root("get{n}()", "get{n}.__kwdefaults__['it']", before="def get{n}(*, it={make}): return it"),
     "function's attribute": Root("get{n}()", "get{n}.it", before="def get{n}(): return get{n}.it\nget{n}.it = {make}"),
-    "method's function": Root("self.get{n}.it", "DS.get{n}.it", in_class="def get{n}(self): pass\n    get{n}.it = {make}"),
+    "method's function": Root(
+        "self.get{n}.it", "DS.get{n}.it", in_class="def get{n}(self): pass\n    get{n}.it = {make}"
+    ),
     "property": Root(
-        "self.p{n}", "ds._p{n}", in_class="@property\n    def p{n}(self): return self._p{n}", in_init="self._p{n} = {make}"
+        "self.p{n}",
+        "ds._p{n}",
+        in_class="@property\n    def p{n}(self): return self._p{n}",
+        in_init="self._p{n} = {make}",
     ),
     "descriptor": Root(
         "self.d{n}",
@@ -227,9 +232,9 @@ BOXES: dict[str, tuple[str, str, bool]] = {  # the last: whether what is in it m
     "object": ("Thing({make})", ".it", True),
     "partial": ("functools.partial(same, [{make}])", ".args[0][0]", True),
     "exception": ("ValueError([{make}])", ".args[0][0]", True),
-    "module list": ("torch.nn.Identity(it={make})", ".it", True),
+    "module list": ("Holding({make})", ".it", True),
 }
-_ASSIGNABLE = (
+ASSIGNABLE = (
     # make, read of {e}, what is written to {e}
     ("0", "int({e})", "{v}"),
     ("0.0", "int({e})", "float({v})"),

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from overdrive.datacache.files import Files, _absolute
-from overdrive.datacache.opened import Opened
 from overdrive.datacache.fingerprint import fingerprint, of_objects
+from overdrive.datacache.opened import Opened
 
 FACTOR = 3
 

@@ -12,10 +12,10 @@ import psutil
 
 from overdrive.core.progress import log
 from overdrive.core.rng import States
-from overdrive.datacache.opened import Opened
 from overdrive.datacache.fill import Filling, fill, fill_here
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
@@ -158,6 +158,16 @@ class CachedDataset:
         log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self._fill_seconds)
         self.finish_if_complete()
 
+    def fill_leftovers(self) -> None:
+        """What an epoch left over (drop_last, or draws with replacement), where that takes no time to speak of.
+
+        Raises:
+            Unfit: as `fill`.
+        """
+        few = 0 < 2 * self.table.missing <= self.table.count and not self.filling
+        if few and 0 < self._seconds_each * self.table.missing < WORTH_FILLING_BESIDE:
+            self.fill(in_forks=True)
+
     def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
         """Let idle cores fetch what is missing from now on, if that is worth the time of a fork.
 
@@ -266,31 +276,28 @@ class CachedDataset:
             self.drop("its samples differ in shape or kind")
         return taken
 
-    def fetch_rest(self, fetcher: Any, indices: list[int], rows: Rows, absent: Rows) -> Any:
-        """A batch of which some samples are not there yet: these are fetched for real, and kept."""
-        whole = len(absent) == len(rows)
+    def fetch_real(self, fetcher: Any, indices: list[int], rows: Rows) -> Any:
+        """A batch of which some samples are not there yet: all are fetched for real, and kept.
+
+        All, because one of them may change what the others are, rarely, and the program would see that.
+        """
         before = States.now()
         with self.watched() as did:
-            batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
+            batch = fetcher.fetch(indices)
         try:
             if not before.same(States.now()):
                 self.drop("fetching a sample draws random numbers")
-                if not whole:
-                    before.restore()
             elif did():
                 self.drop(did())
-            elif self._take(absent, batch):
+            elif self._take(rows, batch):
                 self.finish_if_complete()
-                if whole:
-                    return batch
-                return self.table.gather(rows) if self.table.writable else self.table.gather(rows, absent, batch)
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
-        return batch if whole else fetcher.fetch(indices)
+        return batch
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Callable[[], str]]:
-        """For a real fetch of the program's, here. Gives what tells, after it, what it did besides reading, if anything.
+        """For a real fetch of the program's, here. Gives what tells, after it, what it did besides reading.
 
         What it read from is to stay as it is from then on.
         """
@@ -299,42 +306,40 @@ class CachedDataset:
             with self._opened, spoken:
                 yield lambda: self._did(spoken)
         finally:
-            self._unchanged.count(self._opened.fresh())
+            with contextlib.suppress(OSError):
+                self._unchanged.count(self._opened.fresh())
 
     def _did(self, spoken: Spoken) -> str:
         did = self._opened.effect or ("prints, or writes to a file that is open" if spoken.heard else "")
         return did and f"fetching a sample does more than read: it {did}"
 
     def samples(self, source: SingleSource, rows: Rows, absent: Rows) -> list[Any] | None:
-        """The samples of a batch, one by one; those that are not there yet are fetched for real, and kept.
+        """The samples of a batch, one by one; all are fetched for real, and kept, where one is not there yet.
 
         None where the program has to fetch them all for itself, with all random generators as they were.
         """
-        missing = set(absent.tolist())
-        if not missing:
+        if not len(absent):
             return [source.unpack(self.table.row(row)) for row in rows.tolist()]
+        missing = set(absent.tolist())
         before = States.now()
         samples = []
         try:
-            for row in rows.tolist():
-                if row not in missing:
-                    samples.append(source.unpack(self.table.row(row)))
-                    continue
-                with self.watched() as did:
+            with self.watched() as did:
+                for row in rows.tolist():
                     samples.append(source.sample(row))
-                if did():
-                    self.drop(did())
-                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
-                    self.table.put(row, source.pack(samples[-1]))
+                    if row in missing:
+                        with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
+                            self.table.put(row, source.pack(samples[-1]))
         except Exception:  # its own error comes again when it fetches for itself
             before.restore()
             return None
         if not before.same(States.now()):
-            before.restore()
             self.drop("fetching a sample draws random numbers")
-            return None
-        self.table.count_present()
-        self.finish_if_complete()
+        elif did():
+            self.drop(did())
+        else:
+            self.table.count_present()
+            self.finish_if_complete()
         return samples
 
 

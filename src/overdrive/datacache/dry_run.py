@@ -57,11 +57,20 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
 
 
-def stays_the_same(source: Source, workers: int) -> list[str]:
+@dataclass(frozen=True)
+class Fetched:
+    """What fetching in a worker came to."""
+
+    opened: list[str]  # files
+    settles: bool  # the first fetches changed the data set, later ones did not
+
+
+def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
     """Fetch some samples as one of these workers, which the source has not; whether the data set is still what it was
     then, its first fetches left out, and the samples are those that are fetched here.
 
-    Returns the files that were opened.
+    Args:
+        draws: whether fetching may draw random numbers.
 
     Raises:
         Unfit: it is not, or that cannot be seen; with the reason.
@@ -76,13 +85,18 @@ def stays_the_same(source: Source, workers: int) -> list[str]:
     @only_reading()
     def fetch(tick: Tick) -> dict[str, Any]:
         become_worker(source.dataset, 0, workers, None)
-        settled, sums, opened = "", [], Opened()
+        settled, sums, opened, drew = "", [], Opened(), False
         for number, index in enumerate(indices):
             if number == _WARMED_UP_WITH:
                 settled = of_objects(*source.roots)
+            reseed(index)
+            before = States.now(with_cuda=False)
             with opened:
                 sums.append(_sum_of(source, index))
+            drew = drew or not before.same(States.now(with_cuda=False))
             tick(1)
+        if drew and not draws:
+            raise Unfit("fetching a sample draws random numbers, of which each worker has its own")
         same = settled in ("", of_objects(*source.roots))
         return {
             "opened": sorted(opened.paths()),
@@ -98,16 +112,16 @@ def stays_the_same(source: Source, workers: int) -> list[str]:
         states = States.now()
         try:
             for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
+                reseed(index)
                 if there != _sum_of(source, index):
                     raise Unfit("a sample comes out otherwise in a worker")
         finally:
             states.restore()
-    return list(told["opened"])
+    return Fetched(told["opened"], not told["at once"])
 
 
 def _sum_of(source: Source, index: int) -> int | None:
-    """Of a sample, by a fixed random state; None where there is none that can be compared."""
-    reseed(index)
+    """Of a sample; None where there is none that can be compared."""
     try:
         form, data = encode((source.fetch([index]),))
     except Exception:  # the program meets it in its own time
@@ -145,7 +159,10 @@ def still_true(source: Source, table: Table, wanted: int) -> bool:
 
 @only_reading()
 def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
-    """The whole examination; runs in the forked process."""
+    """The whole examination; runs in the forked process. What comes out with a gradient is not to go unseen."""
+    import torch
+
+    torch.set_grad_enabled(True)
     # Those that are named singly: a database, say, which is written to where no audit event tells of it.
     named = before.files.named()[:_NAMED]
     stats = stats_of(named)

@@ -9,6 +9,7 @@ import io
 import os
 import stat
 import sys
+import threading
 import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -32,6 +33,8 @@ class Effects:
     def __init__(self) -> None:
         self._tried = ""  # the first that was stopped
         self._said = 0
+        self.paused = False
+        self.thread: int | None = None  # the only one that is looked at; others are the process's own
 
     def stop(self) -> None:
         """Raise PermissionError in the place of each effect from now on."""
@@ -46,6 +49,8 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.paused or self.thread not in (None, threading.get_ident()):
+            return
         effect = effect_of(event, arguments)
         if effect:
             self._tried = self._tried or effect
@@ -95,6 +100,15 @@ def stop_where_done() -> None:
 
 
 _stopped: Effects | None = None
+
+
+def keep_output() -> None:
+    """In a forked process: what is written to its output goes to a file in memory instead."""
+    global _said
+    _said = os.memfd_create("overdrive")
+    sys.stdout.flush()
+    os.dup2(_said, 1)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 # Where everything goes that this forked process writes to what the program had open, and who wrote there.

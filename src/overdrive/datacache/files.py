@@ -47,7 +47,7 @@ class Files:
 
     def note(self, text: str) -> None:
         """Remember it if it is the path of a file or folder."""
-        if not text or len(text) > _LONGEST_PATH or "\0" in text or text in self._stats:
+        if not text or len(text) > _LONGEST_PATH or "\0" in text or text in self._stats or text.startswith(_NO_DATA):
             return
         try:
             found = os.stat(text)

@@ -16,10 +16,10 @@ import numpy as np
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
 from overdrive.datacache.effects import only_reading, stop_where_done
-from overdrive.datacache.opened import Opened
 from overdrive.datacache.fingerprint import objects_again
 from overdrive.datacache.forked import Beside, Tick, Work, in_children
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
@@ -59,7 +59,9 @@ def fill(table: Table, source: Source, guard: Guard) -> Filled:
 
     queue = _queue_of(blocks)
     try:
-        answers = in_children([_worker(table, source, guard, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
+        answers = in_children(
+            [_worker(table, source, guard, queue, k) for k in range(min(granted_cores(), blocks))], on_tick
+        )
     finally:
         os.close(queue)
         table.count_present()

@@ -84,6 +84,7 @@ def objects_again(*roots: Any) -> Fingerprint:
 def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
     try:
         walk.visit(roots)
+        walk.look_at_libraries()
     except (_TooMuch, RecursionError):
         walk.hide("it holds too many objects")
     objects = walk.hash.hexdigest()
@@ -92,7 +93,17 @@ def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.hide("its folders hold too many files", here=False)
     digest = walk.hash.hexdigest()
     walk.watch.hold()
-    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.may_speak, walk.asks_where, walk.watch, walk.files)
+    return Fingerprint(
+        digest,
+        objects,
+        walk.hidden,
+        walk.hidden_here,
+        walk.open_file,
+        walk.may_speak,
+        walk.asks_where,
+        walk.watch,
+        walk.files,
+    )
 
 
 class _TooMuch(Exception):
@@ -113,6 +124,8 @@ class _Walk:
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._depth = 0
+        self._library_classes: list[type] = []
+        self._names: set[str] = set()  # that code uses
 
     def emit(self, kind: str, content: str | bytes = b"") -> None:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -299,7 +312,10 @@ class _Walk:
         """What code may find in a module, by the names that it uses: `settings.SIZE`."""
         library, space = code.is_library_module(module.__name__), vars(module)
         for name in sorted(names & space.keys()):
-            self.watch.name(space, name)
+            if library:
+                self.watch.fixed(space, name)
+            else:
+                self.watch.name(space, name)
             if not library or _is_programs_own(space[name]):  # a library's function that the program has replaced
                 self.emit("attribute", name)
                 self.visit(space[name])
@@ -308,6 +324,7 @@ class _Walk:
         self.emit("class", f"{kind.__module__}.{kind.__qualname__}")
         self._module(kind.__module__)
         if code.is_library_module(kind.__module__):
+            self._library_classes.append(kind)
             return
         for base in kind.__bases__:
             self.visit(base)
@@ -319,6 +336,13 @@ class _Walk:
                 self.watch.name(space, name)
                 # Where prefix_cache has put its own method, the class is still what its author wrote.
                 self.visit(getattr(space[name], STANDS_FOR, space[name]))
+
+    def look_at_libraries(self) -> None:
+        """What code may call of the classes of libraries, once all of it is known."""
+        for kind in self._library_classes:
+            for base in kind.__mro__:
+                for name in self._names & vars(base).keys():
+                    self.watch.fixed(vars(base), name)
 
     def function(self, function: types.FunctionType) -> None:
         self.emit("function", f"{function.__module__}.{function.__qualname__}")
@@ -342,6 +366,7 @@ class _Walk:
     def _code(self, each: types.CodeType) -> None:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
+        self._names.update(each.co_names)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
         self.files.looked_for = self.files.looked_for or looks_for_files(each)

@@ -23,6 +23,10 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     """
     kept.settle()
     if iterators.workers_of_program(loader) == 0:
+        try:
+            kept.fill_leftovers()
+        except Unfit as error:
+            kept.drop(str(error))
         return _without_workers(kept, loader, call, wanted)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
@@ -77,7 +81,7 @@ class _Fetcher(iterators.Fetcher):
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
             return self.real.fetch(indices)
-        return kept.fetch_rest(self.real, indices, rows, absent)
+        return kept.fetch_real(self.real, indices, rows)
 
     def _rows(self, indices: Any) -> Rows | None:
         """The rows of a batch; None where the program has to fetch it for itself."""

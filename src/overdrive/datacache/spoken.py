@@ -1,4 +1,4 @@
-"""Whether a fetch in the program's own process says something: prints, logs or warns. Each time, a program hears of it."""
+"""Whether a fetch in the program's own process says something: prints, logs or warns."""
 
 from __future__ import annotations
 

@@ -62,6 +62,8 @@ class Unchanged:
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
+        if self.seen.watch.replaced():
+            return "something of a library's was replaced that samples may depend on"
         if not self.seen.watch.changed():
             return None
         now = objects_again(*self._roots)
@@ -87,5 +89,5 @@ class UnchangedInFork:
         Raises:
             Unfit: it was changed.
         """
-        if self._watch.changed():
+        if self._watch.changed() or self._watch.replaced():
             raise Unfit("fetching a sample changes the data set")

@@ -40,6 +40,7 @@ class Watch:
         self._attributes = Identities(iter, len)  # of classes, by name
         self._pools = (self._keys, self._values, self._ordered, self._sets, self._lists, self._attributes)
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
+        self._fixed: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
         self._cells: list[types.CellType] = []
         self._kinds: list[Any] = []
         self._slots: list[tuple[Any, str]] = []
@@ -73,6 +74,10 @@ class Watch:
     def name(self, space: Mapping[str, Any], name: str) -> None:
         """One global that a function refers to, or one attribute of a class; there or not."""
         self._names.setdefault(id(space), (space, {}))[1][name] = None
+
+    def fixed(self, space: Mapping[str, Any], name: str) -> None:
+        """The same of a library's, which no fingerprint tells from another: it counts if it is replaced at all."""
+        self._fixed.setdefault(id(space), (space, {}))[1][name] = None
 
     def cell(self, cell: types.CellType) -> None:
         """What a closure holds."""
@@ -129,6 +134,7 @@ class Watch:
             if absent := names.keys() - there:
                 self._absent.append((space, absent))
         self._bound = _Held(self._now_bound())
+        self._of_libraries = _Held(self._now_fixed())
         self._slotted = _Held(self._now_slotted())
         self._classes = _Held(list(map(type, self._kinds)))
 
@@ -154,8 +160,12 @@ class Watch:
             return True
         return any(tensor._version != version for tensor, version in self._tensors[:_QUICKLY])
 
+    def replaced(self) -> bool:
+        """Whether something of a library's was."""
+        return self._of_libraries.changed(self._now_fixed())
+
     def changed(self) -> bool:
-        """Whether anything was."""
+        """Whether anything else was."""
         try:
             bound = self._now_bound()
         except (KeyError, ValueError):  # a name, or a closure's, that stands for nothing now
@@ -179,6 +189,9 @@ class Watch:
         for space, names in self._there:
             found += map(space.__getitem__, names)
         return found
+
+    def _now_fixed(self) -> list[Any]:
+        return [space.get(name, _GONE) for space, names in self._fixed.values() for name in names]
 
     def _now_slotted(self) -> list[Any]:
         return [getattr(thing, name, None) for thing, name in self._slots]
@@ -244,5 +257,6 @@ def _form(array: Any) -> tuple[Any, ...]:
     return array.dtype, array.shape, array.strides, array.__array_interface__["data"][0]
 
 
+_GONE = object()
 _CONTAINERS = frozenset((list, tuple, dict, set))
 _CONTENTS = attrgetter("cell_contents")

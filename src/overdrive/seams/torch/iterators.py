@@ -31,6 +31,8 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
+from overdrive.core.progress import log
+
 Heard = Callable[[Any, Any], None]  # told of each batch: the indices that it was made from, and the batch
 
 
@@ -215,9 +217,7 @@ def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
     return iterator
 
 
-def _opened_noting(
-    loader: Any, call: Callable[[], Any], kind: type[_Noting] | None = None
-) -> tuple[Any, deque[Any]]:
+def _opened_noting(loader: Any, call: Callable[[], Any], kind: type[_Noting] | None = None) -> tuple[Any, deque[Any]]:
     """An iterator, and the indices of its batches as they are drawn, which may be long before these come."""
     space = loader.__dict__  # the loader refuses that this is set the usual way
     sampler = space["batch_sampler"]
@@ -365,6 +365,19 @@ class Peeking:
         return list(self._drawn)[:count]
 
 
+@dataclass(frozen=True)
+class Again:
+    """What a worker hands over in the place of a batch that the program is to fetch for itself."""
+
+    reason: str
+
+
+def fetch_in_worker_by(fetch: Callable[[Any, Callable[[Any, Any], Any], Any], Any]) -> None:
+    """In a loader's worker: `fetch(fetcher, real, indices)` makes its batches, where PyTorch would call `real`."""
+    real = _MapDatasetFetcher.fetch
+    _MapDatasetFetcher.fetch = lambda fetcher, indices: fetch(fetcher, real, indices)
+
+
 def in_worker() -> bool:
     """Whether this process is one of a loader's workers."""
     return worker._worker_info is not None
@@ -418,6 +431,15 @@ class _Gate:
         return next(self._indices)
 
 
+def begin(iterator: Any, workers: bool = True) -> None:
+    """The program asks for its first batch: indices are drawn from now on, and `workers` get theirs."""
+    gate = iterator._sampler_iter
+    if isinstance(gate, _Gate) and not gate.open:
+        gate.open = True
+        for _ in range(iterator._prefetch_factor * iterator._num_workers if workers else 0):
+            iterator._try_put_index()
+
+
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
@@ -434,10 +456,7 @@ def _while_valid(kind: Any) -> Any:
             if self.overdrive_own is None and self.overdrive_valid is not None and not self.overdrive_valid():
                 self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
                 self._shutdown_workers()
-            if isinstance(gate := self._sampler_iter, _Gate) and not gate.open:
-                gate.open = True
-                for _ in range(0 if self.overdrive_own else self._prefetch_factor * self._num_workers):
-                    self._try_put_index()
+            begin(self, self.overdrive_own is None)
             undelivered = self.overdrive_undelivered
             if self.overdrive_own is None:
                 try:
@@ -445,11 +464,17 @@ def _while_valid(kind: Any) -> Any:
                 except StopIteration:
                     self.overdrive_over = True
                     raise
-                except BaseException:  # the program's own, in place of this batch
+                except Exception as error:
+                    if self.overdrive_valid is None:  # the program's own, in place of this batch
+                        undelivered.popleft()
+                        raise
+                    batch = Again(f"{type(error).__name__}: {error}")  # one of them was killed, say
+                if not isinstance(batch, Again):
                     undelivered.popleft()
-                    raise
-                undelivered.popleft()
-                return batch
+                    return batch
+                log.info("a loader's workers end: %s", batch.reason)
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self._shutdown_workers()
             if not undelivered:
                 next(self._sampler_iter)  # which notes it
             batch = self.overdrive_own.fetch(undelivered.popleft())

@@ -13,6 +13,7 @@ from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
 if TYPE_CHECKING:
+    from overdrive.datacache.dry_run import Fetched
     from overdrive.datacache.unchanged import Unchanged
     from overdrive.seams.hub import Handle, Seams
 
@@ -85,6 +86,12 @@ class LoaderWorkers(Technique):
             "spread: each worker stays on one core, and the first is left to the main thread",
             choices=("none", "spread"),
         ),
+        Knob(
+            "draws",
+            "refused",
+            "of a data set that draws random numbers; own: each worker from a stream of its own, which is statistical",
+            choices=("refused", "own"),
+        ),
         Knob("threads", 1, "threads of an operation in a worker; more than one not with fork", low=1, high=64),
     )
 
@@ -106,11 +113,12 @@ class LoaderWorkers(Technique):
         now = loader.workers if loader else 0
         tries: list[dict[str, Value]] = []
         ready = _ready(loader)
+        own = {"draws": "own"} if facts.items_draw() else {}
         for count in _counts(facts, loader):
             workers, prefetch = _fitted(facts, loader, count, ready)
             if not workers or workers == now:
                 continue
-            tries.append({"workers": workers, "prefetch": prefetch, "persistent": True})
+            tries.append({"workers": workers, "prefetch": prefetch, "persistent": True, **own})
             threads = min(facts.cores // workers, _MOST_THREADS)
             if workers < count and threads > 1:
                 # Memory allows no more of them: these may use the other cores, which forked ones cannot.
@@ -193,7 +201,7 @@ class _Manager:
         self._settings = settings
         # What each loader's workers hold a copy of, where it has them from us alone, or for longer than the program.
         self._copied: WeakKeyDictionary[Any, Unchanged] = WeakKeyDictionary()
-        self._opened: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()  # files, by a fetch
+        self._fetched: WeakKeyDictionary[Any, Fetched] = WeakKeyDictionary()
         self._tried: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()  # under these settings
 
     def take(self, loader: Any) -> str | None:
@@ -208,7 +216,7 @@ class _Manager:
         if threads > 1 and (start_method(loader) if start == "program" else start) == "fork":
             reason = "forked workers cannot use several threads safely (OpenMP's do not survive a fork)"
         elif not draws_unseen_by_workers(loader):
-            reason = "its sampler is not one of torch's whose indices can be drawn early, or draws from the program's generator"
+            reason = "its sampler is not one of torch's that draw unseen, or draws from the program's own generator"
         elif start != "program" and start not in start_methods():
             reason = f"this system cannot start workers by {start}"
         else:
@@ -223,14 +231,15 @@ class _Manager:
 
     def _try(self, loader: Any) -> str:
         """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
-        from overdrive.datacache.dry_run import stays_the_same
+        from overdrive.datacache.dry_run import fetched_in_worker
         from overdrive.datacache.key import settings
         from overdrive.datacache.layout import Unfit
         from overdrive.datacache.source import Source
 
         try:
             self._tried[loader] = settings()
-            self._opened[loader] = stays_the_same(Source.of(loader), int(self._settings["workers"]))
+            source, draws = Source.of(loader), self._settings["draws"] == "own"
+            self._fetched[loader] = fetched_in_worker(source, int(self._settings["workers"]), draws)
         except Unfit as error:
             return str(error)
         return ""
@@ -297,15 +306,21 @@ class _Manager:
         """
         from overdrive.datacache.fingerprint import fingerprint
         from overdrive.datacache.key import settings
+        from overdrive.datacache.reading_worker import OnlyReading
+        from overdrive.datacache.source import start_method
         from overdrive.datacache.unchanged import Unchanged
         from overdrive.seams.torch.workers import NoWorkers
 
-        if loader in self._tried and self._tried[loader] != settings():
-            if reason := self._try(loader):
-                raise NoWorkers(reason)
+        if loader in self._tried and self._tried[loader] != settings() and (reason := self._try(loader)):
+            raise NoWorkers(reason)
         if not self._holds(loader):
             roots = (loader.dataset, loader.collate_fn)
-            self._copied[loader] = Unchanged(roots, fingerprint(*roots), self._opened.get(loader, ()))
+            fetched = self._fetched.get(loader)
+            copied = Unchanged(roots, fingerprint(*roots), fetched.opened if fetched else ())
+            self._copied[loader] = copied
+            if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
+                reading.guard = copied.in_fork if start_method(loader) == "fork" else None
+                reading.settles = fetched.settles
         return start()
 
     def _holds(self, loader: Any) -> bool:
@@ -341,6 +356,7 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     """Set the loader's attributes; returns what they were."""
     from torch.multiprocessing import get_context
 
+    from overdrive.datacache.reading_worker import OnlyReading
     from overdrive.seams.torch.iterators import change, give_workers
     from overdrive.seams.torch.workers import WorkerStart
 
@@ -354,4 +370,6 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     spread, threads = settings["affinity"] == "spread", int(settings["threads"])
     if workers and (spread or threads > 1):
         wanted["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
+    if workers and not loader.num_workers:
+        wanted["worker_init_fn"] = OnlyReading(wanted["worker_init_fn"], settings["draws"] == "own")
     return change(loader, wanted) if loader.num_workers or not workers else give_workers(loader, wanted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import is_not
 from types import FunctionType
 from typing import Any
 
@@ -60,7 +59,7 @@ class Prefix:
         for name, value in self._instance.items():
             now = space.get(name, ABSENT)
             if now is not value:
-                if type(now) is not type(value) or type(now) not in PLAIN or now != value:
+                if type(now) is not type(value) or type(now) not in PLAIN or repr(now) != repr(value):
                     return True
                 equal = True
         if equal:
@@ -70,7 +69,7 @@ class Prefix:
     def class_rebound(self) -> bool:
         """The same of the class's attributes, and of the class."""
         kind = type(self.method.owner)
-        if kind is not self._kind or any(map(is_not, _specials(kind), self._specials)):
+        if kind is not self._kind or _specials(kind) != self._specials:
             return True
         return any(
             len(now := _of_class(kind, name)) != len(value) or any(a is not b for a, b in zip(now, value, strict=True))

@@ -90,6 +90,7 @@ class Served:
             self._give_up(did())
         elif before.same(self._generators.now()):
             self._write(index, values)
+        self.new_batch = True  # it may have changed what other samples depend on
         return self._finish(real, index, values, before)
 
     def _finish(
