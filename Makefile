@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-adversarial lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -28,6 +28,12 @@ test-long: $(VENV)/.test
 QUICK := core evidence machine report seams/torch proof cli/test_group.py trials/test_duel.py techniques/test_techniques.py
 test-quick: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(QUICK:%=tests/%)
+
+# Programs that change their data late: hundreds made at random, and those of ../shared/adversarial where that is there.
+test-adversarial: $(VENV)/.test
+	$(BIN)/python -m tests.adversarial made
+	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial matrix
+	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial programs
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -302,6 +302,7 @@ def _outcome(place: Path, code: int | None, seconds: float) -> Outcome:
         told = json.loads((place / "notes.json").read_text())
     notes += told.pop("notes", [])
     programs_own = "\n".join(line for line in lines if not line.startswith(_OURS))
+    out, programs_own = (text.replace(str(place), "PLACE") for text in (out, programs_own))
     programs_own = _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own))
     return Outcome(code, out, programs_own, _tree(place / "run"), seconds, notes, **told)
 

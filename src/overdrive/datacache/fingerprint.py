@@ -125,6 +125,7 @@ class _Walk:
         self._alive: list[Any] = []
         self._depth = 0
         self._library_classes: list[type] = []
+        self._modules: list[types.ModuleType] = []
         self._names: set[str] = set()  # that code uses
 
     def emit(self, kind: str, content: str | bytes = b"") -> None:
@@ -167,6 +168,7 @@ class _Walk:
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, types.ModuleType):
+            self._modules.append(thing)
             self._module(thing.__name__)
         elif kind in _VISITORS:
             _VISITORS[kind](self, thing)
@@ -338,7 +340,11 @@ class _Walk:
                 self.visit(getattr(space[name], STANDS_FOR, space[name]))
 
     def look_at_libraries(self) -> None:
-        """What code may call of the classes of libraries, once all of it is known."""
+        """What code may find in modules and classes of libraries, once all of it is known."""
+        known: tuple[int, int] | None = None
+        while known != (known := (len(self._modules), len(self._names))):
+            for module in list(self._modules):
+                self._names_in(module, set(self._names))
         for kind in self._library_classes:
             for base in kind.__mro__:
                 for name in self._names & vars(base).keys():

@@ -45,8 +45,8 @@ class Unchanged:
         return UnchangedInFork(self.seen.watch)
 
     def count(self, opened: Iterable[str]) -> None:
-        """These files are to stay as they are, too."""
-        self._files.add(opened)
+        """These files, which were read since, are to stay as they are, too."""
+        self._files.add(opened, read_since=True)
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""

@@ -6,9 +6,9 @@ Source: inotify(7).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import stat
 import struct
 import time
 import weakref
@@ -38,11 +38,20 @@ class WrittenFiles:
         self._account = -1
         self._written: str | None = None
 
-    def add(self, paths: Iterable[str]) -> None:
-        """What is written to these counts. Where the kernel keeps no account, nothing does."""
-        added = [self._add(path) for path in paths]
-        if added:
-            self._look_at_mappings(added)
+    def add(self, paths: Iterable[str], read_since: bool = False) -> None:
+        """What is written to these counts. Where the kernel keeps no account, nothing does.
+
+        Args:
+            read_since: they were read since this was made, so that it counts if they were written to since then.
+        """
+        by_folder: dict[str, list[str]] = {}
+        for path in paths:
+            folder, _, name = path.rpartition(os.sep)
+            by_folder.setdefault(folder if folder or path.startswith(os.sep) else ".", []).append(name)
+        for folder, names in by_folder.items():
+            self._add(self._folder(folder), set(names), read_since)
+        if by_folder:
+            self._look_at_mappings()
 
     def add_folders(self, paths: Iterable[str]) -> None:
         """Whatever is written, made or deleted in these counts."""
@@ -51,38 +60,29 @@ class WrittenFiles:
 
     def written(self) -> str | None:
         """One of them that was written to, moved or deleted, of which there is one; in the process that made this."""
-        opened: set[str] = set()
+        opened = False
         while self._written is None and self._account >= 0 and os.getpid() == self._process:
             try:
                 events = os.read(self._account, _MOST_BYTES)
             except OSError:  # there are no more
                 break
-            self._look_through(events, opened)
-        if opened and self._written is None:
-            self._look_at_mappings(opened)
+            opened |= self._look_through(events)
+        if opened:
+            self._look_at_mappings()
         return self._written
 
-    def _add(self, path: str) -> str:
-        folder, _, name = path.rpartition(os.sep)
-        real = self._folder(folder if folder or path.startswith(os.sep) else ".")
-        whole = os.path.join(real, name)
-        if name not in self._names[real]:
-            self._names[real].add(name)
-            if name in self._others.get(real, ()):
-                self._written = whole
-            self._look_at(whole)
-        return whole
-
-    def _look_at(self, path: str) -> None:
-        """Where it leads to, and whether it was written to before anybody looked at its folder."""
-        try:
-            found = os.lstat(path)
-        except OSError:
-            return
-        if stat.S_ISLNK(found.st_mode):
-            self._add(os.path.realpath(path))
-        elif stat.S_ISREG(found.st_mode) and found.st_ctime > self._began:
-            self._written = self._written or path
+    def _add(self, folder: str, names: set[str], read_since: bool = False) -> None:
+        new = names - self._names[folder]
+        self._names[folder] |= new
+        for name in new & self._others.get(folder, set()):
+            self._written = os.path.join(folder, name)
+        for name in new & _links_in(folder):
+            target = os.path.realpath(os.path.join(folder, name))
+            self._add(self._folder(os.path.dirname(target)), {os.path.basename(target)}, read_since)
+        for name in new if read_since else ():
+            with contextlib.suppress(OSError):
+                if os.stat(path := os.path.join(folder, name)).st_ctime > self._began:
+                    self._written = self._written or path
 
     def _folder(self, path: str) -> str:
         """The folder's real path. What it is reached by counts among the files, where that is a link."""
@@ -93,7 +93,7 @@ class WrittenFiles:
         above = os.path.abspath(path)
         while above != real and len(above) > 1:
             if os.path.islink(above):
-                self._add(above)
+                self._add(self._folder(os.path.dirname(above)), {os.path.basename(above)})
             above = os.path.dirname(above)
         return real
 
@@ -113,8 +113,9 @@ class WrittenFiles:
         if number >= 0:
             self._folders[number] = folder
 
-    def _look_through(self, events: bytes, opened: set[str]) -> None:
-        place = 0
+    def _look_through(self, events: bytes) -> bool:
+        """Whether one of the files was opened: perhaps to be mapped, and written to in that way."""
+        place, opened = 0, False
         while place < len(events):
             number, kind, _, size = _EVENT.unpack_from(events, place)
             place += _EVENT.size
@@ -123,18 +124,26 @@ class WrittenFiles:
             folder = self._folders.get(number, "")
             counts = folder in self._whole or name in self._names.get(folder, ())
             if kind & _OPENED:
-                if counts:
-                    opened.add(os.path.join(folder, name))
+                opened |= counts
             elif kind & _OVERFLOW or counts:
                 self._written = os.path.join(folder, name) or "one of many"
-                return
             else:
                 self._others.setdefault(folder, set()).add(name)
+        return opened
 
-    def _look_at_mappings(self, paths: Iterable[str]) -> None:
-        mapped = mapped_for_writing()
-        if mapped:
-            self._written = self._written or next((path for path in paths if path in mapped), None)
+    def _look_at_mappings(self) -> None:
+        for path in mapped_for_writing():
+            folder, _, name = path.rpartition(os.sep)
+            if name in self._names.get(folder, ()):
+                self._written = self._written or path
+
+
+def _links_in(folder: str) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {each.name for each in entries if each.is_symlink()}
+    except OSError:
+        return set()
 
 
 def mapped_for_writing() -> set[str]:

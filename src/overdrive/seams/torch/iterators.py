@@ -229,25 +229,27 @@ def _opened_noting(loader: Any, call: Callable[[], Any], kind: type[_Noting] | N
         space["batch_sampler"] = sampler
 
 
-def open_while(loader: Any, call: Callable[[], Any], valid: Callable[[], bool], live: bool) -> Any:
+def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callable[[], bool]], live: bool) -> Any:
     """Open a loader with workers, in the place of one that starts none, or new ones for each epoch.
 
-    Workers that live on are taken where all batches of their last epoch were, and their data is still `valid`. As they
+    Workers that live on are taken where all batches of their last epoch were, and their data is still valid. As they
     would be without, seeds are drawn for each epoch.
 
     Args:
-        live: the program is to see at once what changes: `valid` is asked before each batch, and from the first no on
+        copied: asked before workers start, which get a copy of the data set; gives what tells whether that is valid.
+        live: the program is to see at once what changes: that is asked before each batch, and from the first no on
             this process fetches for itself, what is under way first.
     """
     current = loader._iterator if loader.persistent_workers else None
-    if getattr(current, "overdrive_over", False) and valid():
+    if getattr(current, "overdrive_over", False) and current.overdrive_valid():
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         return call()
     let_open_anew(loader)
+    valid = copied()
     iterator, drawn = _opened_noting(loader, call, _Gated if live else _Noting)
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         kind: Any = type(iterator)
-        vars(iterator).update(overdrive_valid=valid if live else None, overdrive_undelivered=drawn)
+        vars(iterator).update(overdrive_valid=valid, overdrive_live=live, overdrive_undelivered=drawn)
         iterator.__class__ = _while_valid(kind)
     elif isinstance(gate := getattr(iterator, "_sampler_iter", None), _Gate):
         gate.open = True  # another technique has opened it without workers
@@ -443,7 +445,8 @@ def begin(iterator: Any, workers: bool = True) -> None:
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
-        overdrive_valid: Callable[[], bool] | None
+        overdrive_valid: Callable[[], bool]
+        overdrive_live: bool
         overdrive_undelivered: deque[Any]  # indices of batches that the program has not had yet
         overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
         overdrive_over = False  # the epoch
@@ -453,7 +456,7 @@ def _while_valid(kind: Any) -> Any:
             super()._reset(loader, first_iter)
 
         def _next_data(self) -> Any:
-            if self.overdrive_own is None and self.overdrive_valid is not None and not self.overdrive_valid():
+            if self.overdrive_own is None and self.overdrive_live and not self.overdrive_valid():
                 self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
                 self._shutdown_workers()
             begin(self, self.overdrive_own is None)
@@ -465,7 +468,7 @@ def _while_valid(kind: Any) -> Any:
                     self.overdrive_over = True
                     raise
                 except Exception as error:
-                    if self.overdrive_valid is None:  # the program's own, in place of this batch
+                    if not self.overdrive_live:  # the program's own, in place of this batch
                         undelivered.popleft()
                         raise
                     batch = Again(f"{type(error).__name__}: {error}")  # one of them was killed, say

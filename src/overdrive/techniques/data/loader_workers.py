@@ -294,12 +294,10 @@ class _Manager:
             return start()
         if before["num_workers"] and not loader.persistent_workers:
             return start()
-        return open_while(
-            loader, lambda: self._copying(loader, start), lambda: self._holds(loader), not before["num_workers"]
-        )
+        return open_while(loader, start, lambda: self._copied_now(loader), not before["num_workers"])
 
-    def _copying(self, loader: Any, start: Callable[[], Any]) -> Any:
-        """Start workers, which get a copy of the data set as it is now.
+    def _copied_now(self, loader: Any) -> Callable[[], bool]:
+        """Workers are about to get a copy of the data set as it is now. Gives what tells whether it still is so.
 
         Raises:
             NoWorkers: they would not make the samples that are made here.
@@ -313,7 +311,8 @@ class _Manager:
 
         if loader in self._tried and self._tried[loader] != settings() and (reason := self._try(loader)):
             raise NoWorkers(reason)
-        if not self._holds(loader):
+        copied = self._copied.get(loader)
+        if copied is None or copied.changed() is not None:
             roots = (loader.dataset, loader.collate_fn)
             fetched = self._fetched.get(loader)
             copied = Unchanged(roots, fingerprint(*roots), fetched.opened if fetched else ())
@@ -321,12 +320,7 @@ class _Manager:
             if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
                 reading.guard = copied.in_fork if start_method(loader) == "fork" else None
                 reading.settles = fetched.settles
-        return start()
-
-    def _holds(self, loader: Any) -> bool:
-        """Whether the data set is what its workers have a copy of."""
-        copied = self._copied.get(loader)
-        return copied is not None and copied.changed() is None
+        return lambda: copied.changed() is None
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""
