@@ -62,12 +62,12 @@ class Fetched:
     """What fetching in a worker came to."""
 
     opened: list[str]  # files
-    settles: bool  # the first fetches changed the data set, later ones did not
+    settles: bool  # a first fetch changes the data set, whatever sample it is of; later ones do not
 
 
 def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
     """Fetch some samples as one of these workers, which the source has not; whether the data set is still what it was
-    then, its first fetches left out, and the samples are those that are fetched here.
+    then, its first fetch left out, and the samples are those that are fetched here.
 
     Args:
         draws: whether fetching may draw random numbers.
@@ -81,43 +81,42 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
     if seen.asks_where:
         raise Unfit("its data set may ask whether it is in a worker")
     indices = spread(source.count, _SAMPLES)
-
-    @only_reading()
-    def fetch(tick: Tick) -> dict[str, Any]:
-        become_worker(source.dataset, 0, workers, None)
-        settled, sums, opened, drew = "", [], Opened(), False
-        for number, index in enumerate(indices):
-            if number == _WARMED_UP_WITH:
-                settled = of_objects(*source.roots)
+    told = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices, tick))
+    settles = told["settled"] != seen.of_objects
+    if settles:  # what a first fetch opens, say, which workers must not share: so there is none here
+        other = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices[::-1][:1], tick))
+        if other["settled"] != told["settled"]:
+            raise Unfit("fetching a sample changes the data set")
+        return Fetched(told["opened"], settles)
+    states = States.now()
+    try:
+        for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
             reseed(index)
-            before = States.now(with_cuda=False)
-            with opened:
-                sums.append(_sum_of(source, index))
-            drew = drew or not before.same(States.now(with_cuda=False))
-            tick(1)
-        if drew and not draws:
-            raise Unfit("fetching a sample draws random numbers, of which each worker has its own")
-        same = settled in ("", of_objects(*source.roots))
-        return {
-            "opened": sorted(opened.paths()),
-            "same": same,
-            "at once": same and settled in ("", seen.of_objects),
-            "sums": sums,
-        }
+            if there != _sum_of(source, index):
+                raise Unfit("a sample comes out otherwise in a worker")
+    finally:
+        states.restore()
+    return Fetched(told["opened"], settles)
 
-    told = in_child(fetch)
-    if not told["same"]:
+
+@only_reading()
+def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
+    """Runs in a forked process."""
+    become_worker(source.dataset, 0, workers, None)
+    sums, opened, drew, settled = [], Opened(), False, ""
+    for index in [indices[0], *indices]:
+        reseed(index)
+        before = States.now(with_cuda=False)
+        with opened:
+            sums.append(_sum_of(source, index))
+        drew = drew or not before.same(States.now(with_cuda=False))
+        settled = settled or of_objects(*source.roots)
+        tick(1)
+    if drew and not draws:
+        raise Unfit("fetching a sample draws random numbers, of which each worker has its own")
+    if of_objects(*source.roots) != settled:
         raise Unfit("fetching a sample changes the data set")
-    if told["at once"]:  # else a first fetch here would open what workers must not share
-        states = States.now()
-        try:
-            for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
-                reseed(index)
-                if there != _sum_of(source, index):
-                    raise Unfit("a sample comes out otherwise in a worker")
-        finally:
-            states.restore()
-    return Fetched(told["opened"], not told["at once"])
+    return {"opened": sorted(opened.paths()), "settled": settled, "sums": sums[1:]}
 
 
 def _sum_of(source: Source, index: int) -> int | None:

@@ -194,6 +194,8 @@ def data_files(paths: set[str]) -> set[str]:
             continue
         if stat.S_ISLNK(mode):
             real = os.path.realpath(real)
+        if real != path and os.path.isabs(path) and not is_library(real):
+            found.add(path)  # there is a link on the way, which may come to lead elsewhere
         if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
             found.add(real)
     return found

@@ -6,6 +6,7 @@ fetches it, and all after it, for itself, as it would have done.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,6 @@ from overdrive.datacache.layout import Unfit
 from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.seams.torch.iterators import Again, fetch_in_worker_by
 
-_WARM_UP = 2  # batches, whose first fetches may open something
-
 
 class OnlyReading:
     """What such a worker does first.
@@ -29,7 +28,7 @@ class OnlyReading:
 
     Attributes:
         guard: makes what tells whether the data set is changed, in a worker that is forked. Others look for themselves.
-        settles: whether the first fetches may change it.
+        settles: whether a first fetch changes it.
     """
 
     def __init__(self, before: Callable[[int], Any] | None, draws: bool) -> None:
@@ -45,7 +44,7 @@ class OnlyReading:
         if self.before is not None:
             self.before(number)
         keep_output()
-        reading = _Reading(self.draws)
+        reading = _Reading(self.draws, self.settles)
         if self.guard is not None and not self.settles:
             reading.unchanged = self.guard()
         fetch_in_worker_by(reading.fetch)
@@ -54,10 +53,10 @@ class OnlyReading:
 class _Reading:
     """In the worker."""
 
-    def __init__(self, draws: bool) -> None:
+    def __init__(self, draws: bool, settles: bool) -> None:
         self.unchanged: UnchangedInFork | None = None
         self._draws = draws
-        self._made = 0
+        self._settles = settles
         self._effects = Effects()
         self._effects.thread = threading.get_ident()  # another one hands batches over, by sockets and files
         self._effects.paused = True
@@ -66,6 +65,9 @@ class _Reading:
     def fetch(self, fetcher: Any, real: Callable[[Any, Any], Any], indices: Any) -> Any:
         """A batch as the fetcher's own method `real` makes it."""
         before = States.now(with_cuda=False)
+        if self.unchanged is None:
+            self._begin(fetcher, real)
+            before.restore()
         self._effects.paused = False
         try:
             batch = real(fetcher, indices)
@@ -73,25 +75,21 @@ class _Reading:
             return Again(f"{type(error).__name__}: {error}")
         finally:
             self._effects.paused = True
+        assert self.unchanged is not None
         if self._effects.tried:
             return Again(f"it {self._effects.tried}")
         if not self._draws and not before.same(States.now(with_cuda=False)):
             return Again("it draws random numbers")
         try:
-            self._look((fetcher.dataset, fetcher.collate_fn))
+            self.unchanged.check()
         except Unfit as error:
             return Again(str(error))
         return batch
 
-    def _look(self, roots: tuple[Any, ...]) -> None:
-        """
-        Raises:
-            Unfit: the data set was changed.
-        """
-        if self.unchanged is not None:
-            return self.unchanged.check()
-        self._made += 1
-        if self._made >= _WARM_UP:
-            watch = objects_again(*roots).watch
-            watch.seal()
-            self.unchanged = UnchangedInFork(watch)
+    def _begin(self, fetcher: Any, real: Callable[[Any, Any], Any]) -> None:
+        if self._settles:  # as it was seen to do in a trial, with this sample
+            with contextlib.suppress(Exception):
+                real(fetcher, [0])
+        watch = objects_again(fetcher.dataset, fetcher.collate_fn).watch
+        watch.seal()
+        self.unchanged = UnchangedInFork(watch)

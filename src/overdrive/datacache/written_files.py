@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Iterable
 
 _MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
-_OPENED = 0x20
-_WRITES = _MODIFY | _ATTRIBUTES | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
+_CLOSED, _OPENED = 0x8, 0x20  # closed by one who might have written to it: through a mapping, say
+_WRITES = _CLOSED | _MODIFY | _ATTRIBUTES | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _ONLY_FOLDERS = 0x01000000
 _OVERFLOW = 0x4000  # more was written than was noted
 _EVENT = struct.Struct("iIII")
