@@ -120,7 +120,6 @@ def _started(job: Job, place: Path) -> int:
     if process == 0:
         try:
             os.setsid()
-            os.nice(5)
             for number in range(1 + job.again):
                 _run_in_child(job, place, number == job.again)
         except BaseException:

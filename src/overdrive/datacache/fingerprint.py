@@ -356,6 +356,7 @@ class _Walk:
             self.emit("library", code.version_of(function.__module__ or ""))
         else:
             self._module(function.__module__ or "")
+            self.watch.function(function)
             self._code(function.__code__)
             self._surroundings(function.__code__, function.__globals__)
         self.visit(function.__defaults__)

@@ -42,6 +42,7 @@ class Watch:
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
         self._fixed: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
         self._cells: list[types.CellType] = []
+        self._functions: list[types.FunctionType] = []
         self._kinds: list[Any] = []
         self._slots: list[tuple[Any, str]] = []
         self._digests: list[tuple[Callable[[], str], list[str]]] = []
@@ -113,6 +114,10 @@ class Watch:
     def tensor(self, tensor: Any) -> None:
         self._tensors.append((tensor, tensor._version))
 
+    def function(self, function: types.FunctionType) -> None:
+        """What a function is made of: its code, and what its arguments are where they are not given."""
+        self._functions.append(function)
+
     def generator(self, take: Callable[[], Any]) -> None:
         """A random generator, by what gives its state."""
         self._generators.append((take, take()))
@@ -135,6 +140,7 @@ class Watch:
                 self._absent.append((space, absent))
         self._bound = _Held(self._now_bound())
         self._of_libraries = _Held(self._now_fixed())
+        self._made_of = _Held(self._now_functions())
         self._slotted = _Held(self._now_slotted())
         self._classes = _Held(list(map(type, self._kinds)))
 
@@ -176,6 +182,7 @@ class Watch:
             or not all(space.keys().isdisjoint(names) for space, names in self._absent)
             or self._classes.changed(list(map(type, self._kinds)))
             or self._slotted.changed(self._now_slotted())
+            or self._made_of.changed(self._now_functions())
             or any(tensor._version != version for tensor, version in self._tensors)
             or any(now != before for now, before in self._bytes)
             or any(array.changed() for array in self._arrays)
@@ -192,6 +199,9 @@ class Watch:
 
     def _now_fixed(self) -> list[Any]:
         return [space.get(name, _GONE) for space, names in self._fixed.values() for name in names]
+
+    def _now_functions(self) -> list[Any]:
+        return [part for each in self._functions for part in (each.__code__, each.__defaults__, each.__kwdefaults__)]
 
     def _now_slotted(self) -> list[Any]:
         return [getattr(thing, name, None) for thing, name in self._slots]

@@ -25,8 +25,9 @@ class DataFiles(Opened):
         super().__init__()
         self.count = 0
 
-    def hear(self, path: object, flags: object) -> None:
-        super().hear(path, flags)
+    def hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        super().hear(event, arguments)
+        path = arguments[0] if event == "open" else None
         if isinstance(path, (str, bytes)) and not is_library(os.fsdecode(path)):
             self.count += 1
 

@@ -241,7 +241,7 @@ def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callab
             this process fetches for itself, what is under way first.
     """
     current = loader._iterator if loader.persistent_workers else None
-    if getattr(current, "overdrive_over", False) and current.overdrive_valid():
+    if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         return call()
     let_open_anew(loader)
@@ -377,7 +377,7 @@ class Again:
 def fetch_in_worker_by(fetch: Callable[[Any, Callable[[Any, Any], Any], Any], Any]) -> None:
     """In a loader's worker: `fetch(fetcher, real, indices)` makes its batches, where PyTorch would call `real`."""
     real = _MapDatasetFetcher.fetch
-    _MapDatasetFetcher.fetch = lambda fetcher, indices: fetch(fetcher, real, indices)
+    setattr(_MapDatasetFetcher, "fetch", lambda fetcher, indices: fetch(fetcher, real, indices))  # noqa: B010
 
 
 def in_worker() -> bool:
