@@ -320,16 +320,10 @@ class CachedDataset:
         """
         if not len(absent):
             return [source.unpack(self.table.row(row)) for row in rows.tolist()]
-        missing = set(absent.tolist())
         before = States.now()
-        samples = []
         try:
             with self.watched() as did:
-                for row in rows.tolist():
-                    samples.append(source.sample(row))
-                    if row in missing:
-                        with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
-                            self.table.put(row, source.pack(samples[-1]))
+                samples = [source.sample(row) for row in rows.tolist()]
         except Exception:  # its own error comes again when it fetches for itself
             before.restore()
             return None
@@ -338,6 +332,11 @@ class CachedDataset:
         elif did():
             self.drop(did())
         else:
+            missing = set(absent.tolist())
+            for row, sample in zip(rows.tolist(), samples, strict=True):
+                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
+                    if row in missing:
+                        self.table.put(row, source.pack(sample))
             self.table.count_present()
             self.finish_if_complete()
         return samples

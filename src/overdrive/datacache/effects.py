@@ -65,7 +65,8 @@ def effect_of(event: str, arguments: tuple[object, ...]) -> str:
             return ""
         if isinstance(path, int):  # a descriptor: it was opened before
             return ""
-        return "" if "__pycache__" in str(path) else "opens a file for writing"
+        ours = "__pycache__" in str(path) or str(path).startswith("/proc/self/fd/")  # a table's
+        return "" if ours else "opens a file for writing"
     if event not in _EVENTS:
         return ""
     # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.

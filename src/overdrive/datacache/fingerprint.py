@@ -279,8 +279,7 @@ class _Walk:
             return
         plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
         content = plain.reshape(-1).view(torch.uint8).numpy()
-        if not tensor.is_inference():
-            self.watch.tensor(tensor)
+        self.watch.tensor(tensor)
         if content.ctypes.data == tensor.data_ptr():  # no copy: what is watched is the tensor itself
             self.watch.array(content)
         self.emit("content", hash_of(content))

@@ -47,7 +47,7 @@ class Watch:
         self._slots: list[tuple[Any, str]] = []
         self._digests: list[tuple[Callable[[], str], list[str]]] = []
         self._alive: list[Any] = []  # an id says nothing once its object is gone
-        self._tensors: list[tuple[Any, int]] = []
+        self._tensors: list[tuple[Any, Any]] = []
         self._arrays: list[_Array] = []
         self._bytes: list[tuple[bytearray, bytes]] = []
         self._generators: list[tuple[Callable[[], Any], Any]] = []
@@ -112,7 +112,8 @@ class Watch:
         self._arrays.append(_Array(array))
 
     def tensor(self, tensor: Any) -> None:
-        self._tensors.append((tensor, tensor._version))
+        """Where it lies, and how often it was written to, as far as it counts."""
+        self._tensors.append((tensor, _place_of(tensor)))
 
     def function(self, function: types.FunctionType) -> None:
         """What a function is made of: its code, and what its arguments are where they are not given."""
@@ -164,7 +165,7 @@ class Watch:
         """Whether attributes of the nearest objects were set, or their tensors written to. Takes some microseconds."""
         if self._near.changed():
             return True
-        return any(tensor._version != version for tensor, version in self._tensors[:_QUICKLY])
+        return any(_place_of(tensor) != place for tensor, place in self._tensors[:_QUICKLY])
 
     def replaced(self) -> bool:
         """Whether something of a library's was."""
@@ -183,7 +184,7 @@ class Watch:
             or self._classes.changed(list(map(type, self._kinds)))
             or self._slotted.changed(self._now_slotted())
             or self._made_of.changed(self._now_functions())
-            or any(tensor._version != version for tensor, version in self._tensors)
+            or any(_place_of(tensor) != place for tensor, place in self._tensors)
             or any(now != before for now, before in self._bytes)
             or any(array.changed() for array in self._arrays)
             or any(take() != before for take, before in self._generators)
@@ -261,6 +262,11 @@ class _Array:
         if len(flat) < _LARGE:
             return flat.tobytes()
         return [hash(flat[start : start + _PART].tobytes()) for start in range(0, len(flat), _PART)]
+
+
+def _place_of(tensor: Any) -> tuple[Any, ...]:
+    version = None if tensor.is_inference() else tensor._version
+    return version, tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _form(array: Any) -> tuple[Any, ...]:

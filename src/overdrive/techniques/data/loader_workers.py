@@ -302,6 +302,8 @@ class _Manager:
         Raises:
             NoWorkers: they would not make the samples that are made here.
         """
+        import torch
+
         from overdrive.datacache.fingerprint import fingerprint
         from overdrive.datacache.key import settings
         from overdrive.datacache.reading_worker import OnlyReading
@@ -320,7 +322,8 @@ class _Manager:
             if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
                 reading.guard = copied.in_fork if start_method(loader) == "fork" else None
                 reading.settles = fetched.settles
-        return lambda: copied.changed() is None
+        with_gradients = torch.is_grad_enabled()
+        return lambda: copied.changed() is None and torch.is_grad_enabled() == with_gradients
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""
