@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long test-keras lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-keras test-adversarial lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -33,6 +33,12 @@ test-quick: $(VENV)/.test
 KERAS := worker/keras seams/keras techniques/test_keras.py insight/profile/test_keras.py test_keras_programs.py
 test-keras: $(VENV)/.keras
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(KERAS:%=tests/%)
+
+# Programs that change their data late: hundreds made at random, and those of ../shared/adversarial where that is there.
+test-adversarial: $(VENV)/.test
+	$(BIN)/python -m tests.adversarial made
+	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial matrix
+	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial programs
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import TensorDataset, default_collate  # noqa: E402
 
 from overdrive.datacache.fill import fill  # noqa: E402
+from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache.layout import layout_of  # noqa: E402
 from overdrive.datacache.source import Source  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
+from overdrive.datacache.unchanged import UnchangedInFork  # noqa: E402
 from overdrive.machine import cgroup  # noqa: E402
 
 COUNT = 320  # ten blocks
@@ -43,5 +45,6 @@ def test_as_many_workers_fill_as_cores_are_granted(
 
     dataset = TensorDataset(torch.arange(COUNT))
     table = Table.in_memory(layout_of(default_collate([dataset[0]])), COUNT)
-    fill(table, Source(dataset, default_collate, 1, started_worker, 16))
+    watch = fingerprint(dataset).watch
+    fill(table, Source(dataset, default_collate, 1, started_worker, 16), lambda: UnchangedInFork(watch))
     assert table.complete and len(started.read_text().split()) == expected

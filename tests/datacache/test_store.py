@@ -226,18 +226,6 @@ def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
     assert store.open("key") is not None
 
 
-def test_what_is_fetched_goes_into_the_places_of_what_is_absent() -> None:
-    layout = layout_of(batch_of(COUNT))
-    table = Table.in_memory(layout, COUNT)
-    assert table.write(np.array([0, 1, 2, 3]), _first(4))
-    rows = np.array([3, 9, 0, 7, 9])
-    whole = Table.in_memory(layout, COUNT)
-    assert whole.write(np.arange(COUNT), batch_of(COUNT))
-    absent = table.absent(rows)
-    assert absent.tolist() == [9, 7]
-    assert same_bits(table.gather(rows, absent, whole.gather(absent)), whole.gather(rows), layout)
-
-
 def test_only_partials_of_the_dead_are_removed(store: Store) -> None:
     alive = partial_of(store)
     code = (

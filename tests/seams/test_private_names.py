@@ -61,7 +61,7 @@ IN_SEAMS = (
     "torch.serialization._package_registry.remove",
     "torch.utils.data.DataLoader._get_iterator",
     "torch.utils.data._utils.fetch._IterableDatasetFetcher",
-    "torch.utils.data._utils.fetch._MapDatasetFetcher",
+    "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",
     "torch.utils.data._utils.pin_memory.pin_memory",
     "torch.utils.data._utils.worker.WorkerInfo",
     "torch.utils.data._utils.worker._worker_info",

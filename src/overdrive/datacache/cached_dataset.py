@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from overdrive.core.progress import log
 from overdrive.core.rng import States
 from overdrive.datacache.audit import Audit
-from overdrive.datacache.files import Opened
 from overdrive.datacache.fill import Filling, fill, fill_here
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.forked import may_fork
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
+from overdrive.datacache.spoken import Spoken
 from overdrive.datacache.table import Rows, Table
 from overdrive.datacache.unchanged import Unchanged
 
@@ -104,6 +105,9 @@ class CachedDataset:
         """See `Source.rows`."""
         return self.source.rows(self.table, indices)
 
+    def files_as_before(self) -> bool:
+        return self._unchanged.written() is None
+
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
         return self._unchanged.touched()
@@ -173,7 +177,7 @@ class CachedDataset:
         began = time.perf_counter()
         try:
             if in_forks:
-                self._opened_elsewhere |= fill(self.table, self.source).opened
+                self._read_elsewhere(fill(self.table, self.source, self._unchanged.in_fork).opened)
             elif not self.source.workers:
                 fill_here(self.table, self.source, self._opened)
         except ForkFailed:
@@ -182,6 +186,16 @@ class CachedDataset:
         self._fill_seconds = time.perf_counter() - began
         log.info("%d samples kept in %.1f s", self.table.count - self.table.missing, self._fill_seconds)
         self.finish_if_complete()
+
+    def fill_leftovers(self) -> None:
+        """What an epoch left over (drop_last, or draws with replacement), where that takes no time to speak of.
+
+        Raises:
+            Unfit: as `fill`.
+        """
+        few = 0 < 2 * self.table.missing <= self.table.count and not self.filling
+        if few and 0 < self._seconds_each * self.table.missing < WORTH_FILLING_BESIDE:
+            self.fill(in_forks=True)
 
     def fill_beside(self, coming: Callable[[], Iterable[int]] | None) -> Filling | None:
         """Let idle cores fetch what is missing from now on, if that is worth the time of a fork.
@@ -198,7 +212,7 @@ class CachedDataset:
         if not may_fork():
             return None
         try:
-            self._filling = Filling(self.table, self.source, coming, math.ceil(seconds))
+            self._filling = Filling(self.table, self.source, self._unchanged.in_fork, coming, math.ceil(seconds))
         except Unfit as error:
             log.info("samples are not fetched beside the program: %s", error)
         return self._filling
@@ -225,8 +239,12 @@ class CachedDataset:
         if self._filling is not None:
             filling, self._filling = self._filling, None
             filling.end()
-            self._opened_elsewhere |= filling.opened
+            self._read_elsewhere(filling.opened)
             self._unseen |= filling.unseen
+
+    def _read_elsewhere(self, paths: set[str]) -> None:
+        self._opened_elsewhere |= paths
+        self._unchanged.count(paths)
 
     def _wait_for_fillers(self) -> None:
         """All is there; they only have to say which files they have read."""
@@ -240,7 +258,6 @@ class CachedDataset:
         if self.dropped is not None:
             return
         self.expect_audit()
-        self._unchanged.count(self._opened.paths() | self._opened_elsewhere)
         if self._partial is not None:
             self.table.count_present()
             self.finish_if_complete()
@@ -290,52 +307,67 @@ class CachedDataset:
             self.drop("its samples differ in shape or kind")
         return taken
 
-    def fetch_rest(self, fetcher: Any, indices: list[int], rows: Rows, absent: Rows) -> Any:
-        """A batch of which some samples are not there yet: these are fetched for real, and kept."""
-        whole = len(absent) == len(rows)
+    def fetch_real(self, fetcher: Any, indices: list[int], rows: Rows) -> Any:
+        """A batch of which some samples are not there yet: all are fetched for real, and kept.
+
+        All, because one of them may change what the others are, rarely, and the program would see that.
+        """
         before = States.now()
-        with self._opened:
-            batch = fetcher.fetch(indices if whole else self.source.indices(absent.tolist()))
+        with self.watched() as did:
+            batch = fetcher.fetch(indices)
         try:
             if not before.same(States.now()):
                 self.drop("fetching a sample draws random numbers")
-                if not whole:
-                    before.restore()
-            elif self._take(absent, batch):
+            elif did():
+                self.drop(did())
+            elif self._take(rows, batch):
                 self.finish_if_complete()
-                if whole:
-                    return batch
-                return self.table.gather(rows) if self.table.writable else self.table.gather(rows, absent, batch)
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
-        return batch if whole else fetcher.fetch(indices)
+        return batch
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Callable[[], str]]:
+        """For a real fetch of the program's, here. Gives what tells, after it, what it did besides reading.
+
+        What it read from is to stay as it is from then on.
+        """
+        spoken = Spoken(self._unchanged.seen.may_speak)
+        try:
+            with self._opened, spoken:
+                yield lambda: self._did(spoken)
+        finally:
+            with contextlib.suppress(OSError):
+                self._unchanged.count(self._opened.fresh())
+
+    def _did(self, spoken: Spoken) -> str:
+        did = self._opened.effect or ("prints, or writes to a file that is open" if spoken.heard else "")
+        return did and f"fetching a sample does more than read: it {did}"
 
     def samples(self, source: SingleSource, rows: Rows, absent: Rows) -> list[Any] | None:
-        """The samples of a batch, one by one; those that are not there yet are fetched for real, and kept.
+        """The samples of a batch, one by one; all are fetched for real, and kept, where one is not there yet.
 
         None where the program has to fetch them all for itself, with all random generators as they were.
         """
-        missing = set(absent.tolist())
-        if not missing:
+        if not len(absent):
             return [source.unpack(self.table.row(row)) for row in rows.tolist()]
         before = States.now()
-        samples = []
         try:
-            for row in rows.tolist():
-                if row not in missing:
-                    samples.append(source.unpack(self.table.row(row)))
-                    continue
-                with self._opened:
-                    samples.append(source.sample(row))
-                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
-                    self.table.put(row, source.pack(samples[-1]))
+            with self.watched() as did:
+                samples = [source.sample(row) for row in rows.tolist()]
         except Exception:  # its own error comes again when it fetches for itself
             before.restore()
             return None
         if not before.same(States.now()):
-            before.restore()
             self.drop("fetching a sample draws random numbers")
-            return None
-        self.table.count_present()
-        self.finish_if_complete()
+        elif did():
+            self.drop(did())
+        else:
+            missing = set(absent.tolist())
+            for row, sample in zip(rows.tolist(), samples, strict=True):
+                with contextlib.suppress(Unfit):  # of another kind than those that were tried: it is not kept
+                    if row in missing:
+                        self.table.put(row, source.pack(sample))
+            self.table.count_present()
+            self.finish_if_complete()
         return samples

@@ -123,6 +123,11 @@ def modules_imported(code: CodeType) -> list[ModuleType]:
     return found
 
 
+def asks_where(code: CodeType) -> bool:
+    """Whether it may ask in which process, or which of a loader's workers, it runs."""
+    return not _WHERE.isdisjoint(code.co_names)
+
+
 def globals_told(code: CodeType) -> set[str]:
     """Texts that may be names of globals, where the code looks such up by their names."""
     looks_up = not _LOOKS_UP.isdisjoint(code.co_names)
@@ -147,6 +152,7 @@ def environment_read(code: CodeType) -> dict[str, str | None]:
 
 
 _ENVIRONMENT = frozenset(("environ", "environb", "getenv"))
+_WHERE = frozenset(("get_worker_info", "_worker_info", "getpid", "getppid", "current_process", "parent_process"))
 _IMPORTS = frozenset(("__import__", "import_module", "modules"))
 _LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "attrgetter", "__dict__"))
 _BETWEEN = frozenset(("LOAD_METHOD", "LOAD_ATTR", "PUSH_NULL"))  # an environment and the name of a variable

@@ -15,6 +15,7 @@ import numpy as np
 from overdrive.core.rng import States, reseed
 from overdrive.datacache import code
 from overdrive.datacache.fingerprint import STANDS_FOR
+from overdrive.datacache.generators import frozen, seed_generator, set_state, state_of
 from overdrive.datacache.state import PLAIN, slots_of
 
 # Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.
@@ -30,13 +31,13 @@ class Generators:
         self.own = list(own)
 
     def now(self) -> Draws:
-        return Draws(States.now(), [(each, _state_of(each)) for each in self.own])
+        return Draws(States.now(), [(each, state_of(each)) for each in self.own])
 
     def reseed(self, seed: int) -> None:
         """Put all of them into another state; in a forked process only."""
         reseed(seed)
         for number, each in enumerate(self.own):
-            _seed(each, seed * 1000 + number)
+            seed_generator(each, seed * 1000 + number)
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Draws:
 
     def same(self, other: Draws) -> bool:
         if self.own or other.own:
-            mine, others = ([_frozen(state) for _, state in each.own] for each in (self, other))
+            mine, others = ([frozen(state) for _, state in each.own] for each in (self, other))
             if mine != others:
                 return False
         return self.states.same(other.states)
@@ -56,7 +57,7 @@ class Draws:
     def restore(self) -> None:
         self.states.restore()
         for generator, state in self.own:
-            _set_state(generator, state)
+            set_state(generator, state)
 
 
 def reachable(root: Any, most: int = _MOST_OBJECTS) -> Iterator[Any]:
@@ -132,43 +133,3 @@ def _kinds() -> tuple[Any, ...]:
     torch = sys.modules.get("torch")
     kinds: tuple[Any, ...] = (random.Random, np.random.Generator, np.random.RandomState)
     return (*kinds, torch.Generator) if torch is not None else kinds
-
-
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, random.SystemRandom):
-        return None
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.get_state()
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, random.SystemRandom):
-        return
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
-
-
-def _seed(generator: Any, seed: int) -> None:
-    if isinstance(generator, (random.Random, np.random.RandomState)):
-        generator.seed(seed % 2**32)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = type(generator.bit_generator)(seed).state
-    else:
-        generator.manual_seed(seed)
-
-
-def _frozen(state: Any) -> Any:
-    if isinstance(state, dict):
-        return tuple((key, _frozen(value)) for key, value in state.items())
-    if isinstance(state, np.ndarray):
-        return state.tobytes()
-    return bytes(state.numpy()) if hasattr(state, "numpy") else state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 import zlib
@@ -13,18 +12,22 @@ import numpy as np
 
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
+from overdrive.datacache.codec import encode
 from overdrive.datacache.effects import only_reading
-from overdrive.datacache.files import Opened, stats_of
+from overdrive.datacache.files import stats_of
 from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits
+from overdrive.seams.torch.iterators import become_worker
 
 _SAMPLES = 12
 _WARMED_UP_WITH = 2
 _LARGEST_BATCH = 64
+_EVERY = 4  # of the tried samples, that are fetched here too
 _NAMED = 64
 
 
@@ -54,10 +57,20 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
 
 
-def stays_the_same(source: Source) -> list[str]:
-    """Fetch some samples, and see whether the data set is still what it was, its first fetches left out.
+@dataclass(frozen=True)
+class Fetched:
+    """What fetching in a worker came to."""
 
-    Returns the files that were opened.
+    opened: list[str]  # files
+    settles: bool  # a first fetch changes the data set, whatever sample it is of; later ones do not
+
+
+def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
+    """Fetch some samples as one of these workers, which the source has not; whether the data set is still what it was
+    then, its first fetch left out, and the samples are those that are fetched here.
+
+    Args:
+        draws: whether fetching may draw random numbers.
 
     Raises:
         Unfit: it is not, or that cannot be seen; with the reason.
@@ -65,22 +78,54 @@ def stays_the_same(source: Source) -> list[str]:
     seen = objects_again(*source.roots)
     if seen.hidden_here:
         raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
+    if seen.asks_where:
+        raise Unfit("its data set may ask whether it is in a worker")
+    indices = spread(source.count, _SAMPLES)
+    told = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices, tick))
+    settles = told["settled"] != seen.of_objects
+    if settles:  # what a first fetch opens, say, which workers must not share: so there is none here
+        other = in_child(lambda tick: _fetch_as_worker(source, workers, draws, indices[::-1][:1], tick))
+        if other["settled"] != told["settled"]:
+            raise Unfit("fetching a sample changes the data set")
+        return Fetched(told["opened"], settles)
+    states = States.now()
+    try:
+        for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
+            reseed(index)
+            if there != _sum_of(source, index):
+                raise Unfit("a sample comes out otherwise in a worker")
+    finally:
+        states.restore()
+    return Fetched(told["opened"], settles)
 
-    @only_reading()
-    def fetch(tick: Tick) -> list[str] | None:
-        settled, opened = "", Opened()
-        for number, index in enumerate(spread(source.count, _SAMPLES)):
-            if number == _WARMED_UP_WITH:
-                settled = of_objects(*source.roots)
-            with opened, contextlib.suppress(Exception):  # the program meets it in its own time
-                source.fetch([index])
-            tick(1)
-        return sorted(opened.paths()) if settled in ("", of_objects(*source.roots)) else None
 
-    paths: list[str] | None = in_child(fetch)
-    if paths is None:
+@only_reading()
+def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
+    """Runs in a forked process."""
+    become_worker(source.dataset, 0, workers, None)
+    sums, opened, drew, settled = [], Opened(), False, ""
+    for index in [indices[0], *indices]:
+        reseed(index)
+        before = States.now(with_cuda=False)
+        with opened:
+            sums.append(_sum_of(source, index))
+        drew = drew or not before.same(States.now(with_cuda=False))
+        settled = settled or of_objects(*source.roots)
+        tick(1)
+    if drew and not draws:
+        raise Unfit("fetching a sample draws random numbers, of which each worker has its own")
+    if of_objects(*source.roots) != settled:
         raise Unfit("fetching a sample changes the data set")
-    return paths
+    return {"opened": sorted(opened.paths()), "settled": settled, "sums": sums[1:]}
+
+
+def _sum_of(source: Source, index: int) -> int | None:
+    """Of a sample; None where there is none that can be compared."""
+    try:
+        form, data = encode((source.fetch([index]),))
+    except Exception:  # the program meets it in its own time
+        return None
+    return zlib.crc32(repr(form).encode(), zlib.crc32(data.tobytes()))
 
 
 def same_here(source: Source, layout: Layout, checks: dict[int, int]) -> bool:
@@ -113,7 +158,10 @@ def still_true(source: Source, table: Table, wanted: int) -> bool:
 
 @only_reading()
 def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
-    """The whole examination; runs in the forked process."""
+    """The whole examination; runs in the forked process. What comes out with a gradient is not to go unseen."""
+    import torch
+
+    torch.set_grad_enabled(True)
     # Those that are named singly: a database, say, which is written to where no audit event tells of it.
     named = before.files.named()[:_NAMED]
     stats = stats_of(named)

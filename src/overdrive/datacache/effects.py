@@ -9,6 +9,7 @@ import io
 import os
 import stat
 import sys
+import threading
 import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -32,6 +33,8 @@ class Effects:
     def __init__(self) -> None:
         self._tried = ""  # the first that was stopped
         self._said = 0
+        self.paused = False
+        self.thread: int | None = None  # the only one that is looked at; others are the process's own
 
     def stop(self, thorough: bool = True) -> None:
         """Raise PermissionError in the place of each effect from now on.
@@ -53,22 +56,28 @@ class Effects:
         return self._tried
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
-        if arguments and "__pycache__" in str(arguments[0]):
+        if self.paused or self.thread not in (None, threading.get_ident()):
             return
-        if event == "open":
-            path, _, flags = arguments
-            if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
-                return
-            if isinstance(path, int):  # a descriptor: it was opened before
-                return
-            effect = "opens a file for writing"
-        elif event in _EVENTS:
-            effect = _EVENTS[event]
-        else:
-            return
-        self._tried = self._tried or effect
-        raise PermissionError(f"{event} is left to the program itself")
+        effect = effect_of(event, arguments)
+        if effect:
+            self._tried = self._tried or effect
+            raise PermissionError(f"{event} is left to the program itself")
+
+
+def effect_of(event: str, arguments: tuple[object, ...]) -> str:
+    """What an audit event does besides reading, in words; nothing if that is all it does."""
+    if event == "open":
+        path, _, flags = arguments
+        if not isinstance(flags, int) or not flags & _WRITES or path == os.devnull:
+            return ""
+        if isinstance(path, int):  # a descriptor: it was opened before
+            return ""
+        ours = "__pycache__" in str(path) or str(path).startswith("/proc/self/fd/")  # a table's
+        return "" if ours else "opens a file for writing"
+    if event not in _EVENTS:
+        return ""
+    # Compiled code of modules that a fetch imports is written by Python itself: a new file, then renamed.
+    return "" if arguments and "__pycache__" in str(arguments[0]) else _EVENTS[event]
 
 
 @contextlib.contextmanager
@@ -81,15 +90,36 @@ def only_reading(thorough: bool = True) -> Iterator[None]:
     Raises:
         Unfit: it did more than read, whatever came of that.
     """
-    effects = Effects()
+    global _stopped
+    effects = _stopped = Effects()
     effects.stop(thorough)
     try:
         yield
     except Exception:
         if not effects.tried:
             raise
-    if effects.tried:
-        raise Unfit(f"fetching a sample does more than read: it {effects.tried}")
+    stop_where_done()
+
+
+def stop_where_done() -> None:
+    """
+    Raises:
+        Unfit: what is done in `only_reading` did more than that.
+    """
+    if _stopped is not None and _stopped.tried:
+        raise Unfit(f"fetching a sample does more than read: it {_stopped.tried}")
+
+
+_stopped: Effects | None = None
+
+
+def keep_output() -> None:
+    """In a forked process: what is written to its output goes to a file in memory instead."""
+    global _said
+    _said = os.memfd_create("overdrive")
+    sys.stdout.flush()
+    os.dup2(_said, 1)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 # Where everything goes that this forked process writes to what the program had open, which of its descriptors lead

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 import sysconfig
-import threading
 from collections.abc import Iterator
 from itertools import chain
+from types import CodeType
 
 # Listing takes about 3 µs a file: 0.6 s for this many. Past it a data set is kept for one process only.
 _MOST_FILES = 200_000
 _LONGEST_PATH = 4096
+_MOST_ABSENT = 1000
 _NEVER_LISTED = frozenset(("__pycache__", ".git"))
 # In a long list of texts this many are tried; where none is a path, the others are taken for none either.
 _TRIED = 64
@@ -42,14 +42,18 @@ class Files:
         self._stats: dict[str, str] = {}
         self._folders: dict[str, list[tuple[str, int, int]]] = {}
         self.too_many = False
+        self.looked_for = False  # whether code of the data set looks for files, which may come and go
+        self._absent: dict[str, None] = {}
 
     def note(self, text: str) -> None:
         """Remember it if it is the path of a file or folder."""
-        if not text or len(text) > _LONGEST_PATH or "\0" in text or text in self._stats:
+        if not text or len(text) > _LONGEST_PATH or "\0" in text or text in self._stats or text.startswith(_NO_DATA):
             return
         try:
             found = os.stat(text)
         except (OSError, ValueError):
+            if len(self._absent) < _MOST_ABSENT:
+                self._absent[text] = None
             return
         if stat.S_ISREG(found.st_mode):
             self._stats[text] = _status(found)
@@ -102,6 +106,15 @@ class Files:
         """Every file, those in folders too."""
         return chain(self._stats, (path for listing in self._folders.values() for path, _, _ in listing))
 
+    def absent(self) -> list[str]:
+        """Texts that would be paths, if there were something."""
+        return list(self._absent)
+
+    def folders(self) -> list[str]:
+        """Those that were named, with all that is below them, but our own."""
+        below = {os.path.dirname(path) for listing in self._folders.values() for path, _, _ in listing}
+        return [*self._folders, *(below - self._folders.keys())]
+
     def text(self) -> str:
         """All of it, the same for the same files."""
         stats = zip(_absolute(list(self._stats)), self._stats.values(), strict=True)
@@ -135,6 +148,15 @@ class NoFiles(Files):
         pass
 
 
+def looks_for_files(code: CodeType) -> bool:
+    """Whether it may ask which files there are."""
+    return not _LOOKS.isdisjoint(code.co_names)
+
+
+_LOOKS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk", "exists", "lexists", "isfile"))
+_LOOKS |= frozenset(("isdir", "is_file", "is_dir", "access", "stat", "lstat", "getsize", "getmtime", "getctime"))
+
+
 def _status(found: os.stat_result) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
@@ -158,42 +180,7 @@ def _exists(text: str) -> bool:
         return False
 
 
-class Opened:
-    """Collects the files that this thread opens for reading, inside its `with` blocks.
-
-    An audit hook cannot be removed, so there is one a process, which looks at who listens.
-    """
-
-    _listening: Opened | None = None
-    _installed = False
-
-    def __init__(self) -> None:
-        self._thread = 0
-        self._read: set[str] = set()
-
-    def __enter__(self) -> Opened:
-        if not Opened._installed:
-            sys.addaudithook(_hook)
-            Opened._installed = True
-        self._thread = threading.get_ident()
-        Opened._listening = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        Opened._listening = None
-
-    def hear(self, path: object, flags: object) -> None:
-        if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
-            return
-        if flags & os.O_ACCMODE == os.O_RDONLY and threading.get_ident() == self._thread:
-            self._read.add(os.path.abspath(os.fsdecode(path)))
-
-    def paths(self) -> set[str]:
-        """Real paths of what was read; the files of Python, packages and the system left out."""
-        return _data_files(self._read)
-
-
-def _data_files(paths: set[str]) -> set[str]:
+def data_files(paths: set[str]) -> set[str]:
     folders: dict[str, str] = {}
     found = set()
     for path in paths:
@@ -207,15 +194,11 @@ def _data_files(paths: set[str]) -> set[str]:
             continue
         if stat.S_ISLNK(mode):
             real = os.path.realpath(real)
+        if real != path and os.path.isabs(path) and not is_library(real):
+            found.add(path)  # there is a link on the way, which may come to lead elsewhere
         if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
             found.add(real)
     return found
-
-
-def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    listening = Opened._listening
-    if event == "open" and listening is not None:
-        listening.hear(arguments[0], arguments[2])
 
 
 def is_library(path: str) -> bool:

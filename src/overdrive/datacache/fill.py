@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tempfile
@@ -15,16 +16,22 @@ import numpy as np
 from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
 from overdrive.datacache.draws import Generators
-from overdrive.datacache.files import Opened
+from overdrive.datacache.effects import only_reading, stop_where_done
+from overdrive.datacache.fingerprint import objects_again
 from overdrive.datacache.forked import Beside, Tick, Work, in_children
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
+from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.machine.cpu import granted_cores
 
 _NUMBER = struct.Struct("=q")
 # Samples that are handed out together: few, so that the last ones are not waited for long.
 _BLOCK = 32
+
+
+Guard = Callable[[], UnchangedInFork]
 
 
 @dataclass
@@ -33,8 +40,11 @@ class Filled:
     failures: int  # samples that could not be fetched; the program will meet their errors itself
 
 
-def fill(table: Table, source: Source) -> Filled:
+def fill(table: Table, source: Source, guard: Guard) -> Filled:
     """Fetch all missing samples, as the loader's worker would, or with one thread as the program itself.
+
+    Args:
+        guard: made in each of the forked processes, and asked before anything is written down.
 
     Raises:
         Unfit: a sample is of another shape, or draws random numbers; or fetching in forks does not work.
@@ -49,7 +59,9 @@ def fill(table: Table, source: Source) -> Filled:
 
     queue = _queue_of(blocks)
     try:
-        answers = in_children([_worker(table, source, queue, k) for k in range(min(granted_cores(), blocks))], on_tick)
+        answers = in_children(
+            [_worker(table, source, guard, queue, k) for k in range(min(granted_cores(), blocks))], on_tick
+        )
     finally:
         os.close(queue)
         table.count_present()
@@ -63,9 +75,12 @@ class Filling:
     cannot be known from the far end; then whatever else is missing.
     """
 
-    def __init__(self, table: Table, source: Source, coming: Callable[[], Iterable[int]] | None, most: int) -> None:
+    def __init__(
+        self, table: Table, source: Source, guard: Guard, coming: Callable[[], Iterable[int]] | None, most: int
+    ) -> None:
         """
         Args:
+            guard: see `fill`.
             coming: gives the indices that the program will fetch next; called in the forked processes only.
             most: so many processes at the most.
 
@@ -84,7 +99,7 @@ class Filling:
         fillers = max(1, min(most, granted_cores() - 1, self._blocks))  # one core is the program's
         try:
             self._processes = Beside(
-                [_filler(table, source, self._queue, self._skip, k, coming) for k in range(fillers)]
+                [_filler(table, source, guard, self._queue, self._skip, k, coming) for k in range(fillers)]
             )
         except BaseException:
             os.close(self._queue)
@@ -119,9 +134,17 @@ class Filling:
 
 
 def _filler(
-    table: Table, source: Source, queue: int, skip: Any, number: int, coming: Callable[[], Iterable[int]] | None
+    table: Table,
+    source: Source,
+    guard: Guard,
+    queue: int,
+    skip: Any,
+    number: int,
+    coming: Callable[[], Iterable[int]] | None,
 ) -> Work:
+    @only_reading()
     def work(tick: Tick) -> dict[str, Any]:
+        check = _checking(source, guard)
         wanted = [*_order(table, source, coming), *range(table.count)]
         reseed(number)
         generators = source.generators()
@@ -132,7 +155,7 @@ def _filler(
                     continue
                 block = dict.fromkeys(wanted[first : first + _BLOCK])
                 rows = [row for row in block if not table.present[row]]
-                _fetch(table, source, rows, generators)
+                _fetch(table, source, rows, generators, check)
                 tick(len(rows))
         return {"opened": sorted(opened.paths())}
 
@@ -192,28 +215,50 @@ def _missing(table: Table, block: int) -> list[int]:
     return [k for k in range(first, min(first + _BLOCK, table.count)) if not table.present[k]]
 
 
-def _worker(table: Table, source: Source, queue: int, number: int) -> Work:
+def _worker(table: Table, source: Source, guard: Guard, queue: int, number: int) -> Work:
     def work(tick: Tick) -> dict[str, Any]:
         source.enter_worker(number)
+        check = _checking(source, guard)
         reseed(number)
         generators = source.generators()
         failures = 0
-        with Opened() as opened:
+        with only_reading(), Opened() as opened:
             while taken := os.read(queue, _NUMBER.size):
                 (block,) = _NUMBER.unpack(taken)
                 rows = _missing(table, block)
-                failures += _fetch(table, source, rows, generators)
+                failures += _fetch(table, source, rows, generators, check)
                 tick(len(rows))
         return {"opened": sorted(opened.paths()), "failures": failures}
 
     return work
 
 
-def _fetch(table: Table, source: Source, rows: list[int], generators: Generators) -> int:
+def _checking(source: Source, guard: Guard) -> Callable[[], None]:
+    """Raises Unfit where a fetch did more in this forked process than to read."""
+    if source.workers:  # which may open something with their first fetch, say, and then have it
+        with contextlib.suppress(Exception):
+            source.fetch([0])
+        watch = objects_again(*source.roots).watch
+        watch.seal()
+        unchanged = UnchangedInFork(watch)
+    else:
+        unchanged = guard()
+
+    def check() -> None:
+        unchanged.check()
+        stop_where_done()
+
+    return check
+
+
+def _fetch(
+    table: Table, source: Source, rows: list[int], generators: Generators, check: Callable[[], None] = lambda: None
+) -> int:
     """Fetch these together, or one by one where one of them fails; returns how many failed.
 
     Raises:
-        Unfit: they draw random numbers, from a generator of the data set's own perhaps, or are of another shape.
+        Unfit: they draw random numbers, from a generator of the data set's own perhaps, do more than to read, or are of
+            another shape.
     """
     if not rows:
         return 0
@@ -223,9 +268,10 @@ def _fetch(table: Table, source: Source, rows: list[int], generators: Generators
     except Exception:
         if len(rows) == 1:
             return 1
-        return sum(_fetch(table, source, [row], generators) for row in rows)
+        return sum(_fetch(table, source, [row], generators, check) for row in rows)
     if not before.same(generators.now()):
         raise Unfit("fetching a sample draws random numbers")
+    check()
     if not table.write(np.array(rows, dtype=np.intp), batch):
         raise Unfit("its samples differ in shape or kind")
     return 0

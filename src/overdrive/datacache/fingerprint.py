@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache import code
-from overdrive.datacache.files import Files, NoFiles
+from overdrive.datacache.files import Files, NoFiles, looks_for_files
+from overdrive.datacache.generators import frozen, state_of
+from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.state import PLAIN, hash_of, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
 from overdrive.datacache.watch import Watch
 from overdrive.datacache.written_files import is_mapped_for_writing
@@ -52,6 +54,8 @@ class Fingerprint:
     hidden: str | None  # a kind of object, or another reason, why the digest may not tell two states apart
     hidden_here: str | None  # the same within this process, whose code is what it is, whatever its files say
     open_file: bool  # an open file was among the attributes
+    may_speak: bool  # its code may print, or log
+    asks_where: bool  # its code may ask in which process it runs
     watch: Watch
     files: Files
 
@@ -80,6 +84,7 @@ def objects_again(*roots: Any) -> Fingerprint:
 def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
     try:
         walk.visit(roots)
+        walk.look_at_libraries()
     except (_TooMuch, RecursionError):
         walk.hide("it holds too many objects")
     objects = walk.hash.hexdigest()
@@ -88,7 +93,17 @@ def _taken(walk: _Walk, roots: tuple[Any, ...]) -> Fingerprint:
         walk.hide("its folders hold too many files", here=False)
     digest = walk.hash.hexdigest()
     walk.watch.hold()
-    return Fingerprint(digest, objects, walk.hidden, walk.hidden_here, walk.open_file, walk.watch, walk.files)
+    return Fingerprint(
+        digest,
+        objects,
+        walk.hidden,
+        walk.hidden_here,
+        walk.open_file,
+        walk.may_speak,
+        walk.asks_where,
+        walk.watch,
+        walk.files,
+    )
 
 
 class _TooMuch(Exception):
@@ -102,11 +117,16 @@ class _Walk:
         self.hidden: str | None = None
         self.hidden_here: str | None = None
         self.open_file = False
+        self.may_speak = False
+        self.asks_where = False
         self.watch = Watch()
         self.files = files
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._depth = 0
+        self._library_classes: list[type] = []
+        self._modules: list[types.ModuleType] = []
+        self._names: set[str] = set()  # that code uses
 
     def emit(self, kind: str, content: str | bytes = b"") -> None:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -148,6 +168,7 @@ class _Walk:
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, types.ModuleType):
+            self._modules.append(thing)
             self._module(thing.__name__)
         elif kind in _VISITORS:
             _VISITORS[kind](self, thing)
@@ -167,10 +188,8 @@ class _Walk:
         elif isinstance(thing, io.IOBase):
             self.open_file = True
             self.hide("it holds an open file")
-        elif isinstance(thing, np.random.RandomState):
-            self.each("numpy generator", thing.get_state(legacy=False))
-        elif isinstance(thing, np.random.Generator):
-            self.each("numpy generator", thing.bit_generator.state)
+        elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
+            self._generator(thing)
         elif not self._torch(thing, kind) and not self._frame(thing, kind):
             self._instance(thing, kind)
 
@@ -232,6 +251,10 @@ class _Walk:
             if array.dtype.kind == "U":
                 self.files.note_all(array.ravel().tolist())
 
+    def _generator(self, generator: Any) -> None:
+        self.emit("generator", repr(frozen(state_of(generator))))
+        self.watch.generator(lambda: frozen(state_of(generator)))
+
     def _torch(self, thing: Any, kind: type) -> bool:
         torch = sys.modules.get("torch")
         if torch is None:
@@ -239,7 +262,7 @@ class _Walk:
         if isinstance(thing, torch.Tensor):
             self._tensor(thing, kind, torch)
         elif isinstance(thing, torch.Generator):
-            self.emit("generator", bytes(thing.get_state().numpy()))
+            self._generator(thing)
         elif isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)):
             self.emit(kind.__name__, repr(thing))
         else:
@@ -256,8 +279,7 @@ class _Walk:
             return
         plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
         content = plain.reshape(-1).view(torch.uint8).numpy()
-        if not tensor.is_inference():
-            self.watch.tensor(tensor)
+        self.watch.tensor(tensor)
         if content.ctypes.data == tensor.data_ptr():  # no copy: what is watched is the tensor itself
             self.watch.array(content)
         self.emit("content", hash_of(content))
@@ -291,7 +313,10 @@ class _Walk:
         """What code may find in a module, by the names that it uses: `settings.SIZE`."""
         library, space = code.is_library_module(module.__name__), vars(module)
         for name in sorted(names & space.keys()):
-            self.watch.name(space, name)
+            if library:
+                self.watch.fixed(space, name)
+            else:
+                self.watch.name(space, name)
             if not library or _is_programs_own(space[name]):  # a library's function that the program has replaced
                 self.emit("attribute", name)
                 self.visit(space[name])
@@ -300,6 +325,7 @@ class _Walk:
         self.emit("class", f"{kind.__module__}.{kind.__qualname__}")
         self._module(kind.__module__)
         if code.is_library_module(kind.__module__):
+            self._library_classes.append(kind)
             return
         for base in kind.__bases__:
             self.visit(base)
@@ -312,12 +338,24 @@ class _Walk:
                 # Where prefix_cache has put its own method, the class is still what its author wrote.
                 self.visit(getattr(space[name], STANDS_FOR, space[name]))
 
+    def look_at_libraries(self) -> None:
+        """What code may find in modules and classes of libraries, once all of it is known."""
+        known: tuple[int, int] | None = None
+        while known != (known := (len(self._modules), len(self._names))):
+            for module in list(self._modules):
+                self._names_in(module, set(self._names))
+        for kind in self._library_classes:
+            for base in kind.__mro__:
+                for name in self._names & vars(base).keys():
+                    self.watch.fixed(vars(base), name)
+
     def function(self, function: types.FunctionType) -> None:
         self.emit("function", f"{function.__module__}.{function.__qualname__}")
         if code.is_library_code(function.__code__):
             self.emit("library", code.version_of(function.__module__ or ""))
         else:
             self._module(function.__module__ or "")
+            self.watch.function(function)
             self._code(function.__code__)
             self._surroundings(function.__code__, function.__globals__)
         self.visit(function.__defaults__)
@@ -334,6 +372,10 @@ class _Walk:
     def _code(self, each: types.CodeType) -> None:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
+        self._names.update(each.co_names)
+        self.may_speak = self.may_speak or may_speak(each)
+        self.asks_where = self.asks_where or code.asks_where(each)
+        self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):
             if isinstance(constant, str):  # a text such as "." is a folder only where it looks like a path
@@ -438,7 +480,7 @@ _VISITORS: dict[type, Callable[[_Walk, Any], None]] = {
     functools.partial: lambda walk, thing: walk.each("partial", thing.func, thing.args, thing.keywords),
     functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
     type(functools.cache(lambda: None)): lambda walk, thing: walk.each("cached", thing.__wrapped__),
-    random.Random: lambda walk, thing: walk.emit("random", repr(thing.getstate())),
+    random.Random: _Walk._generator,
     # What it is a view of: a copy would not change with it.
     types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
     type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),

@@ -51,6 +51,8 @@ def settings() -> tuple[object, ...]:
         torch.get_num_threads(),
         os.getcwd(),
         np.geterr(),
+        np.get_printoptions(),
+        torch.is_autocast_enabled("cpu"),
         sys.getrecursionlimit(),
         decimals.getcontext().prec if decimals is not None else None,
     )

@@ -22,7 +22,11 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     goes on: there are none that could fetch.
     """
     kept.settle()
-    if loader.num_workers == 0:
+    if iterators.workers_of_program(loader) == 0:
+        try:
+            kept.fill_leftovers()
+        except Unfit as error:
+            kept.drop(str(error))
         return _without_workers(kept, loader, call, wanted)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
@@ -82,7 +86,7 @@ class _Fetcher(iterators.Fetcher):
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
             return self.real.fetch(indices)
-        return kept.fetch_rest(self.real, indices, rows, absent)
+        return kept.fetch_real(self.real, indices, rows)
 
     def _rows(self, indices: Any) -> Rows | None:
         """The rows of a batch; None where the program has to fetch it for itself."""
@@ -174,7 +178,7 @@ def gather_early(iterator: Any, early: Early | None) -> None:
 
 
 def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
-    iterator = call()
+    iterator = iterators.open_alone(loader, call) if kept.dropped is None and wanted() else call()
     real = iterators.fetcher_of(iterator)
     if real is not None and not isinstance(real, _Fetcher):
         kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher

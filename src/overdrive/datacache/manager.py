@@ -29,6 +29,7 @@ from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
+from overdrive.seams.torch.iterators import workers_of_program
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
@@ -157,7 +158,7 @@ class CacheManager:
         self._verdicts[loader] = verdict
         if isinstance(verdict, str):
             return None
-        if loader.num_workers > 0 and loader.persistent_workers:
+        if workers_of_program(loader) > 0 and loader.persistent_workers:
             self._frozen.add(loader)  # such workers go on with the data set as it was when they began
         return verdict
 
@@ -252,7 +253,7 @@ class CacheManager:
         besides = str(self.store.folder) if self.store else ""
         seen = fingerprint(*source.roots, besides=besides, earlier=earlier)
         for kept in self._kept:  # a program may make the same data set anew for each epoch
-            if kept.dropped is None and kept.table.complete and kept.digest == seen.digest:
+            if kept.dropped is None and kept.table.complete and kept.digest == seen.digest and kept.files_as_before():
                 self._kept.remove(kept)
                 return self._add(kept.renewed(source, seen))
         self._tried += 1
@@ -274,7 +275,8 @@ class CacheManager:
         proof = prove(source, seen)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
-        in_forks = bool(source.workers) or same_here(source, proof.layout, proof.checks)
+        alike = not seen.asks_where and same_here(source, proof.layout, proof.checks)
+        in_forks = bool(source.workers) or alike
         table, partial = self._place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
         kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "", in_forks)

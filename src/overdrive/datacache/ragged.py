@@ -146,9 +146,7 @@ class FiledTable(RaggedTable):
             fence()
             self.present[row] = True
 
-    def gather(
-        self, rows: Rows, absent: Rows | None = None, fetched: Any = None, buffers: Buffers | None = None
-    ) -> Any:
+    def gather(self, rows: Rows, buffers: Buffers | None = None) -> Any:
         """Rows with zeros behind them, as they are fetched."""
         import torch
 

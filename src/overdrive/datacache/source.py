@@ -11,7 +11,7 @@ from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
 from overdrive.datacache.table import Rows, Table
-from overdrive.seams.torch.iterators import become_worker, makes_its_own, map_fetcher
+from overdrive.seams.torch.iterators import become_worker, makes_its_own, map_fetcher, workers_of_program
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Source:
             raise Unfit("its data set has no length or no samples by number")
         if makes_its_own(loader):
             raise Unfit("it makes an iterator of its own")
-        if loader.num_workers > 0:
+        workers = workers_of_program(loader)
+        if workers > 0:
             if not getattr(loader, "in_order", True):
                 raise Unfit("its workers hand over batches in no fixed order")
             if start_method(loader) != "fork":
                 raise Unfit("its workers are not forked, so that they may see another data set than we do")
         if len(dataset) == 0:
             raise Unfit("its data set is empty")
-        workers = int(loader.num_workers)
         prepare = loader.worker_init_fn if workers else None
         size = getattr(loader.batch_sampler, "batch_size", None)
         return cls(dataset, loader.collate_fn, workers, prepare, size if isinstance(size, int) else 16)

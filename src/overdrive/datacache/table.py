@@ -96,14 +96,10 @@ class Table:
         """Count again: forked children may have written."""
         self.missing = self.count - int(np.count_nonzero(self.present))
 
-    def gather(
-        self, rows: Rows, absent: Rows | None = None, fetched: Any = None, buffers: Buffers | None = None
-    ) -> Any:
+    def gather(self, rows: Rows, buffers: Buffers | None = None) -> Any:
         """The batch of these samples, in memory of its own.
 
         Args:
-            absent: those of the rows that are not there, each once.
-            fetched: the batch that they make, to be put in their places.
             buffers: where to take its memory from.
 
         numpy's `take` copies 250,000 CIFAR images (12 kB) a second on one core; torch's index_select
@@ -112,18 +108,10 @@ class Table:
         import torch
 
         tensors = []
-        fresh: list[torch.Tensor] = []
-        places = sources = None
-        if absent is not None:
-            fresh = tensors_of(fetched, self.layout.structure) or []
-            places, sources = _where(rows, absent)
-        for number, (leaf, held) in enumerate(zip(self.layout.leaves, self.leaves, strict=True)):
+        for leaf, held in zip(self.layout.leaves, self.leaves, strict=True):
             sizes, dtype = (len(rows), *leaf.sizes_in_memory), getattr(torch, leaf.dtype)
             tensor = torch.empty(sizes, dtype=dtype) if buffers is None else buffers.take(sizes, dtype)
             np.take(held, rows, axis=0, out=bytes_of(tensor), mode="clip")
-            if fresh:
-                one = fresh[number]
-                bytes_of(tensor)[places] = bytes_of(one if leaf.plain else one.permute(leaf.order))[sources]
             if not leaf.plain:
                 tensor = tensor.permute(np.argsort(leaf.order).tolist())
             tensors.append(tensor)
@@ -153,14 +141,6 @@ def fence() -> None:
 def shared_bytes(size: int) -> Bytes:
     """Zeros in anonymous memory that is shared with forked children."""
     return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype=np.uint8)[:size]
-
-
-def _where(rows: Rows, absent: Rows) -> tuple[Rows, Rows]:
-    """The places in `rows` where one of `absent` stands, and which one it is."""
-    sorting = np.argsort(absent)
-    found = sorting[np.searchsorted(absent, rows, sorter=sorting).clip(max=len(absent) - 1)]
-    places = np.nonzero(absent[found] == rows)[0]
-    return places, found[places]
 
 
 def bytes_of(tensor: torch.Tensor) -> Bytes:

@@ -8,6 +8,8 @@ from typing import Any
 
 from overdrive.datacache.fingerprint import Fingerprint, objects_again
 from overdrive.datacache.key import settings
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.watch import Watch
 from overdrive.datacache.written_files import WrittenFiles
 
 # Attributes set anew to what they were; each such alarm costs a fingerprint.
@@ -32,17 +34,28 @@ class Unchanged:
         self._settings = settings()
         self._files = WrittenFiles()
         self._files.add(seen.files.all())
+        if seen.files.looked_for:
+            self._files.add_folders(seen.files.folders())
+            self._files.add(seen.files.absent())
         self._files.add(opened)
         self.false_alarms = 0
         self.seconds = seen.watch.seal()
 
+    def in_fork(self) -> UnchangedInFork:
+        """For a forked process to make, before it fetches."""
+        return UnchangedInFork(self.seen.watch)
+
     def count(self, opened: Iterable[str]) -> None:
-        """These files are to stay as they are, too."""
-        self._files.add(opened)
+        """These files, which were read since, are to stay as they are, too."""
+        self._files.add(opened, read_since=True)
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
         return self.seen.watch.touched()
+
+    def written(self) -> str | None:
+        """A file that was written to."""
+        return self._files.written()
 
     def changed(self) -> str | None:
         """What was changed, in words; for every batch."""
@@ -50,6 +63,8 @@ class Unchanged:
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
+        if self.seen.watch.replaced():
+            return "something of a library's was replaced that samples may depend on"
         if not self.seen.watch.changed():
             return None
         now = objects_again(*self._roots)
@@ -61,3 +76,19 @@ class Unchanged:
         self.seen = replace(self.seen, watch=now.watch)
         now.watch.seal()
         return None
+
+
+class UnchangedInFork:
+    """Whether fetching in a forked process leaves the data set as it is: what a fetch changed, others have read."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        watch.in_fork()
+
+    def check(self) -> None:
+        """
+        Raises:
+            Unfit: it was changed.
+        """
+        if self._watch.changed() or self._watch.replaced():
+            raise Unfit("fetching a sample changes the data set")

@@ -40,14 +40,17 @@ class Watch:
         self._attributes = Identities(iter, len)  # of classes, by name
         self._pools = (self._keys, self._values, self._ordered, self._sets, self._lists, self._attributes)
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
+        self._fixed: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
         self._cells: list[types.CellType] = []
+        self._functions: list[types.FunctionType] = []
         self._kinds: list[Any] = []
         self._slots: list[tuple[Any, str]] = []
         self._digests: list[tuple[Callable[[], str], list[str]]] = []
         self._alive: list[Any] = []  # an id says nothing once its object is gone
-        self._tensors: list[tuple[Any, int]] = []
+        self._tensors: list[tuple[Any, Any]] = []
         self._arrays: list[_Array] = []
         self._bytes: list[tuple[bytearray, bytes]] = []
+        self._generators: list[tuple[Callable[[], Any], Any]] = []
         self._there: list[tuple[Mapping[str, Any], list[str]]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
 
@@ -72,6 +75,10 @@ class Watch:
     def name(self, space: Mapping[str, Any], name: str) -> None:
         """One global that a function refers to, or one attribute of a class; there or not."""
         self._names.setdefault(id(space), (space, {}))[1][name] = None
+
+    def fixed(self, space: Mapping[str, Any], name: str) -> None:
+        """The same of a library's, which no fingerprint tells from another: it counts if it is replaced at all."""
+        self._fixed.setdefault(id(space), (space, {}))[1][name] = None
 
     def cell(self, cell: types.CellType) -> None:
         """What a closure holds."""
@@ -105,7 +112,16 @@ class Watch:
         self._arrays.append(_Array(array))
 
     def tensor(self, tensor: Any) -> None:
-        self._tensors.append((tensor, tensor._version))
+        """Where it lies, and how often it was written to, as far as it counts."""
+        self._tensors.append((tensor, _place_of(tensor)))
+
+    def function(self, function: types.FunctionType) -> None:
+        """What a function is made of: its code, and what its arguments are where they are not given."""
+        self._functions.append(function)
+
+    def generator(self, take: Callable[[], Any]) -> None:
+        """A random generator, by what gives its state."""
+        self._generators.append((take, take()))
 
     def digest(self, thing: Any, take: Callable[[], str]) -> None:
         """Any other object, by a digest that `seal` takes."""
@@ -124,8 +140,15 @@ class Watch:
             if absent := names.keys() - there:
                 self._absent.append((space, absent))
         self._bound = _Held(self._now_bound())
+        self._of_libraries = _Held(self._now_fixed())
+        self._made_of = _Held(self._now_functions())
         self._slotted = _Held(self._now_slotted())
         self._classes = _Held(list(map(type, self._kinds)))
+
+    def in_fork(self) -> None:
+        """From now on for this forked process, of whose writes the kernel keeps another account."""
+        for array in self._arrays:
+            array.in_fork()
 
     def seal(self) -> float:
         """Take the digests that are still to be taken. Returns the seconds that it takes to look."""
@@ -142,10 +165,14 @@ class Watch:
         """Whether attributes of the nearest objects were set, or their tensors written to. Takes some microseconds."""
         if self._near.changed():
             return True
-        return any(tensor._version != version for tensor, version in self._tensors[:_QUICKLY])
+        return any(_place_of(tensor) != place for tensor, place in self._tensors[:_QUICKLY])
+
+    def replaced(self) -> bool:
+        """Whether something of a library's was."""
+        return self._of_libraries.changed(self._now_fixed())
 
     def changed(self) -> bool:
-        """Whether anything was."""
+        """Whether anything else was."""
         try:
             bound = self._now_bound()
         except (KeyError, ValueError):  # a name, or a closure's, that stands for nothing now
@@ -156,9 +183,11 @@ class Watch:
             or not all(space.keys().isdisjoint(names) for space, names in self._absent)
             or self._classes.changed(list(map(type, self._kinds)))
             or self._slotted.changed(self._now_slotted())
-            or any(tensor._version != version for tensor, version in self._tensors)
+            or self._made_of.changed(self._now_functions())
+            or any(_place_of(tensor) != place for tensor, place in self._tensors)
             or any(now != before for now, before in self._bytes)
             or any(array.changed() for array in self._arrays)
+            or any(take() != before for take, before in self._generators)
             or any(before and take() != before[0] for take, before in self._digests)
         )
 
@@ -168,6 +197,12 @@ class Watch:
         for space, names in self._there:
             found += map(space.__getitem__, names)
         return found
+
+    def _now_fixed(self) -> list[Any]:
+        return [space.get(name, _GONE) for space, names in self._fixed.values() for name in names]
+
+    def _now_functions(self) -> list[Any]:
+        return [part for each in self._functions for part in (each.__code__, each.__defaults__, each.__kwdefaults__)]
 
     def _now_slotted(self) -> list[Any]:
         return [getattr(thing, name, None) for thing, name in self._slots]
@@ -189,12 +224,21 @@ class _Array:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self._pages: Pages | None = None
-        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
-            self._pages = Pages.of(array.__array_interface__["data"][0], array.nbytes)
+        self._pages = self._whole_pages()
         self._held = array.ravel().tolist() if array.dtype.hasobject else None  # an object's place means that object
         self._form = _form(array)
         self._content = self._now()
+
+    def _whole_pages(self) -> Pages | None:
+        array = self.array
+        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
+            return Pages.of(array.__array_interface__["data"][0], array.nbytes)
+        return None
+
+    def in_fork(self) -> None:
+        if self._pages is not None:
+            self._pages = self._whole_pages()
+            self._content = self._now()
 
     def changed(self) -> bool:
         if self._pages is not None and self._pages.written():
@@ -220,9 +264,15 @@ class _Array:
         return [hash(flat[start : start + _PART].tobytes()) for start in range(0, len(flat), _PART)]
 
 
+def _place_of(tensor: Any) -> tuple[Any, ...]:
+    version = None if tensor.is_inference() else tensor._version
+    return version, tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
 def _form(array: Any) -> tuple[Any, ...]:
     return array.dtype, array.shape, array.strides, array.__array_interface__["data"][0]
 
 
+_GONE = object()
 _CONTAINERS = frozenset((list, tuple, dict, set))
 _CONTENTS = attrgetter("cell_contents")

@@ -24,10 +24,12 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler  # noq
 from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
 from overdrive.datacache import fill as fill_module  # noqa: E402
 from overdrive.datacache.fill import Filling  # noqa: E402
+from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache.forked import Beside  # noqa: E402
 from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402
 from overdrive.datacache.source import Source, spread  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
+from overdrive.datacache.unchanged import UnchangedInFork  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import (  # noqa: E402
@@ -118,10 +120,15 @@ def _going(run: Run) -> bool:
     return bool(kept_now(run).filling)
 
 
+def guard_of(source: Source) -> Callable[[], UnchangedInFork]:
+    watch = fingerprint(*source.roots).watch
+    return lambda: UnchangedInFork(watch)
+
+
 def filling_of(data: Any, coming: Any = None, most: int = 1) -> tuple[Table, Filling]:
     source = Source.of(DataLoader(data, 4))
     table = Table.in_memory(layout_of(source.fetch([0, 1])), len(data))
-    return table, Filling(table, source, coming, most)
+    return table, Filling(table, source, guard_of(source), coming, most)
 
 
 class Ordered(Images):
@@ -233,7 +240,8 @@ def test_fillers_run_where_cores_are_idle_and_end_with_the_session() -> None:
     data = Images()
     data.__class__ = Endless
     source = Source.of(DataLoader(data, 4))
-    filling = Filling(Table.in_memory(layout_of(source.fetch([0])), COUNT), source, None, 1)
+    table = Table.in_memory(layout_of(source.fetch([0])), COUNT)
+    filling = Filling(table, source, guard_of(source), None, 1)
     (child,) = filling._processes._children
     process = psutil.Process(child.pid)
     wait_until(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)

@@ -12,7 +12,8 @@ from itertools import chain
 from typing import Any
 
 from overdrive.datacache.cost.fetching import Fetching, standing_files
-from overdrive.datacache.files import Opened, is_library
+from overdrive.datacache.files import is_library
+from overdrive.datacache.opened import Opened
 
 _MOST_HELD = 64  # objects that are searched for callables
 
@@ -24,8 +25,9 @@ class DataFiles(Opened):
         super().__init__()
         self.count = 0
 
-    def hear(self, path: object, flags: object) -> None:
-        super().hear(path, flags)
+    def hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        super().hear(event, arguments)
+        path = arguments[0] if event == "open" else None
         if isinstance(path, (str, bytes)) and not is_library(os.fsdecode(path)):
             self.count += 1
 

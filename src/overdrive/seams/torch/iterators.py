@@ -13,9 +13,16 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
+from weakref import WeakSet
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data._utils import pin_memory, worker
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from torch.utils.data.dataloader import (
@@ -23,6 +30,8 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
     _SingleProcessDataLoaderIter,
 )
+
+from overdrive.core.progress import log
 
 Heard = Callable[[Any, Any], None]  # told of each batch: the indices that it was made from, and the batch
 
@@ -42,15 +51,19 @@ class Fetcher:
 
 
 class Announcing(Fetcher):
-    """Fetches as the real one does, and tells so before each batch."""
+    """Fetches as the real one does, and tells so before and after each batch."""
 
-    def __init__(self, real: Any, about_to_fetch: Callable[[], None]) -> None:
+    def __init__(self, real: Any, about_to_fetch: Callable[[], None], fetched: Callable[[], None]) -> None:
         super().__init__(real)
         self._about_to_fetch = about_to_fetch
+        self._fetched = fetched
 
     def fetch(self, indices: Any) -> Any:
         self._about_to_fetch()
-        return self.real.fetch(indices)
+        try:
+            return self.real.fetch(indices)
+        finally:
+            self._fetched()
 
 
 def map_fetcher(dataset: Any, collate: Any) -> Any:
@@ -140,6 +153,48 @@ def draws_as_torch(loader: Any) -> bool:
     return all(own) and getattr(batches, "sampler", None) is loader.sampler
 
 
+def draws_unseen_by_workers(loader: Any) -> bool:
+    """Whether nobody can tell how early its indices are drawn, but the first: by torch's own samplers, from nobody's
+    generator or all at once."""
+    if not draws_as_torch(loader):
+        return False
+    sampler = loader.sampler
+    if type(sampler) is RandomSampler:
+        return sampler.generator is None
+    return type(sampler) in (SequentialSampler, DistributedSampler, WeightedRandomSampler)
+
+
+def give_workers(loader: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """As `change`: workers that are not the program's, which sees at once what changes in its data set."""
+    _given.add(loader)
+    return change(loader, attributes)
+
+
+def take_workers_back(loader: Any, attributes: Mapping[str, Any]) -> None:
+    _given.discard(loader)
+    change(loader, attributes)
+
+
+def workers_of_program(loader: Any) -> int:
+    """How many workers the program has given the loader."""
+    return 0 if loader in _given else int(loader.num_workers)
+
+
+_given: WeakSet[Any] = WeakSet()
+
+
+def open_alone(loader: Any, call: Callable[[], Any]) -> Any:
+    """An iterator of this process, of a loader to which the program has given no workers, nor anybody else now."""
+    space = loader.__dict__
+    names = ("num_workers", "prefetch_factor", "persistent_workers")
+    before = {name: space[name] for name in names}
+    space.update(num_workers=0, prefetch_factor=None, persistent_workers=False)
+    try:
+        return call()
+    finally:
+        space.update(before)
+
+
 def hear(iterator: Any, heard: Heard) -> None:
     """Let `heard` be told of each batch of an iterator of this process (see `is_alone`)."""
     vars(iterator).update(overdrive_heard=heard, overdrive_drawn=deque())
@@ -162,11 +217,11 @@ def open_heard(loader: Any, call: Callable[[], Any], heard: Heard) -> Any:
     return iterator
 
 
-def _opened_noting(loader: Any, call: Callable[[], Any]) -> tuple[Any, deque[Any]]:
+def _opened_noting(loader: Any, call: Callable[[], Any], kind: type[_Noting] | None = None) -> tuple[Any, deque[Any]]:
     """An iterator, and the indices of its batches as they are drawn, which may be long before these come."""
     space = loader.__dict__  # the loader refuses that this is set the usual way
     sampler = space["batch_sampler"]
-    noting = _Noting(sampler)
+    noting = (kind or _Noting)(sampler)
     space["batch_sampler"] = noting
     try:
         return call(), noting.drawn
@@ -174,26 +229,30 @@ def _opened_noting(loader: Any, call: Callable[[], Any]) -> tuple[Any, deque[Any
         space["batch_sampler"] = sampler
 
 
-def open_while(loader: Any, call: Callable[[], Any], valid: Callable[[], bool], live: bool) -> Any:
+def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callable[[], bool]], live: bool) -> Any:
     """Open a loader with workers, in the place of one that starts none, or new ones for each epoch.
 
-    Workers that live on are taken where all batches of their last epoch were, and their data is still `valid`. As they
+    Workers that live on are taken where all batches of their last epoch were, and their data is still valid. As they
     would be without, seeds are drawn for each epoch.
 
     Args:
-        live: the program is to see at once what changes: `valid` is asked before each batch, and from the first no on
+        copied: asked before workers start, which get a copy of the data set; gives what tells whether that is valid.
+        live: the program is to see at once what changes: that is asked before each batch, and from the first no on
             this process fetches for itself, what is under way first.
     """
     current = loader._iterator if loader.persistent_workers else None
-    if current is not None and current.overdrive_over and valid():
+    if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         return call()
     let_open_anew(loader)
-    iterator, drawn = _opened_noting(loader, call)
+    valid = copied()
+    iterator, drawn = _opened_noting(loader, call, _Gated if live else _Noting)
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         kind: Any = type(iterator)
-        vars(iterator).update(overdrive_valid=valid if live else None, overdrive_undelivered=drawn)
+        vars(iterator).update(overdrive_valid=valid, overdrive_live=live, overdrive_undelivered=drawn)
         iterator.__class__ = _while_valid(kind)
+    elif isinstance(gate := getattr(iterator, "_sampler_iter", None), _Gate):
+        gate.open = True  # another technique has opened it without workers
     return iterator
 
 
@@ -308,6 +367,19 @@ class Peeking:
         return list(self._drawn)[:count]
 
 
+@dataclass(frozen=True)
+class Again:
+    """What a worker hands over in the place of a batch that the program is to fetch for itself."""
+
+    reason: str
+
+
+def fetch_in_worker_by(fetch: Callable[[Any, Callable[[Any, Any], Any], Any], Any]) -> None:
+    """In a loader's worker: `fetch(fetcher, real, indices)` makes its batches, where PyTorch would call `real`."""
+    real = _MapDatasetFetcher.fetch
+    setattr(_MapDatasetFetcher, "fetch", lambda fetcher, indices: fetch(fetcher, real, indices))  # noqa: B010
+
+
 def in_worker() -> bool:
     """Whether this process is one of a loader's workers."""
     return worker._worker_info is not None
@@ -340,10 +412,41 @@ class _Noting:
         return getattr(self.sampler, name)
 
 
+class _Gated(_Noting):
+    """The same, which hands out none before the program asks for its first batch: then a sampler draws its seed."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Gate(super().__iter__())
+
+
+class _Gate:
+    def __init__(self, indices: Iterator[Any]) -> None:
+        self._indices = indices
+        self.open = False
+
+    def __iter__(self) -> _Gate:
+        return self
+
+    def __next__(self) -> Any:
+        if not self.open:
+            raise StopIteration
+        return next(self._indices)
+
+
+def begin(iterator: Any, workers: bool = True) -> None:
+    """The program asks for its first batch: indices are drawn from now on, and `workers` get theirs."""
+    gate = iterator._sampler_iter
+    if isinstance(gate, _Gate) and not gate.open:
+        gate.open = True
+        for _ in range(iterator._prefetch_factor * iterator._num_workers if workers else 0):
+            iterator._try_put_index()
+
+
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
-        overdrive_valid: Callable[[], bool] | None
+        overdrive_valid: Callable[[], bool]
+        overdrive_live: bool
         overdrive_undelivered: deque[Any]  # indices of batches that the program has not had yet
         overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
         overdrive_over = False  # the epoch
@@ -353,9 +456,10 @@ def _while_valid(kind: Any) -> Any:
             super()._reset(loader, first_iter)
 
         def _next_data(self) -> Any:
-            if self.overdrive_own is None and self.overdrive_valid is not None and not self.overdrive_valid():
+            if self.overdrive_own is None and self.overdrive_live and not self.overdrive_valid():
                 self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
                 self._shutdown_workers()
+            begin(self, self.overdrive_own is None)
             undelivered = self.overdrive_undelivered
             if self.overdrive_own is None:
                 try:
@@ -363,11 +467,17 @@ def _while_valid(kind: Any) -> Any:
                 except StopIteration:
                     self.overdrive_over = True
                     raise
-                except BaseException:  # the program's own, in place of this batch
+                except Exception as error:
+                    if not self.overdrive_live:  # the program's own, in place of this batch
+                        undelivered.popleft()
+                        raise
+                    batch = Again(f"{type(error).__name__}: {error}")  # one of them was killed, say
+                if not isinstance(batch, Again):
                     undelivered.popleft()
-                    raise
-                undelivered.popleft()
-                return batch
+                    return batch
+                log.info("a loader's workers end: %s", batch.reason)
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self._shutdown_workers()
             if not undelivered:
                 next(self._sampler_iter)  # which notes it
             batch = self.overdrive_own.fetch(undelivered.popleft())

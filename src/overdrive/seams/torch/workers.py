@@ -14,6 +14,7 @@ import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from overdrive.core.rng import States
+from overdrive.seams.torch.iterators import begin
 
 
 class NoWorkers(Exception):
@@ -96,6 +97,7 @@ def tried(loader: Any, call: Callable[[], Any]) -> Any:
         _look_for_the_script(loader)
         iterator = call()
         if type(iterator) is _MultiProcessingDataLoaderIter:
+            begin(iterator)  # earlier than the program: its sampler draws a seed now
             vars(iterator).update(overdrive_first=iterator._next_data())  # type: ignore[no-untyped-call]
             iterator.__class__ = _Trying
         return iterator

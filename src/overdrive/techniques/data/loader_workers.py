@@ -13,6 +13,7 @@ from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Knob, Settings, Technique, Value
 
 if TYPE_CHECKING:
+    from overdrive.datacache.dry_run import Fetched
     from overdrive.datacache.unchanged import Unchanged
     from overdrive.seams.hub import Handle, Seams
 
@@ -85,6 +86,12 @@ class LoaderWorkers(Technique):
             "spread: each worker stays on one core, and the first is left to the main thread",
             choices=("none", "spread"),
         ),
+        Knob(
+            "draws",
+            "refused",
+            "of a data set that draws random numbers; own: each worker from a stream of its own, which is statistical",
+            choices=("refused", "own"),
+        ),
         Knob("threads", 1, "threads of an operation in a worker; more than one not with fork", low=1, high=64),
     )
 
@@ -106,11 +113,12 @@ class LoaderWorkers(Technique):
         now = loader.workers if loader else 0
         tries: list[dict[str, Value]] = []
         ready = _ready(loader)
+        own = {"draws": "own"} if facts.items_draw() else {}
         for count in _counts(facts, loader):
             workers, prefetch = _fitted(facts, loader, count, ready)
             if not workers or workers == now:
                 continue
-            tries.append({"workers": workers, "prefetch": prefetch, "persistent": True})
+            tries.append({"workers": workers, "prefetch": prefetch, "persistent": True, **own})
             threads = min(facts.cores // workers, _MOST_THREADS)
             if workers < count and threads > 1:
                 # Memory allows no more of them: these may use the other cores, which forked ones cannot.
@@ -193,11 +201,13 @@ class _Manager:
         self._settings = settings
         # What each loader's workers hold a copy of, where it has them from us alone, or for longer than the program.
         self._copied: WeakKeyDictionary[Any, Unchanged] = WeakKeyDictionary()
-        self._opened: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()  # files, by a fetch
+        self._fetched: WeakKeyDictionary[Any, Fetched] = WeakKeyDictionary()
+        self._tried: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()  # under these settings
 
     def take(self, loader: Any) -> str | None:
         """Give it workers; or the reason why not."""
         from overdrive.datacache.source import start_method
+        from overdrive.seams.torch.iterators import draws_unseen_by_workers
         from overdrive.seams.torch.workers import start_methods
 
         settings = self._settings
@@ -205,6 +215,8 @@ class _Manager:
         threads = int(settings["threads"]) if settings["workers"] else 1
         if threads > 1 and (start_method(loader) if start == "program" else start) == "fork":
             reason = "forked workers cannot use several threads safely (OpenMP's do not survive a fork)"
+        elif not draws_unseen_by_workers(loader):
+            reason = "its sampler is not one of torch's that draw unseen, or draws from the program's own generator"
         elif start != "program" and start not in start_methods():
             reason = f"this system cannot start workers by {start}"
         else:
@@ -219,12 +231,15 @@ class _Manager:
 
     def _try(self, loader: Any) -> str:
         """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
-        from overdrive.datacache.dry_run import stays_the_same
+        from overdrive.datacache.dry_run import fetched_in_worker
+        from overdrive.datacache.key import settings
         from overdrive.datacache.layout import Unfit
         from overdrive.datacache.source import Source
 
         try:
-            self._opened[loader] = stays_the_same(Source.of(loader))
+            self._tried[loader] = settings()
+            source, draws = Source.of(loader), self._settings["draws"] == "own"
+            self._fetched[loader] = fetched_in_worker(source, int(self._settings["workers"]), draws)
         except Unfit as error:
             return str(error)
         return ""
@@ -279,32 +294,44 @@ class _Manager:
             return start()
         if before["num_workers"] and not loader.persistent_workers:
             return start()
-        return open_while(
-            loader, lambda: self._copying(loader, start), lambda: self._holds(loader), not before["num_workers"]
-        )
+        return open_while(loader, start, lambda: self._copied_now(loader), not before["num_workers"])
 
-    def _copying(self, loader: Any, start: Callable[[], Any]) -> Any:
-        """Start workers, which get a copy of the data set as it is now."""
+    def _copied_now(self, loader: Any) -> Callable[[], bool]:
+        """Workers are about to get a copy of the data set as it is now. Gives what tells whether it still is so.
+
+        Raises:
+            NoWorkers: they would not make the samples that are made here.
+        """
+        import torch
+
         from overdrive.datacache.fingerprint import fingerprint
+        from overdrive.datacache.key import settings
+        from overdrive.datacache.reading_worker import OnlyReading
+        from overdrive.datacache.source import start_method
         from overdrive.datacache.unchanged import Unchanged
+        from overdrive.seams.torch.workers import NoWorkers
 
-        if not self._holds(loader):
-            roots = (loader.dataset, loader.collate_fn)
-            self._copied[loader] = Unchanged(roots, fingerprint(*roots), self._opened.get(loader, ()))
-        return start()
-
-    def _holds(self, loader: Any) -> bool:
-        """Whether the data set is what its workers have a copy of."""
+        if loader in self._tried and self._tried[loader] != settings() and (reason := self._try(loader)):
+            raise NoWorkers(reason)
         copied = self._copied.get(loader)
-        return copied is not None and copied.changed() is None
+        if copied is None or copied.changed() is not None:
+            roots = (loader.dataset, loader.collate_fn)
+            fetched = self._fetched.get(loader)
+            copied = Unchanged(roots, fingerprint(*roots), fetched.opened if fetched else ())
+            self._copied[loader] = copied
+            if fetched and isinstance(reading := loader.worker_init_fn, OnlyReading):
+                reading.guard = copied.in_fork if start_method(loader) == "fork" else None
+                reading.settles = fetched.settles
+        with_gradients = torch.is_grad_enabled()
+        return lambda: copied.changed() is None and torch.is_grad_enabled() == with_gradients
 
     def give_back(self, loader: Any) -> None:
         """As it was; its workers end."""
-        from overdrive.seams.torch.iterators import change
+        from overdrive.seams.torch.iterators import take_workers_back
 
         before = self.before.pop(loader, None)
         if before is not None:
-            change(loader, before)
+            take_workers_back(loader, before)
 
     def dismiss(self) -> None:
         for loader in list(self.before):
@@ -326,7 +353,8 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     """Set the loader's attributes; returns what they were."""
     from torch.multiprocessing import get_context
 
-    from overdrive.seams.torch.iterators import change
+    from overdrive.datacache.reading_worker import OnlyReading
+    from overdrive.seams.torch.iterators import change, give_workers
     from overdrive.seams.torch.workers import WorkerStart
 
     wanted: dict[str, Any] = {name: loader.__dict__[name] for name in _CHANGED} | {
@@ -339,4 +367,6 @@ def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dic
     spread, threads = settings["affinity"] == "spread", int(settings["threads"])
     if workers and (spread or threads > 1):
         wanted["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
-    return change(loader, wanted)
+    if workers and not loader.num_workers:
+        wanted["worker_init_fn"] = OnlyReading(wanted["worker_init_fn"], settings["draws"] == "own")
+    return change(loader, wanted) if loader.num_workers or not workers else give_workers(loader, wanted)

@@ -47,6 +47,7 @@ class Prefix:
         owner, names = self.method.owner, self.names
         self.guard = owner if names is None else guarded(owner, forbidding(owner, names), names)
         self._instance = {name: vars(owner).get(name, ABSENT) for name in names or ()}
+        self._kind, self._specials = type(owner), _specials(type(owner))
         self._class = {name: _of_class(type(owner), name) for name in {*(names or ()), *_values_of(type(owner))}}
 
     def rebound(self) -> bool:
@@ -58,7 +59,7 @@ class Prefix:
         for name, value in self._instance.items():
             now = space.get(name, ABSENT)
             if now is not value:
-                if type(now) is not type(value) or type(now) not in PLAIN or now != value:
+                if type(now) is not type(value) or type(now) not in PLAIN or repr(now) != repr(value):
                     return True
                 equal = True
         if equal:
@@ -66,8 +67,10 @@ class Prefix:
         return False
 
     def class_rebound(self) -> bool:
-        """The same of the class's attributes."""
+        """The same of the class's attributes, and of the class."""
         kind = type(self.method.owner)
+        if kind is not self._kind or _specials(kind) != self._specials:
+            return True
         return any(
             len(now := _of_class(kind, name)) != len(value) or any(a is not b for a, b in zip(now, value, strict=True))
             for name, value in self._class.items()
@@ -85,16 +88,10 @@ class Prefix:
         space = {name: value for name, value in self._instance.items() if value is not ABSENT}
         given = self.method.owner if self.names is None else space
         classes = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
-        specials = [
-            value
-            for base in kind.__mro__[:-1]
-            for name, value in vars(base).items()
-            if isinstance(value, FunctionType) and name.startswith("__") and name not in _NOT_READ
-        ]
         code = (self.halves.first, self.halves.live, self.method.kind.__name__, repr(self.even))
         chain = (self.chain.done_before, self.chain.live) if self.chain else ()
         of_class = {name: self._class[name] for name in sorted(self._class)}
-        return (given, chain, of_class, classes, specials, *code)
+        return (given, chain, of_class, classes, self._specials, *code)
 
     def begin(self, index: Any) -> tuple[Any, ...]:
         """The values at the cut, fetched for real.
@@ -156,6 +153,16 @@ class Prefix:
 
 
 _NOT_READ = frozenset(("__init__", "__new__", "__getitem__", "__init_subclass__", "__class_getitem__"))
+
+
+def _specials(kind: type) -> list[FunctionType]:
+    """The methods of the class that Python calls by itself."""
+    return [
+        value
+        for base in kind.__mro__[:-1]
+        for name, value in vars(base).items()
+        if isinstance(value, FunctionType) and name.startswith("__") and name not in _NOT_READ
+    ]
 
 
 def _values_of(kind: type) -> set[str]:

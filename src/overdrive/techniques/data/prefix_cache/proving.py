@@ -20,10 +20,10 @@ from overdrive.core.progress import log, progress
 from overdrive.datacache.codec import Bytes, Ragged, encode, literal
 from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.effects import only_reading
-from overdrive.datacache.files import Opened
 from overdrive.datacache.fingerprint import of_objects
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
+from overdrive.datacache.opened import Opened
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
 from overdrive.techniques.data.prefix_cache.cut import Cuttable, Place

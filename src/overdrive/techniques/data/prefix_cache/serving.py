@@ -67,6 +67,7 @@ class Served:
         self._process = os.getpid()
         self._off = False  # in this process
         self.new_batch = False  # since the last sample
+        self.in_batch = False  # a batch is being fetched, before which all was looked at
         self._fetched = 0
         self._recall = recall
         self._shared_out = shared_out
@@ -95,12 +96,16 @@ class Served:
 
     def _first_time(self, index: Any, before: Draws) -> Any:
         try:
-            values = self.prefix.begin(index)
+            with self.kept.watched() as did:
+                values = self.prefix.begin(index)
         except (Exception, Reached):  # the program's own errors come out of its own method, as without us
             before.restore()
             return NOT_HERE
-        if before.same(self._generators.now()):
+        if did():
+            self.give_up(did())
+        elif before.same(self._generators.now()):
             self._write(index, values)
+        self.new_batch = True  # it may have changed what other samples depend on
         return self._finish(index, values, before)
 
     def _finish(self, index: Any, values: tuple[Any, ...], before: Draws) -> Any:
@@ -129,9 +134,9 @@ class Served:
 
     def _stale(self) -> bool:
         """Whether the object was changed since: quick enough for each sample, and thorough before each batch."""
-        thorough, self.new_batch = self.new_batch, False
+        thorough, self.new_batch = self.new_batch or not self.in_batch, False
         try:
-            if self.prefix.rebound():
+            if self.prefix.rebound() or (thorough and self.prefix.class_rebound()):
                 self.give_up("the data set was changed")
             elif thorough or self.kept.touched():
                 if os.getpid() != self._process:
@@ -160,7 +165,7 @@ class Served:
 
     def before_batch(self) -> None:
         """The program has been at work since the last one, which is fetched in this process."""
-        self.new_batch = True
+        self.new_batch = self.in_batch = True
         if (audit := self.kept.audit) is not None:
             audit.look()
         if not self._source.workers:
@@ -227,6 +232,10 @@ class Halving:
         """A batch is about to be fetched in this process: the program has been at work since the last one."""
         for served in list(self._served.values()):
             served.before_batch()
+
+    def batch_is_made(self) -> None:
+        for served in list(self._served.values()):
+            served.in_batch = False
 
     def opened(self, loader: Any) -> None:
         """New workers of this loader have begun, with the data set as it is."""

@@ -98,6 +98,7 @@ class PrefixHandle(Handle):
 
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
+        from overdrive.datacache.loader import is_served
         from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
 
         def about_to_fetch() -> None:
@@ -108,8 +109,12 @@ class PrefixHandle(Handle):
                 self._seams.leave_out(PrefixCache.name, reason_of(error))
 
         real = fetcher_of(iterator)
-        if real is not None and type(real) is not Announcing:
-            fetch_by(iterator, Announcing(real, about_to_fetch))
+        if real is not None and type(real) is not Announcing and not is_served(iterator):
+            fetch_by(iterator, Announcing(real, about_to_fetch, self._fetched))
+
+    def _fetched(self) -> None:
+        if self.halving is not None:
+            self.halving.batch_is_made()
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once

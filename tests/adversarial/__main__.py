@@ -1,0 +1,100 @@
+"""python -m tests.adversarial made|matrix|programs: runs such programs plainly and under plans, and compares.
+
+made      programs that are made here, from idioms and a seed
+matrix    the cases of shared/adversarial/matrix.py
+programs  the programs of shared/adversarial/programs, with their arguments
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.adversarial.compared import PLANS, Counts, compare
+from tests.adversarial.forked_runs import Job
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "adversarial"
+
+# Of each program, the arguments that it takes.
+ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
+    "d01_aliasing.py": [("rows",), ("slow",)],
+    "d05_rare_rng.py": [
+        *((kind,) for kind in ("np", "rs", "py", "torch", "gpy", "gnp", "gt", "sys")),
+        *itertools.product(("np", "torch", "gpy", "gnp"), ("lock", "drop")),
+    ],
+    "d10_files.py": [("files",), ("mem",), ("rows",)],
+    "d11_torchvision.py": [
+        (kind,)
+        for kind in (
+            *("flip", "append", "replace", "mean", "compose", "nested", "bydict", "targets", "data", "perm", "nohead"),
+            *("crop", "permepoch"),
+        )
+    ],
+    "d06_warmup_counter.py": [
+        (kind,) for kind in ("modlist", "modint", "count", "func", "attr", "torchattr", "time", "rowcount")
+    ],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.adversarial", description=__doc__)
+    parser.add_argument("kind", choices=("made", "matrix", "programs"))
+    parser.add_argument("--shared", type=Path, default=SHARED, help="where matrix and programs are")
+    parser.add_argument("--plans", default=",".join(PLANS), help="with + at the end: with what another run kept")
+    parser.add_argument("--count", type=int, default=300, help="programs to make")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--only", default="", help="those whose name has this in it; several with commas")
+    parser.add_argument("--all", action="store_true", help="tell of each run, not of those that differ alone")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    plans = {name: PLANS[name.rstrip("+")] for name in options.plans.split(",")}
+    began, counts = time.monotonic(), Counts()
+    folder = Path(tempfile.mkdtemp(prefix="adversarial-"))  # no TemporaryDirectory, which each fork would clean up
+    try:
+        wanted = options.only.split(",")
+        jobs = [job for job in _programs(options, folder) if any(each in job.name for each in wanted)]
+        for each in compare(jobs, plans, folder, options.at_once):
+            counts.add(each)
+            if each.differences or options.all:
+                last = "to the end" if each.under_plan.last else ""
+                print(each.text(), f"\n    {each.under_plan.served} served {last}", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(counts.text())
+    print(f"{time.monotonic() - began:.0f} s")
+    return 1 if counts.different else 0
+
+
+def _programs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
+    if options.kind == "made":
+        from tests.adversarial.made import programs
+
+        for name, files in programs(options.count, options.seed):
+            place = folder / "made" / name
+            place.mkdir(parents=True)
+            for file, text in files.items():
+                (place / file).write_text(text)
+            yield Job(name, tuple(place / file for file in files))
+    elif options.kind == "matrix":
+        made = folder / "matrix"
+        subprocess.run([sys.executable, options.shared / "matrix.py", made], check=True, capture_output=True)
+        for path in sorted(made.glob("*__*.py")):
+            yield Job(path.stem, (path, options.shared / "programs" / "config.py"))
+    else:
+        beside = [options.shared / "programs" / name for name in ("dump.py", "config.py")]
+        for path in sorted((options.shared / "programs").glob("d*_*.py")):
+            for arguments in ARGUMENTS.get(path.name, [()]):
+                yield Job(" ".join((path.name, *arguments)), (path, *beside), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Compares what programs do under plans with what they do plainly: output, exit code, and files, byte for byte."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.adversarial.forked_runs import Job, Outcome, Plan, run_all
+
+_SHOWN = 6  # lines of a difference
+
+ALONE: dict[str, Plan] = {
+    "sample_cache": {"sample_cache": {"memory_share": 0.5}},
+    "prefix_cache": {"prefix_cache": {"memory_share": 0.5}},
+    "prefetch": {"sample_cache": {"memory_share": 0.5}, "prefetch": {"depth": 2}},
+    "loader_workers": {"loader_workers": {"workers": 2, "prefetch": 2, "persistent": True}},
+    "fast_decode": {"fast_decode": {}},
+}
+PLANS: dict[str, Plan] = {
+    **ALONE,
+    "data_all": {name: settings for plan in ALONE.values() for name, settings in plan.items()},
+    "workers_all": {"loader_workers": {"workers": 2}, "prefix_cache": {"memory_share": 0.5}},
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One program under one plan, beside what it does plainly."""
+
+    job: Job
+    plainly: Outcome
+    under_plan: Outcome
+
+    @property
+    def differences(self) -> list[str]:
+        return self.plainly.differences(self.under_plan)
+
+    def text(self) -> str:
+        lines = [f"{self.job.name} under {self.job.plan_name}: {', '.join(self.differences) or 'the same'}"]
+        for each in self.differences:
+            one, other = getattr(self.plainly, each), getattr(self.under_plan, each)
+            if isinstance(one, str):
+                shown = difflib.unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm="")
+                lines += [f"    {each} {line[:240]}" for line in list(shown)[2 : 2 + _SHOWN]]
+            else:
+                lines.append(f"    {each} {one!r:.200} -> {other!r:.200}")
+        return "\n".join([*lines, *(f"    ({note[:200]})" for note in self.under_plan.notes)])
+
+
+def compare(programs: Iterable[Job], plans: dict[str, Plan], scratch: Path, at_once: int) -> Iterator[Compared]:
+    """Each program plainly and under each plan; a plan's name with + at its end: with what an earlier run kept."""
+    waiting: dict[str, list[tuple[Job, Outcome]]] = defaultdict(list)
+    plainly: dict[str, Outcome] = {}
+    for job, outcome in run_all(_jobs(programs, plans), scratch, at_once):
+        waiting[job.name].append((job, outcome))
+        if job.plan is None:
+            plainly[job.name] = outcome
+        if job.name in plainly:
+            for done, its in waiting.pop(job.name):
+                if done.plan is not None:
+                    yield Compared(done, plainly[job.name], its)
+
+
+def _jobs(programs: Iterable[Job], plans: dict[str, Plan]) -> Iterator[Job]:
+    for program in programs:
+        yield program
+        for name, plan in plans.items():
+            yield replace(program, plan=plan, plan_name=name, again=name.endswith("+"))
+
+
+class Counts:
+    """What came of all."""
+
+    def __init__(self) -> None:
+        self.different: list[Compared] = []
+        self._by_plan: dict[str, Counter[str]] = defaultdict(Counter)
+        self._programs: set[str] = set()
+
+    def add(self, each: Compared) -> None:
+        counts, outcome = self._by_plan[each.job.plan_name], each.under_plan
+        self._programs.add(each.job.name)
+        counts["runs"] += 1
+        counts["different"] += bool(each.differences)
+        counts["served"] += outcome.served > 0
+        counts["served to the end"] += outcome.last
+        if each.differences:
+            self.different.append(each)
+
+    def text(self) -> str:
+        lines = [f"{len(self._programs)} programs"]
+        for plan, counts in self._by_plan.items():
+            told = (f"{counts[each]} {each}" for each in ("different", "served", "served to the end"))
+            lines.append(f"{plan}: {counts['runs']} runs, {', '.join(told)}")
+        return "\n".join(lines)
