@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 
 COUNT = 64
-FAR = "x" * 40  # a folder
 LEVEL = 0
 OPTIONS = {"level": 0, "other": 1}
 SETTINGS = SimpleNamespace(level=0)
@@ -154,7 +153,11 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any, int], int], Callable[[
     "a library's function": (lambda: None, lambda d, i: math.floor(0.5), lambda d, v: replaced(v)),
     "file": (lambda: "level.json", lambda d, i: json.loads(Path(d.state).read_text()), in_place),
     "file put in its place": (lambda: "level.json", lambda d, i: json.loads(Path(d.state).read_text()), rewritten),
-    "folder": (lambda: None, lambda d, i: Path.cwd().name.count(FAR), lambda d, v: (os.mkdir(FAR), os.chdir(FAR))),
+    "folder": (
+        lambda: None,
+        lambda d, i: Path.cwd().name.count("x" * 40),
+        lambda d, v: (os.mkdir("x" * 40), os.chdir("x" * 40)),
+    ),
 }
 _floor = math.floor
 

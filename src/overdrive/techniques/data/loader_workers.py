@@ -55,9 +55,17 @@ class LoaderWorkers(Technique):
     the speed of none. Small data sets lose more by starting workers than they gain, and batches that are
     made in no time lose by being handed over.
 
-    Contract: exact for data sets that draw no random numbers; where they do, each worker draws from a
-    stream of its own, and the level falls to statistical. Sampler order is untouched, and a loader draws
-    its one seed as before. Iterable data sets are left alone, because workers would repeat their samples.
+    Contract: exact. Where the program has given a loader no workers, ours only read: a batch whose fetch draws random
+    numbers, changes the data set, writes, prints or fails is fetched by the program's own process, as are all after it
+    in that epoch. So is every batch from the first change of the data set on, which is looked at before each one;
+    workers that live on are used again only while their copies hold. Samples are compared with the program's own in a
+    trial, again where the number of threads or another setting changes. A sampler of the program's own, one that draws
+    from the program's generator, and `SubsetRandomSampler`, whose indices may change, get no workers: theirs would be
+    drawn earlier. With draws=own, each worker draws from a stream of its own, and the level falls to statistical.
+    Iterable data sets are left alone, because workers would repeat their samples.
+
+    What would escape: as of `sample_cache`; and a data set that finds out in another way than by the usual functions in
+    which process it is. An index that a worker has been started for in another way than the program's is drawn at once.
 
     Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading; for the shared memory
     https://github.com/pytorch/pytorch/issues/5040.

@@ -134,7 +134,7 @@ class Served:
 
     def _stale(self) -> bool:
         """Whether the object was changed since: quick enough for each sample, and thorough before each batch."""
-        thorough, self.new_batch = self.new_batch or not self.in_batch, False
+        thorough, self.new_batch = not in_worker() and (self.new_batch or not self.in_batch), False
         try:
             if self.prefix.rebound() or (thorough and self.prefix.class_rebound()):
                 self.give_up("the data set was changed")
