@@ -50,25 +50,20 @@ class SampleCache(Technique):
     every bit under other random states, leave it and all random generators as they were, and be just
     stacked into batches, or be things made for each fetch that can be written down: numbers, texts, arrays,
     tensors and pictures in lists, tuples and dicts. Random augmentation is found out by that and refused. The
-<<<<<<< HEAD
-    stored samples are known by a hash of the data set's attributes, code, files and library versions; a data set
-    that changes is fetched anew. All through a run some of what is served is made again in a forked copy of the program
-    and compared (docs/data.md): a change that nobody watched is found by that, some seconds or minutes late. It escapes
-    where it touches few samples, or where no copy can be forked. All draws of samplers and loaders happen as before. A
-    data file that is changed on disk while the program runs is noticed by the next run only.
-=======
     stored samples are known by a hash of the data set's attributes, code, files and library versions. All draws of
     samplers and loaders happen as before.
 
-    What it watches, before each batch: every object that can be reached from the data set and the collate function,
-    their containers, arrays and generators; the globals, closures, classes and library functions that their code names;
-    the environment that it reads; the files that were named or opened; some settings of the process. What changes is
-    fetched anew from that batch on; a data set that holds what cannot be watched is left out. A fetch that draws,
-    writes, prints or changes something, rarely as it may be, is found by its first real fetch, which every sample
-    has, and nothing is served from then on. What would escape: writes by another machine, or by another process
-    through a mapping of a file; files that code in C opens by names put together from parts; the clock; what a C
-    library keeps to itself; a write past Python to a descriptor (`os.write`).
->>>>>>> data
+    What it watches, before each batch: every object that can be reached from the data set and the collate
+    function, their containers, arrays and generators; the globals, closures, classes and library functions that
+    their code names; the environment that it reads; the files that were named or opened; some settings of the
+    process. What changes is fetched anew from that batch on; a data set that holds what cannot be watched is left
+    out. A fetch that draws, writes, prints or changes something, rarely as it may be, is found by its first real
+    fetch, which every sample has, and nothing is served from then on. All through a run some of what is served is
+    made again in a forked copy of the program and compared (docs/data.md): a change that nobody watched is found
+    by that, some seconds or minutes late. What would escape: such a change to few samples, or where no copy can
+    be forked; writes by another machine, or by another process through a mapping of a file; files that code in C
+    opens by names put together from parts; the clock; what a C library keeps to itself; a write past Python to a
+    descriptor (`os.write`).
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

@@ -38,18 +38,14 @@ class PrefixCache(Technique):
     generators, the data set's own among them, in the same state, for a dozen samples and several seeds. The
     first half runs on a stand-in for the data set that shows it only those attributes that it was seen to
     read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
-<<<<<<< HEAD
-    fails or differs in form is not kept, and is fetched by the method itself each time. All through a run some samples
-    are made again whole in a forked copy of the program and compared with those that are made from what is kept
-    (docs/data.md): a change that nobody watched is found by that, late, if it touches more than a few samples. A data
-    file that is changed on disk while the program runs is noticed by the next run only.
-=======
     fails or differs in form is not kept, and is fetched by the method itself each time.
 
-    What it watches, before each batch: as `sample_cache` does, what the first half depends on, and the class. What
-    would escape, beside what escapes `sample_cache`: a second half that changes what the first halves of other samples
-    of the same batch depend on, where that is neither an attribute of the data set nor of what it holds.
->>>>>>> data
+    What it watches, before each batch: as `sample_cache` does, what the first half depends on, and the class. All
+    through a run some samples are made again whole in a forked copy of the program and compared with those that are
+    made from what is kept (docs/data.md): a change that nobody watched is found by that, late, if it touches more
+    than a few samples. What would escape, beside what escapes `sample_cache`: a second half that changes what the
+    first halves of other samples of the same batch depend on, where that is neither an attribute of the data set
+    nor of what it holds.
 
     Source: the split of a pipeline into a cached and a random part is that of tf.data,
     https://www.tensorflow.org/guide/data_performance, and of Plumber, https://arxiv.org/abs/2111.04131.
