@@ -327,7 +327,7 @@ class _Walk:
         if code.is_library_module(kind.__module__):
             self._library_classes.append(kind)
             return
-        for base in kind.__bases__:
+        for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
             self.visit(base)
         space = vars(kind)
         self.watch.attributes(space)
