@@ -330,7 +330,6 @@ LEAVES: dict[str, Leaf] = {
     "method of a library": Leaf(
         "[Fraction(1, 2)]", "int({e}[0].limit_denominator(3))", ("Fraction.limit_denominator = lambda self, d: {v}",)
     ),
-    "seed": Leaf("random", "{e}.getstate()[1][0] % 97", ("random.seed({v})",)),
     "queue": Leaf("filled_queue()", "{e}.queue[0]", ("{e}.queue[0] = {v}", "{e}.get(); {e}.put({v})")),
     "lock": Leaf("threading.Lock()", "int({e}.locked())", ("{e}.acquire()",)),
     "event": Leaf("threading.Event()", "int({e}.is_set())", ("{e}.set()",)),

@@ -315,7 +315,7 @@ def _program(chance: random.Random) -> dict[str, str]:
             _SAMPLERS,
             f"data = {_WRAPPED[wrapped]}",
             f"loader = {_LOADERS[loader].format(size=_BATCH)}",
-            _loop(chance),
+            _loop(chance, loader),
         )
     )
     return {"train.py": text, "opts.py": "\n".join(parts.opts), "helpers.py": HELPERS}
@@ -445,10 +445,12 @@ def _moments(parts: _Parts, chance: random.Random, noise: str, wrapped: str, loa
     return "\n".join(["def at(*told):", *(lines or ["    pass"]), "    return None"])
 
 
-def _loop(chance: random.Random) -> str:
+def _loop(chance: random.Random, loader: str) -> str:
     in_loop = chance.choice(
         ("pass", "pass", "pass", "if B == 3 and EPOCH == 1: break", "torch.rand(1)", "next(iter(loader))")
     )
+    if "workers" in loader and "iter(" in in_loop:  # with workers that live on, the epoch would begin anew for ever
+        in_loop = "pass"
     at_end = chance.choice(
         ("pass", "pass", "pass", "with torch.no_grad(): print([lv.tolist() for _, _, lv in loader][:2])")
     )

@@ -107,6 +107,11 @@ def constants(code: CodeType) -> list[Any]:
     return [each for each in code.co_consts if not isinstance(each, CodeType)]
 
 
+def attributes_set(code: CodeType) -> set[str]:
+    """The names of attributes that it sets, of whatever object."""
+    return {str(each.argval) for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+
+
 def names_of(code: CodeType) -> set[str]:
     """All names that the code, and what is nested in it, uses: of globals, attributes, modules that it imports."""
     return set(code.co_names).union(*map(names_of, nested(code)))

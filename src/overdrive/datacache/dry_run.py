@@ -103,20 +103,22 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
 def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
     """Runs in a forked process."""
     become_worker(source.dataset, 0, workers, None)
-    sums, opened, drew, settled = [], Opened(), False, ""
+    sums, opened, drew = [], Opened(), False
+    settled: Fingerprint | None = None
     for index in [indices[0], *indices]:
         reseed(index)
         before = States.now(with_cuda=False)
         with opened:
             sums.append(_sum_of(source, index))
         drew = drew or not before.same(States.now(with_cuda=False))
-        settled = settled or of_objects(*source.roots)
+        settled = settled or objects_again(*source.roots)
         tick(1)
     if drew and not draws:
         raise Unfit("fetching a sample draws random numbers, of which each worker has its own")
-    if of_objects(*source.roots) != settled:
+    assert settled is not None
+    if of_objects(*source.roots) != settled.of_objects or settled.watch.replaced():
         raise Unfit("fetching a sample changes the data set")
-    return {"opened": sorted(opened.paths()), "settled": settled, "sums": sums[1:]}
+    return {"opened": sorted(opened.paths()), "settled": settled.of_objects, "sums": sums[1:]}
 
 
 def _sum_of(source: Source, index: int) -> int | None:
@@ -169,7 +171,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
     source.enter_worker(0)
     reseed(1)
     _each(source, indices[1 : 1 + _WARMED_UP_WITH], tick)
-    settled = of_objects(*source.roots)
+    settled = objects_again(*source.roots)
 
     reseed(2)
     states = States.now(with_cuda=False)
@@ -189,7 +191,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
         batches = [(each, source.fetch([indices[k] for k in each])) for each in picks]
     if not states.same(States.now(with_cuda=False)):
         raise Unfit("fetching a sample draws random numbers")
-    if of_objects(*source.roots) != settled or stats_of(named) != stats:
+    if of_objects(*source.roots) != settled.of_objects or settled.watch.replaced() or stats_of(named) != stats:
         raise Unfit("fetching a sample changes the data set")
 
     layout = layout_of(batches[0][1])
@@ -198,7 +200,7 @@ def _examine(source: Source, before: Fingerprint, tick: Tick) -> dict[str, Any]:
         "layout": layout.to_json(),
         "seconds": seconds,
         "opened": sorted(opened.paths()),
-        "settles": settled != before.of_objects,
+        "settles": settled.of_objects != before.of_objects,
         "checks": {indices[k]: _crc(singles[k], layout) for k in range(0, len(indices), 4)},
     }
 

@@ -127,6 +127,7 @@ class _Walk:
         self._library_classes: list[type] = []
         self._modules: list[types.ModuleType] = []
         self._names: set[str] = set()  # that code uses
+        self._set: set[str] = set()  # attributes that it sets
 
     def emit(self, kind: str, content: str | bytes = b"") -> None:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -327,7 +328,7 @@ class _Walk:
         if code.is_library_module(kind.__module__):
             self._library_classes.append(kind)
             return
-        for base in kind.__bases__:
+        for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
             self.visit(base)
         space = vars(kind)
         self.watch.attributes(space)
@@ -344,6 +345,10 @@ class _Walk:
         while known != (known := (len(self._modules), len(self._names))):
             for module in list(self._modules):
                 self._names_in(module, set(self._names))
+        for module in self._modules:
+            if code.is_library_module(module.__name__):
+                for name in self._set - vars(module).keys():  # a counter, say, that is put there
+                    self.watch.fixed(vars(module), name)
         for kind in self._library_classes:
             for base in kind.__mro__:
                 for name in self._names & vars(base).keys():
@@ -373,6 +378,7 @@ class _Walk:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
         self._names.update(each.co_names)
+        self._set |= code.attributes_set(each)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
