@@ -17,10 +17,10 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from overdrive.core.silence import silenced
 from overdrive.datacache.effects import cut_off
 from overdrive.datacache.layout import ForkFailed, Unfit
 
@@ -114,8 +114,7 @@ class _Child:
         self.pipe, writing = os.pipe()
         parent = os.getpid()
         in_main_thread = threading.current_thread() is threading.main_thread()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of forks with threads
+        with silenced():  # Python 3.12 warns of forks with threads
             self.pid = os.fork()
         if self.pid == 0:
             _be_child(work, writing, parent, beside, in_main_thread)
