@@ -19,7 +19,10 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 @contextmanager
 def warned_as(workers: bool) -> Iterator[None]:
-    """An iterator that is opened inside warns as one with workers would, or one without."""
+    """An iterator that is opened inside warns as one with workers would, or one without; the outermost call decides."""
+    if vars(dataloader)["warnings"] is not warnings:
+        yield
+        return
     alone, together = _SingleProcessDataLoaderIter.__init__, _MultiProcessingDataLoaderIter.__init__
     opened, meant = (alone, together) if workers else (together, alone)
 
