@@ -78,7 +78,7 @@ def read_plan(path: Path, program: Program) -> Plan:
     """
     plan = Plan.read(path, catalogue())
     announce_removed(plan)
-    if plan.program != program.name:
+    if plan.program != program.name and _READY not in os.environ:  # it was said before the process started anew
         say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
     return plan
 

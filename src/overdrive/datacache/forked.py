@@ -18,13 +18,13 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import psutil
 
+from overdrive.core.silence import silenced
 from overdrive.datacache.effects import cut_off
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
@@ -134,8 +134,7 @@ class Child:
         parent = os.getpid()
         dies_with_us = threading.current_thread() is threading.main_thread()
         stand_back = partial(_stand_back, parent, dies_with_us, only_idle) if beside else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of forks with threads
+        with silenced():  # Python 3.12 warns of forks with threads
             self.pid = os.fork()
         if self.pid == 0:
             _be_child(work, writing, parent, stand_back)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.torch import iterators, loader_warnings
 from overdrive.worker.session import Session
 
 PATCHED = [
@@ -319,3 +322,28 @@ def test_a_model_that_its_data_set_calls_is_heard_of() -> None:
     with Session(observers=[listening(seen)]):
         list(DataLoader(Transformed(nn.Linear(3, 3)), 2))
     assert [each for each in seen if each[0] == "called"] == 4 * [("called", "Linear")]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_of_another_kind_warns_as_the_programs_own(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python shows a warning once for each line: from another line it would be shown once more."""
+    shown: list[Any] = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(warnings, "showwarning", lambda *told: shown.append((str(told[0]), *told[1:4])))
+
+    def warning(opening: Callable[[DataLoader], Any], workers: int) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            opening(DataLoader([1, 2], num_workers=workers, pin_memory=True))
+        found, shown[:] = [each for each in shown if "pin_memory" in each[0]], []
+        return found
+
+    def other(loader: DataLoader) -> Any:
+        with loader_warnings.warned_as(workers=bool(workers)):
+            return iter(loader)
+
+    plain = warning(iter, workers)
+    assert len(plain) == 1 and warning(other, 1 - workers) == plain
+    if workers:
+        assert warning(lambda loader: iterators.open_without_workers(loader, lambda: iter(loader)), 1) == plain
+    assert dataloader.warnings is warnings

@@ -11,7 +11,9 @@ import sys
 import textwrap
 import zlib
 from collections.abc import Callable
-from importlib import import_module
+from dataclasses import replace
+from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +25,8 @@ Image = pytest.importorskip("PIL.Image")
 from PIL import ImageFile, JpegImagePlugin, PngImagePlugin  # noqa: E402
 
 from overdrive.core.facts import Facts  # noqa: E402
+from overdrive.seams.pictures.jpeg import JPEG  # noqa: E402
+from overdrive.seams.pictures.png import PNG  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data import fast_decode  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
@@ -59,21 +63,23 @@ def _decode_jpeg(data: bytes, colorspace: str) -> Any:
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-STAND_INS = {"simplejpeg": ("decode_jpeg", _decode_jpeg), "imagecodecs": ("png_decode", _known)}
+STAND_INS = {"JPEG": (JPEG, _decode_jpeg), "PNG": (PNG, lambda data, mode: _known(data))}
 
 
 @pytest.fixture(params=["stand-in", "real"], autouse=True)
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delenv("OVERDRIVE_PREFILL", raising=False)
     monkeypatch.setattr(fast_decode, "_COMPARED", 2)
-    for name, (method, act) in STAND_INS.items():
+    for name, stand_in in STAND_INS.items():
+        library = fast_decode.LIBRARIES[name]
         if request.param == "real":
-            pytest.importorskip(name)
+            pytest.importorskip(library.module)
             continue
-        module = ModuleType(name)
-        setattr(module, method, act)
-        module.__spec__ = type("Spec", (), {"name": name})()  # type: ignore[assignment]
-        monkeypatch.setitem(sys.modules, name, module)
+        there = replace(library, module=f"stand_in_for_{library.module}", decoder=partial(tuple, stand_in))
+        module = ModuleType(there.module)
+        module.__spec__ = ModuleSpec(there.module, None)
+        monkeypatch.setitem(sys.modules, there.module, module)
+        monkeypatch.setitem(fast_decode.LIBRARIES, name, there)
     return str(request.param)
 
 
@@ -400,22 +406,22 @@ def test_a_draft_is_decoded_by_pillow() -> None:
     assert session.handles[NAME].decoded == 0
 
 
-@pytest.mark.parametrize(("format", "decode"), [("JPEG", "simplejpeg.decode_jpeg"), ("PNG", "imagecodecs.png_decode")])
-def test_it_is_left_out_at_the_first_difference(monkeypatch: pytest.MonkeyPatch, format: str, decode: str) -> None:
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_it_is_left_out_at_the_first_difference(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     data = saved(format)
     plain = told(Image.open(io.BytesIO(data)).convert("RGB"))
-    module, method = decode.split(".")
-    real = getattr(import_module(module), method)
+    library = fast_decode.LIBRARIES[format]
+    files, real = library.decoder()
 
     def other(*call: Any) -> Any:
         pixels = real(*call)
         pixels[7, 5, 1] ^= 1
         return pixels
 
-    monkeypatch.setattr(decode, other)
+    monkeypatch.setitem(fast_decode.LIBRARIES, format, replace(library, decoder=lambda: (files, other)))
     with Session([(NAME, {})]) as session:
         assert all(told(Image.open(io.BytesIO(data)).convert("RGB")) == plain for _ in range(3))
-        assert f"{module} decodes a file ({format} RGB" in session.seams.left_out[NAME]
+        assert f"{library.module} decodes a file ({format} RGB" in session.seams.left_out[NAME]
         assert "to other pixels than Pillow" in session.seams.left_out[NAME]
         assert "convert" not in vars(JpegImageFile) and "convert" not in vars(PngImageFile)
 
@@ -440,15 +446,17 @@ def test_it_leaves_no_trace(file: type) -> None:
 def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_decode, "find_spec", lambda name: object() if name == "PIL" else None)
     with Session([(NAME, {})]) as session:
-        assert "pip install simplejpeg imagecodecs" in session.seams.left_out[NAME]
-    assert "pip install simplejpeg" in (technique().applies(Facts(shares={"data": 0.5})) or "")
+        packages = " ".join(library.package for library in fast_decode.LIBRARIES.values())
+        assert f"pip install {packages}" in session.seams.left_out[NAME]
+    assert "pip install" in (technique().applies(Facts(shares={"data": 0.5})) or "")
 
 
-@pytest.mark.parametrize(("library", "file"), [("simplejpeg", JpegImageFile), ("imagecodecs", PngImageFile)])
+@pytest.mark.parametrize(("format", "file"), [("JPEG", JpegImageFile), ("PNG", PngImageFile)])
 def test_files_of_which_the_decoder_is_missing_are_pillows(
-    monkeypatch: pytest.MonkeyPatch, library: str, file: type
+    monkeypatch: pytest.MonkeyPatch, format: str, file: type
 ) -> None:
-    monkeypatch.setattr(fast_decode, "find_spec", lambda name: None if name == library else object())
+    missing = fast_decode.LIBRARIES[format].module
+    monkeypatch.setattr(fast_decode, "find_spec", lambda name: None if name == missing else object())
     with Session([(NAME, {})]) as session:
         assert not session.seams.left_out
         seamed = {each for each in (JpegImageFile, PngImageFile) if "convert" in vars(each)}
@@ -459,11 +467,10 @@ def test_a_program_that_never_opens_a_jpeg_does_not_pay_for_pillow() -> None:
     program = """
         import sys
         from importlib.machinery import ModuleSpec
-        from types import ModuleType
-        for name in ("simplejpeg", "imagecodecs"):
-            sys.modules[name] = ModuleType(name)
-            sys.modules[name].__spec__ = ModuleSpec(name, None)
-        sys.modules["imagecodecs"].png_decode = None
+        from unittest.mock import MagicMock
+        from overdrive.techniques.data.fast_decode import LIBRARIES
+        for library in LIBRARIES.values():
+            sys.modules[library.module] = MagicMock(__spec__=ModuleSpec(library.module, None))
         from overdrive.worker.session import Session
         with Session([("fast_decode", {})]) as session:
             assert "PIL" not in sys.modules and "torch" not in sys.modules

@@ -379,3 +379,25 @@ def test_a_tune_warns_where_the_programs_own_workers_are_near_the_limit() -> Non
         found.control = Duel(order, order, old_facts=Facts(loaders=(each,), shared_memory=free_bytes))
         notes = " ".join(result_of(found, "plan.toml").notes)
         assert ("/dev/shm" in notes) is warned
+
+
+@pytest.mark.parametrize("others", [(), ("sample_cache",)])
+def test_pytorch_warns_from_the_programs_own_line(others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning is shown once for each line, and iterators with workers have another one."""
+    shown: list[Any] = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(warnings, "showwarning", lambda *told: shown.append((str(told[0]), *told[1:4])))
+
+    def told() -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            for _ in range(2):
+                list(loader(pin_memory=True))
+        found, shown[:] = [each for each in shown if "pin_memory" in each[0]], []
+        return found
+
+    plain = told()
+    techniques = [("loader_workers", {"workers": 1}), *((name, {"memory_share": 0.5}) for name in others)]
+    with Session(techniques) as running:
+        assert told() == plain and len(plain) == 1
+    assert not running.seams.left_out

@@ -32,6 +32,7 @@ from torch.utils.data.dataloader import (
 )
 
 from overdrive.core.progress import log
+from overdrive.seams.torch.loader_warnings import warned_as
 
 Heard = Callable[[Any, Any], None]  # told of each batch: the indices that it was made from, and the batch
 
@@ -279,7 +280,8 @@ def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
     state = generator.get_state() if before["persistent_workers"] and loader._iterator is not None else None
     space.update(num_workers=0, persistent_workers=False, timeout=0)
     try:
-        iterator = call()
+        with warned_as(workers=True):
+            iterator = call()
     finally:
         space.update(before)
     if state is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -74,20 +75,21 @@ class FastDecode(Technique):
         handle = Decoding(seams)
         leave: list[Callable[[], None]] = []
 
-        def arrived(library: str) -> None:
+        def arrived(library: Library) -> None:
             try:
                 from overdrive.seams.pictures import deferred
 
-                format, decode = _DECODERS[library][1]()
-                decoder = _Decoder(handle, format, decode, library, lambda reason: seams.leave_out(self.name, reason))
+                format, decode = library.decoder()
+                leave_out = partial(seams.leave_out, self.name)
+                decoder = _Decoder(handle, format, decode, library.module, leave_out)
                 leave.append(deferred.enter(format, decoder.decode))
             except Exception as error:  # in the midst of the program's own import
                 seams.leave_out(self.name, reason_of(error))
 
         arrivals = [
-            Arrival(plugin, partial(arrived, library))
-            for library, (plugin, _) in _DECODERS.items()
-            if find_spec(library)
+            Arrival(library.plugin, partial(arrived, library))
+            for library in LIBRARIES.values()
+            if find_spec(library.module)
         ]
 
         def undo() -> None:
@@ -112,8 +114,9 @@ class Decoding(Handle):
 
 
 def _missing() -> str | None:
-    if not any(map(find_spec, _DECODERS)):
-        return "neither simplejpeg nor imagecodecs is installed (pip install simplejpeg imagecodecs)"
+    if not any(find_spec(library.module) for library in LIBRARIES.values()):
+        names = [library.package for library in LIBRARIES.values()]
+        return f"no decoder is installed that is faster than Pillow's (pip install {' '.join(names)})"
     if find_spec("PIL") is None:
         return "Pillow is not installed, so that no picture is decoded by it"
     return None
@@ -137,8 +140,23 @@ def _png() -> tuple[Format, Callable[[bytes, str], Any]]:
     return PNG, lambda data, mode: decode(data)
 
 
-# What decodes the files that one of Pillow's plugins opens.
-_DECODERS = {"simplejpeg": ("PIL.JpegImagePlugin", _jpeg), "imagecodecs": ("PIL.PngImagePlugin", _png)}
+@dataclass(frozen=True)
+class Library:
+    """Decodes the files that one of Pillow's plugins opens."""
+
+    module: str
+    package: str  # how pip names it
+    plugin: str
+    decoder: Callable[[], tuple[Format, Callable[[bytes, str], Any]]]
+    """How the files are reached, and what gives the pixels of one: from the whole file and the picture's mode, an array
+    of bytes, height by width by colours. What it refuses, by any error, Pillow decodes."""
+
+
+# Another library is another line here, and nothing else.
+LIBRARIES = {
+    "JPEG": Library("simplejpeg", "simplejpeg", "PIL.JpegImagePlugin", _jpeg),
+    "PNG": Library("imagecodecs", "imagecodecs", "PIL.PngImagePlugin", _png),
+}
 
 
 class _Decoder:

@@ -141,6 +141,7 @@ class LoaderWorkers(Technique):
         manager = _Manager(settings)
 
         def open_with_workers(loader: Any, call: Callable[[], Any]) -> Any:
+            from overdrive.seams.torch.loader_warnings import warned_as
             from overdrive.seams.torch.workers import NoWorkers
 
             if loader not in manager.before and loader not in manager.refused and _suits(loader):
@@ -150,7 +151,8 @@ class LoaderWorkers(Technique):
             if loader not in manager.before:
                 return call()
             try:
-                return manager.open(loader, call)
+                with warned_as(workers=bool(manager.before[loader]["num_workers"])):
+                    return manager.open(loader, call)
             except NoWorkers as failure:
                 manager.give_back(loader)
                 seams.leave_out(self.name, str(failure))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.progress import log
+from overdrive.core.silence import silenced
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.layout import Leaf, Unfit, tensors_of
 from overdrive.datacache.loader import kept_by
@@ -53,8 +53,7 @@ def _sent(held: Bytes, leaf: Leaf, device: Any) -> Any:
     dtype = getattr(torch, leaf.dtype)
     sent = torch.empty((len(held), *leaf.sizes_in_memory), dtype=dtype, device=device)
     step = max(1, _CHUNK // leaf.bytes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a table from disk is mapped for reading only, and only read here
+    with silenced():  # a table from disk is mapped for reading only, and only read here
         for start in range(0, len(held), step):
             rows = np.ascontiguousarray(held[start : start + step])
             part = torch.from_numpy(rows.reshape(-1)).view(dtype).reshape(len(rows), *leaf.sizes_in_memory)

@@ -1,0 +1,48 @@
+"""What PyTorch warns of when it opens a loader: said from the line where it would be without us.
+
+Python shows a warning once for each line that it comes from, and each kind of iterator has its own: from another line
+it would be shown once more.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+from torch.utils.data import dataloader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
+
+
+@contextmanager
+def warned_as(workers: bool) -> Iterator[None]:
+    """An iterator that is opened inside warns as one with workers would, or one without; the outermost call decides."""
+    if vars(dataloader)["warnings"] is not warnings:
+        yield
+        return
+    alone, together = _SingleProcessDataLoaderIter.__init__, _MultiProcessingDataLoaderIter.__init__
+    opened, meant = (alone, together) if workers else (together, alone)
+
+    def warn(message: Any, category: Any = None, stacklevel: int = 1, **how: Any) -> None:
+        frame = sys._getframe(stacklevel)
+        if frame.f_code is not opened.__code__:
+            return warnings.warn(message, category, stacklevel=stacklevel + 1, **how)
+        space = frame.f_globals
+        registry = space.setdefault("__warningregistry__", {})
+        path, line = frame.f_code.co_filename, _first_line(meant)
+        warnings.warn_explicit(message, category or UserWarning, path, line, space["__name__"], registry)
+
+    vars(dataloader)["warnings"] = SimpleNamespace(**{**vars(warnings), "warn": warn})
+    try:
+        yield
+    finally:
+        vars(dataloader)["warnings"] = warnings
+
+
+def _first_line(function: Any) -> int:
+    """Where its body begins: with the call of the common `__init__`, which warns."""
+    code: CodeType = function.__code__
+    return next(line for *_, line in code.co_lines() if line and line > code.co_firstlineno)
