@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from overdrive.cli.line import Later
+from overdrive.cli.later import Later
 from overdrive.version import __version__
 
 COMMANDS = {

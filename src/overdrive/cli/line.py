@@ -19,19 +19,6 @@ def fail(sentence: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-class Later(SystemExit):
-    """What is to be done when the line has been read: a program that is run then has none of the reader's frames
-    below it, of which there are eight.
-
-    Args:
-        act: returns the exit code.
-    """
-
-    def __init__(self, act: Callable[[], int]) -> None:
-        super().__init__()
-        self.act = act
-
-
 class _ProgramCommand(click.Command):
     """A command whose own words stand before the program; all that follows belongs to the program."""
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from overdrive.cli.line import Later, fail, parse_program, program_command
+from overdrive.cli.later import Later
+from overdrive.cli.line import fail, parse_program, program_command
 from overdrive.core import progress as samples
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract

@@ -13,6 +13,8 @@ from overdrive.proof.budget import MOST_STEPS
 from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
+_QUICK = 15.0  # seconds of a run
+
 
 class RoundingProof:
     """Proves by state replay. The reference run is made once, of the first program that is given."""
@@ -80,10 +82,17 @@ class RoundingProof:
 
     def _made(self, plain: TrialSpec) -> ReferenceRun:
         if self._reference is None:
-            perturbed = self._runs.perturbed(plain)  # a run of the program, which the comparison of inputs takes anyway
-            events = () if isinstance(perturbed, ExitReason) else events_in(perturbed.digests)
-            self._reference = ReferenceRun(self._runs.untimed, plain, min(self._runs.steps, MOST_STEPS), events)
+            steps = min(self._runs.steps, MOST_STEPS)
+            self._reference = ReferenceRun(self._runs.untimed, plain, steps, self._events(plain, steps))
         return self._reference
+
+    def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
+        """Steps in which something rare happens, by the run that the comparison of inputs takes anyway. Where it takes
+        long, it is not made before it is known that steps can be taken in fp64."""
+        if steps * self._runs.facts.step_seconds > _QUICK:
+            return ()
+        perturbed = self._runs.perturbed(plain)
+        return () if isinstance(perturbed, ExitReason) else events_in(perturbed.digests)
 
     def _replayed(self, reference: ReferenceRun, new: TrialSpec) -> tuple[Trace, Trace] | Check:
         """The original and `new`, both from the reference run's states."""

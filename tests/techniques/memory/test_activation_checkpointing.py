@@ -200,53 +200,12 @@ def test_between_calls_a_model_shows_nothing_of_it() -> None:
         assert gone() is None
 
 
-def test_a_compiled_model_is_compiled_anew_whenever_it_is_switched() -> None:
-    import torch._functorch.config as config
-
-    before = config.activation_memory_budget
-    budgets: list[float] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        budgets.append(config.activation_memory_budget)
-        return graph.forward
-
-    def losses(session: Any) -> list[float]:
-        torch.manual_seed(0)
-        model = nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(8, 8), nn.Tanh())])
-        model.compile(backend=backend)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        seen = []
-        for step in range(6):
-            if session is not None:
-                handle = session.handles[CHECKPOINTING]
-                (handle.off if step % 2 else handle.on)()
-            loss = model(torch.randn(64, 8)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            seen.append(loss.item())
-            if session is not None:
-                assert set(budgets) == {before if step % 2 else 0.25}, step  # compiled anew, and with its own budget
-                budgets.clear()
-        return seen
-
-    plain = losses(None)
-    budgets.clear()
-    torch.compiler.reset()
-    with Session([(CHECKPOINTING, {"budget": 0.25})]) as session:
-        assert losses(session) == plain
-    assert not session.seams.left_out and config.activation_memory_budget == before
-
-
-def test_a_compiled_model_is_given_the_budget() -> None:
-    import torch._functorch.config as config
-
-    before = config.activation_memory_budget
+def test_a_compiled_model_is_left_to_its_compiler() -> None:
+    """Given a budget of what to keep, PyTorch's compiler draws other dropout masks in the backward pass."""
     with Session([(CHECKPOINTING, {"budget": 0.25})]) as session:
         model = deep()
-        model.compile(backend="aot_eager")
+        model.compile(backend="eager")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model(torch.randn(64, 8)).sum().backward()
         optimizer.step()
-        assert config.activation_memory_budget == 0.25 and not session.seams.left_out
-    assert config.activation_memory_budget == before
+    assert "compiled" in session.seams.left_out[CHECKPOINTING]

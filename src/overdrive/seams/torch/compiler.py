@@ -168,20 +168,6 @@ def suppress_errors(suppress: bool) -> bool:
     return before
 
 
-def keep_activations(share: float) -> float:
-    """Set the share of activations that code compiled from now on keeps. Returns what was set before."""
-    import torch._functorch.config as config
-
-    before = float(config.activation_memory_budget)
-    config.activation_memory_budget = share
-    return before
-
-
-def forget_compiled() -> None:
-    """Have all compiled code compiled anew when it is called."""
-    torch.compiler.reset()
-
-
 def compiled_call(module: torch.nn.Module) -> Any:
     """What `Module.compile` has put in place of the module's call; None where it has not."""
     return module._compiled_call_impl
