@@ -105,20 +105,22 @@ class PrefixHandle(Handle):
         from overdrive.datacache.loader import is_served
         from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
 
-        def about_to_fetch() -> None:
+        def told(tell: Callable[[Halving], None]) -> None:
             try:
                 if self.halving is not None:
-                    self.halving.new_batch()
+                    tell(self.halving)
             except Exception as error:  # what cannot be looked at is not served
                 self._seams.leave_out(PrefixCache.name, reason_of(error))
 
+        def about_to_fetch() -> None:
+            told(lambda halving: halving.new_batch())
+
+        def fetched() -> None:
+            told(lambda halving: halving.batch_is_made())
+
         real = fetcher_of(iterator)
         if real is not None and type(real) is not Announcing and not is_served(iterator):
-            fetch_by(iterator, Announcing(real, about_to_fetch, self._fetched))
-
-    def _fetched(self) -> None:
-        if self.halving is not None:
-            self.halving.batch_is_made()
+            fetch_by(iterator, Announcing(real, about_to_fetch, fetched))
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once
