@@ -7,14 +7,13 @@ Not seen: what parameters, buffers and other tensors hold (see `contents`), stat
 from __future__ import annotations
 
 import collections
-import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
+from overdrive.datacache.generators import frozen, set_state, state_of
 from overdrive.datacache.watch import Watch
 from overdrive.model_state.reach import Reach
 from overdrive.seams.torch.internals import global_hooks
@@ -82,7 +81,7 @@ def _watching(reach: Reach, empty: set[int]) -> Watch:
     for array in reach.arrays:
         watch.array(array)
     for each in reach.generators:
-        watch.digest(each, lambda each=each: repr(_drawn(each)))  # type: ignore[misc]
+        watch.digest(each, lambda each=each: repr(frozen(state_of(each))))  # type: ignore[misc]
     watch.hold()
     watch.seal()
     return watch
@@ -105,7 +104,7 @@ class _Held:
         self._slots = [(thing, name, getattr(thing, name, _ABSENT)) for thing, name in reach.slots]
         self._cells = [(cell, cell.cell_contents) for cell in reach.cells]
         self._arrays = [(array, array.copy()) for array in reach.arrays]
-        self._generators = [(each, _drawn(each)) for each in reach.generators]
+        self._generators = [(each, state_of(each)) for each in reach.generators]
 
     def put(self) -> None:
         for thing, kind in self._kinds:
@@ -135,8 +134,8 @@ class _Held:
             if array.tobytes() != values.tobytes():
                 array[...] = values
         for each, drawn in self._generators:
-            if repr(_drawn(each)) != repr(drawn):
-                _set_drawn(each, drawn)
+            if frozen(state_of(each)) != frozen(drawn):
+                set_state(each, drawn)
 
     def difference(self, now: _Held) -> str:
         """The first, in words; empty where there is none."""
@@ -151,7 +150,7 @@ class _Held:
             if not _alike(value, other_value):
                 return f"the global {name!r}"
         for (each, drawn), (_, other_drawn) in zip(self._generators, now._generators, strict=True):
-            if repr(drawn) != repr(other_drawn):
+            if frozen(drawn) != frozen(other_drawn):
                 return f"the state of a {type(each).__name__}"
         for mine, others in ((self._kinds, now._kinds), (self._slots, now._slots), (self._cells, now._cells)):
             if not all(_alike(one[-1], other[-1]) for one, other in zip(mine, others, strict=True)):
@@ -208,25 +207,3 @@ def _set_attributes(kind: type, attributes: dict[str, Any]) -> None:
     for name, value in attributes.items():
         if now.get(name, _ABSENT) is not value:
             type.__setattr__(kind, name, value)
-
-
-def _drawn(generator: Any) -> Any:
-    if isinstance(generator, torch.Generator):
-        return bytes(generator.get_state().numpy())
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    assert isinstance(generator, random.Random)
-    return generator.getstate()
-
-
-def _set_drawn(generator: Any, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    else:
-        generator.setstate(state)

@@ -41,8 +41,7 @@ class ActivationCheckpointing(Technique):
     the block is what it was when it was chosen; if not, it is called plainly and blocks are chosen anew, four times
     at most. It stands aside where something traces, profiles or counts, or takes what is saved. What would escape it:
     an activation that the program writes to past autograd's count, a weight written to through another process, a
-    state of a library's own. It falls to rounding where a library's kernels do not repeat themselves, and in compiled
-    models.
+    state of a library's own. It falls to rounding where a library's kernels do not repeat themselves.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016;
     https://docs.pytorch.org/docs/stable/checkpoint.html
