@@ -32,7 +32,7 @@ class Effects:
     freedom: Array  # (terms,): degrees of freedom of Student's t
     pairs: int  # that count
     dropped: int  # that were measured and do not count
-    processes: int
+    pairs_by_process: tuple[int, ...]  # in the order in which they were started
     noise: float  # standard deviation of one block's log time, what disturbed it apart
     spread: float  # of an effect between processes, one standard deviation of its logarithm
     seen: Mapping[str, int]  # for each label, the pairs that compared it with another level
@@ -41,6 +41,10 @@ class Effects:
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(term[0] for term in self.terms if len(term) == 1)
+
+    @property
+    def processes(self) -> int:
+        return len(self.pairs_by_process)
 
     @property
     def interacting(self) -> tuple[frozenset[str], ...]:

@@ -52,7 +52,7 @@ def estimate(blocks: Iterable[Block], factors: Sequence[Factor], noise: float | 
         fit.freedom[:of_terms],
         pairs=len(pairs),
         dropped=len({block.pair for block in blocks if block.dropped}),
-        processes=len(set(pairs.process.tolist())),
+        pairs_by_process=tuple(np.bincount(pairs.process).tolist()),
         noise=fit.noise / math.sqrt(2),
         spread=fit.spread,
         seen=pairs.seen(),

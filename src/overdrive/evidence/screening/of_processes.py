@@ -81,7 +81,7 @@ def estimate_of_processes(runs: Sequence[Run], factors: Sequence[Factor], spread
         fit.freedom[:count],
         pairs=len(pairs),
         dropped=0,
-        processes=len(runs),
+        pairs_by_process=(1,) * len(runs),
         noise=fit.noise / math.sqrt(2),
         spread=0.0,
         seen=pairs.seen(),
