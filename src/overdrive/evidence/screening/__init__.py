@@ -1,8 +1,8 @@
 """Screening: what many candidates do to a program's speed, from blocks in which all are switched at random.
 
-Each block of a live trial tells about every candidate at once. Blocks come in fold-over pairs, a row of switches and its
-mirror image; the difference of their log times has main effects in it, their sum has interactions. This package is
-the statistics, and runs nothing:
+Each block of a live trial tells about every candidate at once. Blocks come in fold-over pairs, a row of switches and
+its mirror image; the difference of their log times has main effects in it, their sum has interactions. This package
+is the statistics, and runs nothing:
 
 - `factors`: a `Factor` is what is switched (its levels exclude each other), a `Row` one level for each, a `Block` what
   was measured.

@@ -15,13 +15,14 @@ import numpy as np
 from overdrive.core.interval import Interval
 from overdrive.evidence import student
 from overdrive.evidence.screening.factors import Block, Factor
-from overdrive.evidence.screening.matrices import paired
+from overdrive.evidence.screening.matrices import Array, paired
 from overdrive.evidence.screening.regression import huberised
 
 TOLERATED = 0.03  # a share that bends an effect by less than a twentieth of it
 _SPARE = 10  # pairs beyond the effects, below which nothing can be told
 _FEWEST = 24
 _TURNS = 6
+_SHOWS = 4.0  # times as much as noise that the effects must explain, for it to show in them whether they come late
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def carry_over(blocks: Iterable[Block], factors: Sequence[Factor]) -> CarryOver 
     for _ in range(_TURNS):
         design = np.column_stack([own + share * late, np.ones(len(own))])
         effects, *_ = np.linalg.lstsq(design, values, rcond=None)
-        left = huberised(values - design @ effects)
+        residuals = values - design @ effects
+        left = huberised(residuals)
         lag = late @ effects[:-1]
         explained, *_ = np.linalg.lstsq(design, lag, rcond=None)
         rest = lag - design @ explained  # what other effects could not take up themselves
@@ -62,7 +64,14 @@ def carry_over(blocks: Iterable[Block], factors: Sequence[Factor]) -> CarryOver 
         variance = float(left @ left) / max(1, len(values) - design.shape[1] - 1)
         error = float(np.sqrt(variance / squares))
     half = student.quantile(0.95, max(1, len(values) - own.shape[1] - 2)) * error
-    if half > 0.5:
+    if half > 0.5 or _explains(values, residuals, own.shape[1]) < _SHOWS:
         return None
     interval = Interval(share - half, share, share + half)
     return CarryOver(interval, interval.low > 0 and share > TOLERATED)
+
+
+def _explains(values: Array, residuals: Array, effects: int) -> float:
+    """F of the effects: what each explains, in units of what noise would."""
+    centred = values - values.mean()
+    each = float(centred @ centred - residuals @ residuals) / effects
+    return each * (len(values) - effects - 1) / max(float(residuals @ residuals), 1e-30)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 Signs = NDArray[np.integer[Any]]
 
 
-def columns(least: int) -> Signs:
-    """A matrix (n, n - 1) of balanced, orthogonal columns, at least `least` of them; n is 12 or more."""
-    order = max(12, 4 * -(-(least + 1) // 4))
+def columns(least: int, rows: int = 12) -> Signs:
+    """A matrix (n, n - 1) of balanced, orthogonal columns, at least `least` of them; n is `rows` or more."""
+    order = max(4 * -(-rows // 4), 4 * -(-(least + 1) // 4))
     while (found := _hadamard(order)) is None:
         order += 4
     return found[:, 1:]

@@ -1,4 +1,4 @@
-"""How many processes a screening is spread over: effects differ from process to process, and starting one takes time."""
+"""How many processes a screening is spread over: effects differ between them, and starting one takes time."""
 
 from __future__ import annotations
 
