@@ -174,6 +174,22 @@ def test_interactions_are_found_and_none_is_invented() -> None:
     assert missed == 0 and invented <= 2
 
 
+def test_times_without_any_noise() -> None:
+    design = switches("a", "b")
+    blocks = Program({"a": -0.3}, noise=0.0, process=0.0).screened(design, ["a", "b"], 40, 2)
+    effects = estimate(blocks, design.factors)
+    assert effects.speedup("a").estimate == pytest.approx(math.exp(0.3), rel=1e-3)
+    assert effects.speedup("b").estimate == pytest.approx(1.0, abs=1e-3)
+
+
+def test_all_that_was_measured_was_disturbed() -> None:
+    design = switches("a", "b")
+    blocks = [replace(each, dropped=True) for each in Program({"a": -0.3}).screened(design, ["a", "b"], 10, 2)]
+    effects = estimate(blocks, design.factors)
+    assert effects.pairs == effects.processes == 0 and effects.dropped == 10
+    assert effects.speedup("a").low < 0.5 and effects.speedup("a").high > 2
+
+
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
 def test_times_that_are_none(seconds: float) -> None:
     with pytest.raises(ValueError, match="finite"):

@@ -25,6 +25,7 @@ COST = 0.005  # what a technique in a plan costs: a smaller gain is none
 _ENOUGH = 1.4  # pairs for each effect, from which on the closed form will do
 _SWEEPS, _BURN_IN = 1500, 300
 _NORMAL_975 = 1.959964
+_MANY = 400  # degrees of freedom that are as good as more
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _marginal(effects: Effects, index: int, prior: Prior) -> Belief:
     prior_there = (WIDE * effects.placebo) ** -2
     variance = 1 / max(1 / effects.covariance[index, index] - prior_there, 1e-9)
     gain = -effects.mean[index] * variance / effects.covariance[index, index]
-    freedom = max(1, int(effects.freedom[index]))
+    freedom = min(_MANY, max(1, int(effects.freedom[index])))
     variance *= (student.quantile(0.95, freedom) / _NORMAL_975) ** 2
     return _mixed([_updated(part, gain, variance) for part in prior.parts])
 

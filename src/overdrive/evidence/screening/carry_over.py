@@ -62,7 +62,8 @@ def carry_over(blocks: Iterable[Block], factors: Sequence[Factor]) -> CarryOver 
         step = float(rest @ left) / squares
         share = float(np.clip(share + step, -0.5, 0.6))
         variance = float(left @ left) / max(1, len(values) - design.shape[1] - 1)
-        error = float(np.sqrt(variance / squares))
+        kept = max(0.5, float(np.mean(left == residuals)))
+        error = float(np.sqrt(variance / squares)) / kept
     half = student.quantile(0.95, max(1, len(values) - own.shape[1] - 2)) * error
     if half > 0.5 or _explains(values, residuals, own.shape[1]) < _SHOWS:
         return None

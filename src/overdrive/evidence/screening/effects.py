@@ -14,6 +14,7 @@ from overdrive.evidence.screening.matrices import Array, Term
 from overdrive.evidence.speed import factor
 
 CONFIDENCE = 0.95
+_MANY = 400  # degrees of freedom that are as good as more: t is 1.966 and not 1.960
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +69,24 @@ class Effects:
         """How many times as fast the program is with these labels on, and no others, as with none."""
         return self.interval(self.of_plan(plan), confidence)
 
+    def beside(self, label: str, plan: Collection[str], confidence: float = CONFIDENCE) -> Interval:
+        """How many times as fast the plan is with this label as without it."""
+        rest = set(plan) - {label}
+        return self.interval(self.of_plan({*rest, label}) - self.of_plan(rest), confidence)
+
+    def contributions(self, plan: Collection[str], confidence: float = CONFIDENCE) -> dict[str, Interval]:
+        """What each label gains within a plan: its Shapley value, since what two do together is shared by halves.
+
+        The estimates multiply to that of `speedup_of(plan)`.
+        """
+        on = self.of_plan(plan)
+        return {label: self.interval(on * self.on_average(label), confidence) for label in self.labels if label in plan}
+
     def interval(self, weights: Array, confidence: float = CONFIDENCE) -> Interval:
         """Of exp(-(weights @ effects)), as a speedup."""
         centre, half = self.gain(weights)
         concerned = self.freedom[weights != 0]
-        freedom = max(1, int(concerned.min())) if len(concerned) else 1
+        freedom = min(_MANY, max(1, int(concerned.min()))) if len(concerned) else 1
         return factor(centre, student.quantile(confidence, freedom) * half)
 
     def gain(self, weights: Array) -> tuple[float, float]:

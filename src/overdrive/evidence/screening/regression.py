@@ -3,9 +3,9 @@
 y = X (theta + u_p) + e: the effects theta, what they are off by in process p (normal, each with a spread of its own),
 and noise with heavy tails. It is solved as a mixed model (Henderson's equations) in turns with Huber's
 pseudo-observations (k = 1.345; "Robust Statistics", 7.6). Variances are Schall's estimates (Biometrika 78, 1991; about
-REML); the spread of an effect is shrunk to that of all, and that to 2 %, each with 4 degrees of freedom. With one spread for all,
-the 95 % intervals of what varies cover 90 % where most candidates do nothing, and do so in every process. A wide
-normal prior on theta lets it be asked with fewer pairs than effects.
+REML); the spread of an effect is shrunk to that of all, and that to 2 %, each with 4 degrees of freedom. With one
+spread for all, the 95 % intervals cover 90 % where most candidates do nothing in any process and some vary by 4 %. A
+wide normal prior on theta lets it be asked with fewer pairs than effects.
 
 Errors are those of the model, not a sandwich: rows are drawn independently of the noise, and the two halves of a pair
 share what one candidate does to it. In benchmarks/results/screening.json ("estimators") the 95 % intervals of
