@@ -43,6 +43,7 @@ START, PAIR = 2.3, 0.25  # seconds
 FIRST_SHARE = 48  # pairs of the first process, until a look says more
 DRIFT = 5.0  # seconds after which a drift has forgotten two thirds of itself
 PLACEBOS = 3
+SEARCHES = 40  # in a cell
 GAINS = (1.05, 1.15, 1.4, 2.0, 0.9, 0.8, 0.5, *(1.0,) * 13)  # 8.4: four real, three harmful, 13 useless
 
 
@@ -169,13 +170,15 @@ def table(seconds: float, block: float, quick: bool) -> dict[str, Any]:
     cells = {}
     for process in (0.02, 0.05, 0.1, 0.2):
         name = f"block {block:.0%}, process {process:.0%}"
-        cells[name] = searched(World(block=block, process=process), seconds, 6 if quick else 60)
+        cells[name] = searched(
+            World(block=block, process=process), seconds, 6 if quick else SEARCHES
+        )
         print(f"  {name:36} {cells[name]}", flush=True)
     return cells
 
 
-def special(quick: bool) -> dict[str, Any]:
-    """The special cases of 8.4, of which screening had 180 s."""
+def special(interacting: bool, quick: bool) -> dict[str, Any]:
+    """The special cases of 8.4, of which screening had 180 s: those with pairs that interact, or the others."""
     rest = (1.05, 1.15, 1.4, 0.9, 0.8, 0.5, *(1.0,) * 12)
     worlds = {
         "antagonists (1.3, 1.3, both 1.0)": World((1.3, 1.3, *rest), {(0, 1): 1 / 1.69}),
@@ -188,7 +191,9 @@ def special(quick: bool) -> dict[str, Any]:
     }
     cells = {}
     for name, world in worlds.items():
-        cells[name] = searched(world, 180.0, 6 if quick else 60)
+        if bool(world.together) is not interacting:
+            continue
+        cells[name] = searched(world, 180.0, 6 if quick else SEARCHES)
         print(f"  {name:44} {cells[name]}", flush=True)
     return cells
 
@@ -313,11 +318,35 @@ def carried(quick: bool) -> dict[str, Any]:
     return cells
 
 
+def few(quick: bool) -> dict[str, Any]:
+    """Slow programs: 10 to 30 blocks in one process are all there is, over 20 candidates."""
+    cells = {}
+    for block, pairs in product((0.03, 0.1), (5, 8, 12, 15)):
+        world = World(block=block)
+        plans = []
+        for seed in range(10 if quick else 60):
+            blocks, design = blocks_of(world, pairs, 1, seed)
+            labels = [f"c{index}" for index in range(len(world.gains))]
+            effects = estimate(blocks, design.factors, noise=world.block)
+            verdict = race(effects, labels, map(Candidate, labels), design.factors)
+            plans.append({int(label[1:]) for label in verdict.choice.plan})
+        name = f"{pairs} pairs, block {block:.0%}"
+        cells[name] = {f"{gain} taken": _mean(index in plan for plan in plans) for index, gain in enumerate(GAINS[:7])}
+        cells[name]["useless"] = _mean(sum(world.gains[each] == 1 for each in plan) for plan in plans)
+        cells[name]["of the best log gain"] = _mean(
+            world.gain_of(plan) / world.gain_of(best_plan(world)) for plan in plans
+        )
+        print(f"  {name:24} {cells[name]}", flush=True)
+    return cells
+
+
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "estimators": estimators,
     "coverage": coverage,
     "carry-over": carried,
-    "special": special,
+    "few": few,
+    "interacting": partial(special, True),
+    "special": partial(special, False),
 }
 PARTS |= {
     f"{seconds} s, block {block} %": partial(table, float(seconds), block / 100)
