@@ -24,6 +24,9 @@ from overdrive.evidence.screening.prior import USUAL, Prior
 
 Plan = frozenset[str]
 
+# Probability of being worth it that a label must have, in whatever company: with very few pairs one of two explains
+# the times, and a mean says too much of either.
+_LIKELY = 0.7
 _EXHAUSTIVE = 4096  # plans of a group of labels that hang together, up to which all are looked at
 
 
@@ -114,7 +117,7 @@ class _Search:
                 break
         for label in sorted(chosen, key=lambda each: self._certainty(chosen, each)):
             without = chosen - {label}
-            if self._hardly_worse(without, best):
+            if self._hardly_worse(without, best) or self._believed.best[label] < _LIKELY:
                 chosen = without
         return chosen
 
