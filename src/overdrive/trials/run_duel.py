@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from overdrive.core.interval import Interval
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.confirmation import told
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
@@ -89,7 +88,7 @@ def run_duel(
 
 def _is_over(duel: Duel, rules: Rules) -> bool:
     if rules.patient:
-        return _precise(duel.interval)
+        return False  # it has as many pairs of processes as were fixed before
     if duel.verdict is Verdict.FASTER:
         assert duel.interval is not None
         return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
@@ -103,14 +102,6 @@ def beyond_doubt(duel: Duel) -> bool:
     return duel.verdict is Verdict.FASTER and duel.interval.low > _BEYOND_PROCESSES
 
 
-def _precise(interval: Interval | None) -> bool:
-    """Half-width within 1 %, or within a tenth of the gain, both in log-speedup."""
-    if interval is None:
-        return False
-    half = math.log(interval.high / interval.low) / 2
-    return half <= max(0.01, 0.1 * abs(math.log(interval.estimate)))
-
-
 def _judge(duel: Duel, rules: Rules) -> None:
     if len(duel.pairs) >= _FEWEST_TO_JUDGE:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
@@ -118,5 +109,7 @@ def _judge(duel: Duel, rules: Rules) -> None:
         published = rules.patient or duel.sequential
         duel.interval = speedup(duel.pairs) if published else speedup_of_these(duel.pairs)
         duel.verdict = verdict(duel.interval)
+        if published:
+            duel.interval = told(duel.interval, len({pair.process for pair in duel.pairs}))
     if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE

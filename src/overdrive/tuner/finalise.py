@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
+from overdrive.evidence.confirmation import FEWEST, MOST, of_any_process, told
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
+from overdrive.evidence.speed import Pair, Verdict, speedup, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
-from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
+from overdrive.tuner.duel_runner import AGAIN, DuelRunner
 from overdrive.tuner.findings import Findings, Rejected, Standing
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
@@ -118,11 +120,14 @@ class Finaliser:
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        self._duels.progress.stage("confirmation: the whole plan against the untouched program")
+        rules = self._schedule.confirmation_rules()
+        self._duels.progress.stage(
+            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
+        )
         best = TrialSpec(found.program, found.best())
-        duel = found.confirmation = self._duels.run_duel(found.reference(), best, CONFIRMATION, self._schedule.deadline)
+        duel = found.confirmation = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
         processes = full_processes(duel)
-        found.confirmed = processes >= CONFIRMATION.processes
+        found.confirmed = processes >= FEWEST
         if not found.confirmed:
             duel.verdict = Verdict.INCONCLUSIVE
             if all(
@@ -131,7 +136,7 @@ class Finaliser:
             ):
                 found.standing = self._standing(duel)
             found.notes.append(
-                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
+                f"The confirmation came to {processes} of {FEWEST} process pairs before the budget "
                 "was used up: "
                 + (
                     f"the plan is {found.standing.basis}. A larger --budget would confirm it."
@@ -161,13 +166,13 @@ class Finaliser:
         for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
         counts = Counter(pair.process for pair in confirmation.pairs)
         full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
-        fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
+        fresh = (speedup if confirmation.sequential else self._of_any)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
-            basis = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"
-            return Standing(basis, fresh, replace(confirmation, pairs=full))
+            basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
+            return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = [each.duel for each in found.adopted if not each.needed]
-        known = [duel.interval for duel in duels if duel.interval]
+        known = [self._of_any(duel.pairs) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None
@@ -177,4 +182,9 @@ class Finaliser:
             return None
         alone = len(duels) == 1 and duels[0].old == found.reference()
         basis = "established in the search, and not confirmed in fresh processes"
-        return Standing(basis, searched, duels[0] if alone else None)
+        return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
+
+    def _of_any(self, pairs: Sequence[Pair]) -> Interval:
+        """What so few processes say of any."""
+        processes = len({pair.process for pair in pairs})
+        return of_any_process(speedup_of_these(pairs), self._found.spread(), processes)

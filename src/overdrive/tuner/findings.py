@@ -16,6 +16,7 @@ from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
+from overdrive.evidence.confirmation import Spread, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
@@ -185,6 +186,12 @@ class Findings:
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""
         return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
+
+    def spread(self) -> Spread:
+        """How much processes differ, by all duels so far."""
+        others = [each.duel for each in self.adopted] + [duel for _, duel in self.again]
+        others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
+        return spread_of(self.control.pairs if self.control else (), [duel.pairs for duel in others])
 
     def noise(self) -> float | None:
         return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
