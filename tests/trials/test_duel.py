@@ -8,8 +8,11 @@ from pathlib import Path
 
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.speed import Pair, Verdict
+from overdrive.trials.checkpoint import restore_duel, store_duel
+from overdrive.trials.duel import Duel
 from overdrive.trials.pool import TrialPool
-from overdrive.trials.run_duel import run_duel
+from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
 
 DRAWS = """
@@ -42,3 +45,27 @@ def test_a_technique_that_left_itself_out_is_not_measured(script: Callable[[str]
     assert duel.pairs == [] and duel.exit_reason is None
     assert duel.new_trace is not None
     assert "draws random numbers" in duel.new_trace.left_out["sample_cache"]
+
+
+def pairs_where(waited: list[float]) -> list[Pair]:
+    """B is 1.5 times as fast, and waits for others so long in each block."""
+    return [Pair(0, 10, 1.5 + 0.01 * (i % 3), 1.0, True, (0.0, each), (1.0, 1.0)) for i, each in enumerate(waited)]
+
+
+def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_of_it_there_is_no_verdict() -> None:
+    spec = TrialSpec(Program("script.py"))
+    for quiet, expected in ((30, Verdict.FASTER), (19, Verdict.INCONCLUSIVE)):
+        duel = Duel(spec, spec, pairs_where([0.0] * quiet + [0.4] * (40 - quiet)))
+        judge(duel, CANDIDATE)
+        assert duel.verdict is expected and len(duel.kept()) == quiet and duel.interval is not None
+
+
+def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:
+    spec = TrialSpec(Program("script.py"))
+    data = store_duel(Duel(spec, spec, pairs_where([0.0] * 12)))
+    for pair in data["pairs"]:
+        del pair["waited"], pair["others"]
+    old = restore_duel(data, spec, spec)
+    assert len(old.kept()) == 12 and old.pairs[0].waited is None
+    new = restore_duel(store_duel(Duel(spec, spec, pairs_where([0.0] * 12))), spec, spec)
+    assert new.pairs[0].waited == (0.0, 0.0)

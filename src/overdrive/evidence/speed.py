@@ -47,6 +47,9 @@ class Pair:
     seconds_a: float
     seconds_b: float
     a_first: bool
+    # Of either block, as shares of its time; None where the machine does not tell: see `evidence.neighbours`.
+    waited: tuple[float, float] | None = None  # for a core, by all threads together
+    others: tuple[float, float] | None = None  # cores that other programs used meanwhile
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
 from overdrive.tuner.findings import Findings, Rejected, Standing
+from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
@@ -126,6 +127,7 @@ class Finaliser:
         )
         best = TrialSpec(found.program, found.best())
         duel = found.confirmation = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
+        found.notes += disturbed(duel)
         processes = full_processes(duel)
         found.confirmed = processes >= FEWEST
         if not found.confirmed:
@@ -164,15 +166,16 @@ class Finaliser:
         found = self._found
         plain = found.control.old_side.peak_memory if found.control else 0
         for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
-        counts = Counter(pair.process for pair in confirmation.pairs)
-        full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
+        kept = confirmation.kept()
+        counts = Counter(pair.process for pair in kept)
+        full = [pair for pair in kept if counts[pair.process] >= FEWEST_PAIRS]
         fresh = (speedup if confirmation.sequential else self._of_any)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
             basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = [each.duel for each in found.adopted if not each.needed]
-        known = [self._of_any(duel.pairs) for duel in duels if duel.interval]
+        known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None

@@ -191,10 +191,11 @@ class Findings:
         """How much processes differ, by all duels so far."""
         others = [each.duel for each in self.adopted] + [duel for _, duel in self.again]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
-        return spread_of(self.control.pairs if self.control else (), [duel.pairs for duel in others])
+        return spread_of(self.control.kept() if self.control else (), [duel.kept() for duel in others])
 
     def noise(self) -> float | None:
-        return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
+        kept = self.control.kept() if self.control else []
+        return noise_floor(kept) if len(kept) > 1 else None
 
 
 def _gain(adopted: Sequence[Adopted]) -> float:
