@@ -78,7 +78,7 @@ def test_a_side_that_waits_for_itself_is_not_disturbed() -> None:
     assert left_out(pairs_with(steady, 1.0)) <= 0.1
     wild = [(1.5 + 0.3 * float(rng.standard_normal()), 0.0) for _ in range(40)]
     assert left_out(pairs_with(wild, 0.02)) == 0  # nobody else was there
-    assert left_out(pairs_with(wild, 1.0)) > 0.3
+    assert left_out(pairs_with(wild, 1.0)) > 0.2
 
 
 def test_both_blocks_of_a_pair_go_though_only_one_was_disturbed() -> None:

@@ -21,6 +21,7 @@ _FEWEST_OTHERS = 0.1
 # A side with more threads than cores waits for itself in every block. As usual counts what three in four exceed, so
 # that a neighbour may come in two of three.
 _USUAL = 25.0  # per cent
+_OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
 _UNKNOWN = (math.inf, math.inf)  # what others use, where nobody tells: they may be to blame
 MOST_LEFT_OUT = 0.5  # of the pairs, beyond which nothing is said of the rest
 
@@ -51,4 +52,4 @@ def others(pairs: Sequence[Pair]) -> float | None:
 
 
 def _disturbed(waited: float, usual: float, by_others: float) -> bool:
-    return waited - usual > MOST_WAITING and by_others > _FEWEST_OTHERS
+    return waited - usual > max(MOST_WAITING, usual * _OF_USUAL) and by_others > _FEWEST_OTHERS

@@ -18,7 +18,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, spread_of
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.speed import Verdict, noise_floor
+from overdrive.evidence.speed import Pair, Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
@@ -89,6 +89,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
     refusal_is_failure: bool = False  # the program itself failed
+    earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     isolation: str = ""
@@ -188,10 +189,12 @@ class Findings:
         return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
 
     def spread(self) -> Spread:
-        """How much processes differ, by all duels so far."""
+        """How much processes differ, by all duels so far and those of the tune before."""
         others = [each.duel for each in self.adopted] + [duel for _, duel in self.again]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
-        return spread_of(self.control.kept() if self.control else (), [duel.kept() for duel in others])
+        return spread_of(
+            self.control.kept() if self.control else (), [*(duel.kept() for duel in others), *self.earlier]
+        )
 
     def noise(self) -> float | None:
         kept = self.control.kept() if self.control else []

@@ -6,6 +6,7 @@ import os
 
 from overdrive.core.objective import size
 from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out, others
+from overdrive.evidence.speed import Verdict
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
 from overdrive.trials.duel import Duel
@@ -28,7 +29,7 @@ def disturbed(duel: Duel) -> list[str]:
     notes = []
     if share:
         notes.append(f"{share:.0%} of the pairs of blocks of the confirmation were left out: others held the cores.")
-    if share > MOST_LEFT_OUT:
+    if share > MOST_LEFT_OUT and duel.verdict is Verdict.INCONCLUSIVE:
         notes.append("So much was left out that nothing is said of the rest. Tune when the machine is quieter.")
     if used is not None and (steadily := used / (os.cpu_count() or 1)) > _BUSY:
         notes.append(f"In the others other programs used {steadily:.0%} of all cores: a quiet machine may be another.")

@@ -32,6 +32,7 @@ def tune(
     """Find the fastest plan that keeps the contract, within the budget."""
     found = Findings(request.program, request.contract, request.objective, request.only)
     deadline = found.started + request.budget
+    found.earlier = checkpoint.earlier_duels()
     duels = DuelRunner(pool, checkpoint, progress)
     found.notes += neighbours()
     prover = Control(found, duels, deadline, request.metric).run()
