@@ -47,7 +47,16 @@ def test_all_threads_of_all_children_are_added_up(tmp_path: Path, clock: list[fl
     clock[0] = 2.0
     machine(tmp_path, 1.25, 1.1, 104.0)
     load = watch.since(before)
-    assert load.waited == pytest.approx(4 * 0.1 / 2) and load.others == pytest.approx((4 - 4 * 0.25) / 2)
+    assert load.waited == pytest.approx(4 * 0.1 / 2) and load.others == pytest.approx((4 - 4 * 0.25) / 2, abs=0.01)
+
+
+def test_a_tick_more_or_less_of_every_core_is_nobody_s(tmp_path: Path, clock: list[float]) -> None:
+    machine(tmp_path, 1.0, 1.0, 100.0)
+    watch = Watch([7], tmp_path)
+    before = watch.read()
+    clock[0] = 0.1
+    machine(tmp_path, 1.4, 1.0, 101.63)  # sixteen cores, all of them its own
+    assert watch.since(before).others == 0.0
 
 
 def test_throttling_and_what_the_host_takes_count_as_waiting(tmp_path: Path, clock: list[float]) -> None:
