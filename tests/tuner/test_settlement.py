@@ -102,9 +102,7 @@ def test_of_a_confirmation_that_was_not_finished_its_fresh_processes_are_told(
     assert found.verdict is Verdict.FASTER and not found.confirmed
     assert result.unconfirmed == "measured in 2 of 3 fresh process pairs, and not confirmed"
     assert result.speedup.estimate == pytest.approx(1.5, rel=0.03)
-    assert result.tuned.samples_per_s / result.baseline.samples_per_s == pytest.approx(
-        result.speedup.estimate
-    )
+    assert result.tuned.samples_per_s / result.baseline.samples_per_s == pytest.approx(result.speedup.estimate)
 
 
 def test_fresh_processes_that_speak_against_the_search_are_believed(
