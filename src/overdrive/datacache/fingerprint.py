@@ -27,10 +27,10 @@ import numpy as np
 from overdrive.datacache import code
 from overdrive.datacache.files import Files, NoFiles, looks_for_files
 from overdrive.datacache.generators import frozen, state_of
+from overdrive.datacache.mappings import is_mapped_for_writing
 from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.state import PLAIN, hash_of, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
 from overdrive.datacache.watch import Watch
-from overdrive.datacache.written_files import is_mapped_for_writing
 
 STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _SMALL = 1 << 20

@@ -1,0 +1,130 @@
+"""One live trial of a screening: all candidates are installed, and a row says which are on in the next block."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from overdrive.core.messages import Switch, Switched
+from overdrive.core.records import Block, ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.screening import Block as Measured
+from overdrive.evidence.screening import Factor, Row, on_in
+from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_STEPS, block_steps, lead_steps, warmed_up
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+
+class SwitchedTrial(Trial):
+    """A trial whose techniques can be switched where it stands still."""
+
+    def switch(self, on: Collection[str]) -> Switched:
+        """Have these techniques on and all other switchable ones off.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed.
+        """
+        return self._ask(Switch(tuple(on)), Switched)
+
+
+class ScreeningTrial:
+    """Runs fold-over pairs in a process of its own.
+
+    Labels of factors are names of techniques in the spec. A placebo's label is no technique's: switching it is nothing.
+    """
+
+    def __init__(
+        self,
+        pool: TrialPool,
+        spec: TrialSpec,
+        number: int,
+        began: float = 0.0,
+        disturbed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """
+        Args:
+            number: of the process, which its blocks carry.
+            began: time.monotonic() of the screening's beginning, from which its blocks are timed.
+            disturbed: asked after each block: whether others were at work on the machine since it was asked last.
+
+        Raises:
+            ValueError: a technique of the spec cannot be switched.
+        """
+        if stiff := [name for name, _ in spec.techniques if not catalogue()[name].switchable]:
+            raise ValueError(f"{stiff[0]} cannot be switched in a running process")
+        self.number = number
+        self.start_seconds = 0.0  # until it was warm
+        self.switch_seconds = 0.0  # the most that a switch took
+        self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
+        self.trial = SwitchedTrial(pool, spec)
+        self._began = began
+        self._disturbed = disturbed
+        self._size = 1
+        self._started = time.monotonic()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Techniques that are out of the race in this process, with the reason."""
+        names = {name for name, _ in self.trial.spec.techniques}
+        return {name: reason for name, reason in self.trial.left_out.items() if name in names}
+
+    def warm_up(self, until: float = math.inf) -> float:
+        """Step it until it is at its usual pace, with each technique on for a while: what is built once is there then.
+
+        Returns: the seconds of a step with nothing on.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed, or the first step did not come until then (time.monotonic()).
+        """
+        self.trial.first_step(until)
+        paces = [self._pace((name,)) for name, _ in self.trial.spec.techniques if name not in self.left_out]
+        plain = self._pace(())
+        self._size = block_steps(min([plain, *paces]), plain)
+        self.start_seconds = time.monotonic() - self._started
+        return plain
+
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Measured]:
+        """A block of each row, with as many steps; `number` is the pair's. One in which a technique failed is dropped.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed; the pair is lost.
+        """
+        out = set(self.left_out)
+        self._disturbed()
+        found = []
+        for row in rows:
+            at = time.monotonic() - self._began
+            block = self._block(on_in(row, factors))
+            seconds = block.seconds / (block.samples or block.steps)
+            dropped = self._disturbed() or set(self.left_out) != out
+            found.append(Measured(self.number, number, row, math.log(seconds), at, dropped))
+        return found
+
+    def stop(self) -> None:
+        self.trial.stop()
+
+    def _block(self, on: Collection[str]) -> Block:
+        trial = self.trial
+        switched = trial.switch(on)
+        self.switch_seconds = max(self.switch_seconds, switched.seconds)
+        call = trial.call_steps
+        size = -(-self._size // call) * call
+        return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
+
+    def _pace(self, on: Collection[str]) -> float:
+        """Seconds of a step with these on, once they are warm."""
+        self.trial.switch(on)
+        steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
+        while True:
+            block = self.trial.run(chunk)
+            steps, seconds = steps + block.steps, seconds + block.seconds
+            if warmed_up(steps, seconds):
+                return block.seconds / block.steps
+            chunk = min(steps, LONGEST_CHUNK)
+
+
+def failed(over: TrialOver) -> ExitReason | None:
+    """Why a trial cannot go on; None where the program has come to its end, and another may take its place."""
+    return None if over.exit_reason.kind == "ended" else over.exit_reason
