@@ -44,7 +44,7 @@ _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
 _FEWEST_PAIRS = 8  # with which anything is said at all
 _FEWEST_OF_PROCESS = 4  # pairs, without which starting yet another process leads nowhere
-_HOPELESS = 0.05  # probability of being worth a per cent, below which a candidate gets no duel
+_HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
 _LONGEST_START = 10.0  # seconds that one may add to a process's start: compiling comes when the rest is known
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
@@ -75,7 +75,7 @@ class Screened:
         """Why a candidate needs no duel; None where it does, or nothing is known of it."""
         if name in self.failed:
             return self.failed[name]
-        if name in self.beliefs and self.beliefs[name].worth < _HOPELESS:
+        if name in self.beliefs and self.beliefs[name].above < _HOPELESS:
             return f"no gain among all others: {told(self.speedups[name])}"
         return None
 
