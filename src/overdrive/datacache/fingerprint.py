@@ -381,6 +381,8 @@ class _Walk:
         self._set |= code.attributes_set(each)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
+        if code.asks_for_the_time(each):
+            self.hide("its code may ask what time it is")
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):

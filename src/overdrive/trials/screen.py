@@ -57,6 +57,7 @@ class ScreeningTrial:
         self.number = number
         self.start_seconds = 0.0  # until it was warm
         self.switch_seconds = 0.0  # the most that a switch took
+        self.on: tuple[str, ...] = ()  # what was last to be on
         self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
         self.trial = SwitchedTrial(pool, spec)
         self._began = began
@@ -105,17 +106,20 @@ class ScreeningTrial:
     def stop(self) -> None:
         self.trial.stop()
 
+    def _switch(self, on: Collection[str]) -> None:
+        self.on = tuple(on)
+        self.switch_seconds = max(self.switch_seconds, self.trial.switch(on).seconds)
+
     def _block(self, on: Collection[str]) -> Block:
         trial = self.trial
-        switched = trial.switch(on)
-        self.switch_seconds = max(self.switch_seconds, switched.seconds)
+        self._switch(on)
         call = trial.call_steps
         size = -(-self._size // call) * call
         return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
 
     def _pace(self, on: Collection[str]) -> float:
         """Seconds of a step with these on, once they are warm."""
-        self.trial.switch(on)
+        self._switch(on)
         steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
         while True:
             block = self.trial.run(chunk)
