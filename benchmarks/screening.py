@@ -14,8 +14,7 @@ import argparse
 import datetime
 import json
 import math
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -29,8 +28,11 @@ from overdrive.evidence.screening import (
     Block,
     Candidate,
     Design,
+    Run,
     carry_over,
+    choose,
     estimate,
+    estimate_of_processes,
     next_look,
     on_off,
     pairs_of_process,
@@ -43,6 +45,8 @@ START, PAIR = 2.3, 0.25  # seconds
 FIRST_SHARE = 48  # pairs of the first process, until a look says more
 DRIFT = 5.0  # seconds after which a drift has forgotten two thirds of itself
 PLACEBOS = 3
+SEARCHES = 40  # in a cell
+Cells = Iterator[tuple[str, dict[str, Any]]]  # by name
 GAINS = (1.05, 1.15, 1.4, 2.0, 0.9, 0.8, 0.5, *(1.0,) * 13)  # 8.4: four real, three harmful, 13 useless
 
 
@@ -164,18 +168,15 @@ def _mean(values: Any) -> float:
     return round(float(np.mean(list(values))), 3)
 
 
-def table(seconds: float, block: float, quick: bool) -> dict[str, Any]:
+def table(seconds: float, block: float, quick: bool) -> Cells:
     """The cells of 8.4, by standard deviations of a block and of a process."""
-    cells = {}
     for process in (0.02, 0.05, 0.1, 0.2):
         name = f"block {block:.0%}, process {process:.0%}"
-        cells[name] = searched(World(block=block, process=process), seconds, 6 if quick else 60)
-        print(f"  {name:36} {cells[name]}", flush=True)
-    return cells
+        yield name, searched(World(block=block, process=process), seconds, 6 if quick else SEARCHES)
 
 
-def special(quick: bool) -> dict[str, Any]:
-    """The special cases of 8.4, of which screening had 180 s."""
+def special(interacting: bool, quick: bool) -> Cells:
+    """The special cases of 8.4, of which screening had 180 s: those with pairs that interact, or the others."""
     rest = (1.05, 1.15, 1.4, 0.9, 0.8, 0.5, *(1.0,) * 12)
     worlds = {
         "antagonists (1.3, 1.3, both 1.0)": World((1.3, 1.3, *rest), {(0, 1): 1 / 1.69}),
@@ -186,11 +187,10 @@ def special(quick: bool) -> dict[str, Any]:
         "effects vary by half of the process": World(varies=0.5),
         "a neighbour's bursts in a fifth of the time": World(bursts=0.2),
     }
-    cells = {}
     for name, world in worlds.items():
-        cells[name] = searched(world, 180.0, 6 if quick else 60)
-        print(f"  {name:44} {cells[name]}", flush=True)
-    return cells
+        if bool(world.together) is not interacting:
+            continue
+        yield name, searched(world, 180.0, 6 if quick else SEARCHES)
 
 
 def blocks_of(world: World, pairs: int, processes: int, seed: int) -> tuple[list[Block], Design]:
@@ -207,7 +207,7 @@ def blocks_of(world: World, pairs: int, processes: int, seed: int) -> tuple[list
     return blocks, design
 
 
-def coverage(quick: bool) -> dict[str, Any]:
+def coverage(quick: bool) -> Cells:
     """Of the 95 % intervals, over all candidates; their half width, and the error that they speak of."""
     cases = {
         "32 pairs, block 10 %, process 5 %": (World(), 32, 4),
@@ -219,7 +219,6 @@ def coverage(quick: bool) -> dict[str, Any]:
         "400 pairs, block 10 %, bursts": (World(bursts=0.2), 400, 4),
         "12 pairs, one process, block 5 %": (World(block=0.05), 12, 1),
     }
-    cells = {}
     for name, (world, pairs, processes) in cases.items():
         hits, halves, errors = [], [], []
         for seed in range(8 if quick else 100):
@@ -231,9 +230,7 @@ def coverage(quick: bool) -> dict[str, Any]:
                 halves.append(math.log(interval.high / interval.low) / 2)
                 errors.append(math.log(interval.estimate / gain))
         rms = round(float(np.sqrt(np.mean(np.square(errors)))), 4)
-        cells[name] = {"covered": _mean(hits), "half width": round(float(np.mean(halves)), 4), "error": rms}
-        print(f"  {name:40} {cells[name]}", flush=True)
-    return cells
+        yield name, {"covered": _mean(hits), "half width": round(float(np.mean(halves)), 4), "error": rms}
 
 
 def _least_squares(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -265,10 +262,9 @@ def _median(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.median(signed, axis=0), 1.2533 * spread / math.sqrt(len(values))
 
 
-def estimators(quick: bool) -> dict[str, Any]:
+def estimators(quick: bool) -> Cells:
     """Root mean square errors of main effects, and coverage, on heavy tails with and without a neighbour's bursts."""
     ways: dict[str, Callable[..., Any]] = {"least squares": _least_squares, "Huber": _huber, "median": _median}
-    cells: dict[str, Any] = {}
     for bursts, pairs in product((0.0, 0.2, 0.4), (40, 64, 200)):
         found: dict[str, list[Any]] = {name: [[], []] for name in [*ways, "model"]}
         world = World(process=0.0, bursts=bursts)
@@ -287,37 +283,83 @@ def estimators(quick: bool) -> dict[str, Any]:
                 found["model"][0].append(math.log(interval.estimate) + true)
                 found["model"][1].append(math.log(interval.low) <= -true <= math.log(interval.high))
         name = f"{pairs} pairs, bursts in {bursts:.0%}"
-        cells[name] = {
-            way: {"error": round(float(np.sqrt(np.mean(np.square(errors)))), 4), "covered": _mean(hits)}
-            for way, (errors, hits) in found.items()
-        }
-        print(f"  {name:30} {cells[name]}", flush=True)
-    return cells
+        yield (
+            name,
+            {
+                way: {"error": round(float(np.sqrt(np.mean(np.square(errors)))), 4), "covered": _mean(hits)}
+                for way, (errors, hits) in found.items()
+            },
+        )
 
 
-def carried(quick: bool) -> dict[str, Any]:
+def carried(quick: bool) -> Cells:
     """The share that comes late, as it is seen, and how often a longer lead is asked for."""
-    cells = {}
     for late in (0.0, 0.05, 0.1, 0.2):
         found = [
             carry_over(blocks, design.factors)
             for blocks, design in (blocks_of(World(late=late), 256, 4, seed) for seed in range(10 if quick else 60))
         ]
         there = [each for each in found if each]
-        cells[f"{late:.0%} late"] = {
-            "estimate": _mean(each.share.estimate for each in there),
-            "covered": _mean(each.share.low <= late <= each.share.high for each in there),
-            "longer lead": _mean(each.longer_lead for each in there),
-        }
-        print(f"  {late:.0%} late: {cells[f'{late:.0%} late']}", flush=True)
-    return cells
+        yield (
+            f"{late:.0%} late",
+            {
+                "estimate": _mean(each.share.estimate for each in there),
+                "covered": _mean(each.share.low <= late <= each.share.high for each in there),
+                "longer lead": _mean(each.longer_lead for each in there),
+            },
+        )
 
 
-PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+def few(quick: bool) -> Cells:
+    """Slow programs: 10 to 30 blocks in one process are all there is, over 20 candidates."""
+    for block, pairs in product((0.03, 0.1), (5, 8, 12, 15)):
+        world = World(block=block)
+        plans = []
+        for seed in range(10 if quick else 60):
+            blocks, design = blocks_of(world, pairs, 1, seed)
+            labels = [f"c{index}" for index in range(len(world.gains))]
+            effects = estimate(blocks, design.factors, noise=world.block)
+            verdict = race(effects, labels, map(Candidate, labels), design.factors)
+            plans.append({int(label[1:]) for label in verdict.choice.plan})
+        name = f"{pairs} pairs, block {block:.0%}"
+        cell = {f"{gain} taken": _mean(index in plan for plan in plans) for index, gain in enumerate(GAINS[:7])}
+        cell["useless"] = _mean(sum(world.gains[each] == 1 for each in plan) for plan in plans)
+        cell["of the best log gain"] = _mean(world.gain_of(plan) / world.gain_of(best_plan(world)) for plan in plans)
+        yield name, cell
+
+
+def of_processes(quick: bool) -> Cells:
+    """Seven candidates that whole processes differ in, and pairs of processes: as in 8.3."""
+    gains = (1.35, 1.1, 0.9, 1.0, 1.0, 1.0, 1.0)
+    factors = [on_off(f"c{index}") for index in range(len(gains))]
+    for spread, pairs in product((0.05, 0.1), (8, 16)):
+        plans, hits = [], []
+        for seed in range(20 if quick else 400):
+            rng = np.random.default_rng(seed)
+            design, runs = Design(factors, shortest=4), []
+            for pair in range(pairs):
+                for half, row in enumerate(design.next_pair([factor.name for factor in factors], rng)):
+                    change = -float(np.log(gains) @ np.array(row))
+                    runs.append(Run(pair, row, change + spread * rng.standard_normal(), 2.0 * pair + half))
+            effects = estimate_of_processes(runs, factors, spread)
+            plans.append(choose(effects, (Candidate(factor.name) for factor in factors), factors).plan)
+            intervals = [effects.speedup(factor.name) for factor in factors]
+            hits += [each.low <= gain <= each.high for each, gain in zip(intervals, gains, strict=True)]
+        name = f"{pairs} pairs, process {spread:.0%}"
+        cell = {f"{gains[at]} taken": _mean(f"c{at}" in plan for plan in plans) for at in range(3)}
+        cell["useless, each"] = _mean(len({*plan} - {"c0", "c1", "c2"}) / 4 for plan in plans)
+        cell["covered"] = _mean(hits)
+        yield name, cell
+
+
+PARTS: dict[str, Callable[[bool], Cells]] = {
     "estimators": estimators,
     "coverage": coverage,
     "carry-over": carried,
-    "special": special,
+    "few": few,
+    "of processes": of_processes,
+    "interacting": partial(special, True),
+    "special": partial(special, False),
 }
 PARTS |= {
     f"{seconds} s, block {block} %": partial(table, float(seconds), block / 100)
@@ -333,11 +375,14 @@ def main() -> None:
     result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.only or (each for each in PARTS if not options.quick or each[:2] not in ("90", "30")):
         print(name, flush=True)
-        began = time.perf_counter()
-        cells = PARTS[name](options.quick)
+        cells: dict[str, Any] = {}
         result[name] = {"date": datetime.date.today().isoformat(), "quick": options.quick, "cells": cells}
-        print(f"  {time.perf_counter() - began:.0f} s", flush=True)
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+        for cell, figures in PARTS[name](options.quick):
+            print(f"  {cell:44} {figures}", flush=True)
+            cells[cell] = figures  # written after each: one that is stopped loses nothing
+            RESULTS.write_text(
+                json.dumps(result, indent=1) + "\n"
+            )
 
 
 if __name__ == "__main__":

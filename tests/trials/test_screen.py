@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,7 +57,7 @@ def test_a_screening_tells_what_each_does(pool: TrialPool, spec: Callable[..., T
     design, rng = Design([*map(on_off, names), on_off("placebo", placebo=True)]), np.random.default_rng(0)
     trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic())
     try:
-        plain = trial.warm_up()
+        quickest = trial.warm_up(design.next_pair([*names, "placebo"], rng), design.factors)
         blocks = []
         for number in range(16):
             rows = design.next_pair([*names, "placebo"], rng)
@@ -68,14 +67,12 @@ def test_a_screening_tells_what_each_does(pool: TrialPool, spec: Callable[..., T
     assert trial.trial.group.exit_code() is not None
     effects = estimate(blocks, design.factors, noise=0.1)
     assert effects.pairs == 16 and not trial.left_out
-    # 6 ms of pause and what the step takes beside it
-    slower, faster = plain / (plain + 0.004), plain / (plain - 0.004)
-    assert effects.speedup("dawdles").estimate < 1 / 1.2 and slower < 0.75
-    assert effects.speedup("hastens").estimate > 1.2 and faster > 1.4
+    # A step is a pause of 2 or 6 ms, 4 ms more where it dawdles, and what it takes beside that.
+    assert quickest < 0.1
+    assert effects.speedup("dawdles").estimate < 1 / 1.2
+    assert effects.speedup("hastens").estimate > 1.2
     placebo = effects.speedup("placebo", 0.999)
     assert placebo.low < 1 < placebo.high
-    alone = effects.speedup_of(["hastens"])
-    assert math.log(alone.estimate) == pytest.approx(math.log(faster), abs=0.5 * math.log(faster))
 
 
 def test_one_that_fails_to_switch_is_left_out_and_its_pair_dropped(
@@ -116,7 +113,7 @@ def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., 
     trial = ScreeningTrial(pool, spec("hastens", steps=20), 0)
     try:
         with pytest.raises(TrialOver) as over:
-            trial.warm_up()
+            trial.warm_up([(1,), (0,)], [on_off("hastens")])
             trial.pair(0, [(1,), (0,)], [on_off("hastens")])
     finally:
         trial.stop()

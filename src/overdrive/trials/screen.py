@@ -71,20 +71,30 @@ class ScreeningTrial:
         names = {name for name, _ in self.trial.spec.techniques}
         return {name: reason for name, reason in self.trial.left_out.items() if name in names}
 
-    def warm_up(self, until: float = math.inf) -> float:
-        """Step it until it is at its usual pace, with each technique on for a while: what is built once is there then.
+    def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float = math.inf) -> float:
+        """Step it under these rows in turn until it is at its usual pace: what techniques build once is there then.
 
-        Returns: the seconds of a step with nothing on.
+        A fold-over pair has each of them on once; the time of several pairs is that of one where steps are short.
+
+        Returns: the seconds of a step in the quickest of the rows.
 
         Raises:
             TrialOver: it ended, failed, hung or crashed, or the first step did not come until then (time.monotonic()).
         """
         self.trial.first_step(until)
-        paces = [self._pace((name,)) for name, _ in self.trial.spec.techniques if name not in self.left_out]
-        plain = self._pace(())
-        self._size = block_steps(min([plain, *paces]), plain)
+        steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
+        paces: list[float] = []
+        while not (paces and warmed_up(steps, seconds)):
+            paces = []
+            for row in rows:
+                self.trial.switch(on_in(row, factors))
+                block = self.trial.run(chunk)
+                paces.append(block.seconds / block.steps)
+                steps, seconds = steps + block.steps, seconds + block.seconds
+            chunk = min(2 * chunk, LONGEST_CHUNK)
+        self._size = block_steps(min(paces), max(paces))
         self.start_seconds = time.monotonic() - self._started
-        return plain
+        return min(paces)
 
     def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Measured]:
         """A block of each row, with as many steps; `number` is the pair's. One in which a technique failed is dropped.
@@ -117,6 +127,7 @@ class ScreeningTrial:
         size = -(-self._size // call) * call
         return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
 
+<<<<<<< HEAD
     def _pace(self, on: Collection[str]) -> float:
         """Seconds of a step with these on, once they are warm."""
         self._switch(on)
@@ -128,6 +139,8 @@ class ScreeningTrial:
                 return block.seconds / block.steps
             chunk = min(steps, LONGEST_CHUNK)
 
+=======
+>>>>>>> screen
 
 def failed(over: TrialOver) -> ExitReason | None:
     """Why a trial cannot go on; None where the program has come to its end, and another may take its place."""

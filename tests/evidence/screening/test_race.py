@@ -209,6 +209,11 @@ def test_a_proof_that_would_fail_makes_a_gain_worth_less() -> None:
     assert chosen(effects, Candidate("safe"), Candidate("risky"), factors=one).plan == ("risky",)
 
 
+def test_of_two_that_do_the_same_one_is_taken() -> None:
+    choice = chosen(known({"a": 0.4, "b": 0.4}, {("a", "b"): -0.4}, error=0.002))
+    assert len(choice.plan) == 1
+
+
 def test_what_excludes_each_other_is_not_in_one_plan() -> None:
     effects = known({"graphs": 0.5, "compile": 0.4, "offload": 0.3})
     apart = [frozenset(("graphs", "compile")), frozenset(("graphs", "offload"))]

@@ -1,6 +1,6 @@
 """Which labels make the plan: the one that is expected to gain most, for what techniques and proofs cost.
 
-A plan is worth its expected gain on log speed, each technique's part taken times the chance that its proof does not
+A plan is worth its expected gain on log speed, each technique's share taken times the chance that its proof does not
 fail, less 0.5 % a technique. Among the plans that are no more than one posterior standard deviation (of the difference)
 worse than the best, the one of the stricter contract is taken, and of these the one with fewer techniques.
 """
@@ -90,9 +90,11 @@ class _Search:
         self._believed = believed
         self._candidates = candidates
         self._exclusive = exclusive
-        holds = {label: 1 - each.proof_fails for label, each in candidates.items()}
-        survives = [np.prod([holds.get(label, 1.0) for label in term]) for term in effects.terms]
-        self._worth = believed.mean * np.array(survives)
+        # What two do together is shared by halves. (Taken as lost with either, one of two that do the same would be
+        # an insurance of the other, and a plan would have both.)
+        fails = {label: each.proof_fails for label, each in candidates.items()}
+        holds = [1 - np.mean([fails.get(label, 0.0) for label in term]) for term in effects.terms]
+        self._worth = believed.mean * np.array(holds)
 
     def expected(self, plan: Plan) -> float:
         return float(self._effects.of_plan(plan) @ self._believed.mean)

@@ -34,11 +34,14 @@ class Sums:
     """Sums of pairs, with the columns of the terms in them, each less its mean in the process."""
 
     values: Array  # (pairs,)
-    neighbours: Array  # (pairs, pairs): takes the mean of the nearest of the same process
+    process: NDArray[np.integer[Any]]  # (pairs,)
     base: Array  # (pairs, n): of labels by themselves where they do not fold over in every pair, and of covariates
     terms: tuple[Term, ...]
     columns: Array  # (pairs, terms)
-    processes: int
+
+    @property
+    def processes(self) -> int:
+        return len(np.unique(self.process))
 
     def columns_of(self, terms: tuple[Term, ...]) -> Array:
         return self.columns[:, [self.terms.index(term) for term in terms]]
@@ -56,7 +59,7 @@ class Sums:
         solution = np.zeros(everything.shape[1])
         detrended = self.values
         for _ in range(_TURNS if everything.shape[1] else 1):
-            detrended = self.values - self.neighbours @ (self.values - everything @ solution)
+            detrended = self.values - _near(self.values - everything @ solution, self.process)
             solution, *_ = np.linalg.lstsq(everything, detrended, rcond=None)
         of_base = self.base @ solution[: self.base.shape[1]]
         return detrended - of_base, detrended - everything @ solution
@@ -73,11 +76,10 @@ def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> Sums:
     told = (columns**2).sum(axis=0) > 1.0  # else hardly ever both on, or always
     return Sums(
         pairs.sums,
-        _neighbours(pairs.process),
+        pairs.process,
         base[:, (base**2).sum(axis=0) > 1e-9],
         tuple(term for term, there in zip(terms, told, strict=True) if there),
         columns[:, told],
-        len(np.unique(pairs.process)),
     )
 
 
@@ -140,15 +142,20 @@ def _centred(columns: list[Array], process: NDArray[np.integer[Any]]) -> Array:
     return matrix
 
 
-def _neighbours(process: NDArray[np.integer[Any]]) -> Array:
-    """(pairs, pairs): the mean of the nearest of the same process, up to two before and two after.
+def _near(values: Array, process: NDArray[np.integer[Any]]) -> Array:
+    """For each pair, the mean of the nearest of the same process, up to two before and two after.
 
     A pair alone in its process has itself for a neighbour, and tells nothing.
     """
-    matrix = np.zeros((len(process), len(process)))
-    for each in np.unique(process):
-        members = np.flatnonzero(process == each)
-        for at, index in enumerate(members):
-            near = [*members[max(0, at - _NEIGHBOURS) : at], *members[at + 1 : at + 1 + _NEIGHBOURS]] or [index]
-            matrix[index, near] = 1.0 / len(near)
-    return matrix
+    order = np.argsort(process, kind="stable")
+    own, among = values[order], process[order]
+    total, count = np.zeros(len(own)), np.zeros(len(own))
+    for distance in range(1, min(_NEIGHBOURS, len(own) - 1) + 1):
+        same = among[distance:] == among[:-distance]
+        total[distance:] += own[:-distance] * same
+        count[distance:] += same
+        total[:-distance] += own[distance:] * same
+        count[:-distance] += same
+    means = np.empty(len(own))
+    means[order] = np.where(count > 0, total / np.maximum(count, 1), own)
+    return means
