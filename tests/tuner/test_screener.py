@@ -46,12 +46,16 @@ class Trials:
         self._rng = np.random.default_rng(number)
         self.started.append(self._names)
 
-    def warm_up(self, until: float) -> float:
-        for name in self._names:
-            self.on = (name,)
-            if name in self.crashes:
-                raise TrialOver(ExitReason("crash", f"SIGSEGV with {name}"))
+    def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
+        for row in rows:
+            self._switch(row, factors)
         return 0.01
+
+    def _switch(self, row: Row, factors: Sequence[Factor]) -> set[str]:
+        self.on = on_in(row, factors)
+        if dead := sorted(set(self.on) & set(self.crashes) & set(self._names)):
+            raise TrialOver(ExitReason("crash", f"SIGSEGV with {dead[0]}"))
+        return set(self.on)
 
     def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Block]:
         self._made += 1
@@ -60,7 +64,7 @@ class Trials:
         self.left_out = {name: why for name, why in self.leaves_out.items() if name in self._names}
         found = []
         for half, row in enumerate(rows):
-            on = set(on_in(row, factors)) - self.left_out.keys()
+            on = self._switch(row, factors) - self.left_out.keys()
             noise = 0.03 * self._rng.standard_normal()
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) + noise
             found.append(Block(self._number, number, row, seconds, number + half / 2))

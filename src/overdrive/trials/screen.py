@@ -87,7 +87,7 @@ class ScreeningTrial:
         while not (paces and warmed_up(steps, seconds)):
             paces = []
             for row in rows:
-                self.trial.switch(on_in(row, factors))
+                self._switch(on_in(row, factors))
                 block = self.trial.run(chunk)
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
@@ -127,20 +127,6 @@ class ScreeningTrial:
         size = -(-self._size // call) * call
         return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
 
-<<<<<<< HEAD
-    def _pace(self, on: Collection[str]) -> float:
-        """Seconds of a step with these on, once they are warm."""
-        self._switch(on)
-        steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
-        while True:
-            block = self.trial.run(chunk)
-            steps, seconds = steps + block.steps, seconds + block.seconds
-            if warmed_up(steps, seconds):
-                return block.seconds / block.steps
-            chunk = min(steps, LONGEST_CHUNK)
-
-=======
->>>>>>> screen
 
 def failed(over: TrialOver) -> ExitReason | None:
     """Why a trial cannot go on; None where the program has come to its end, and another may take its place."""

@@ -21,6 +21,7 @@ from overdrive.evidence.screening import (
     Candidate,
     Design,
     Effects,
+    Row,
     estimate,
     labels_of,
     next_look,
@@ -120,6 +121,7 @@ class Screener:
         self._pairs, self._processes = 0, 0
         self._look = self._quota = next_look(0)  # pairs: of all at the next look, and of a process
         self._start_seconds, self._pair_seconds = 0.0, 0.0
+        self._careful = False  # a process died, and it is not known with which
         self._noise = _noise_of(found.control.pairs if found.control else [])
 
     def run(self) -> Screened:
@@ -145,7 +147,8 @@ class Screener:
         self._processes += 1
         before, over = self._pairs, False
         try:
-            trial.warm_up(max(self._deadline, time.monotonic() + FEWEST_SECONDS))
+            until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
+            trial.warm_up(self._one_by_one() if self._careful else self._next_rows(), self._design.factors, until)
             self._start_seconds = trial.start_seconds
             while not over and self._pairs - before < self._quota and time.monotonic() < self._deadline:
                 over = self._pair(trial)
@@ -162,11 +165,18 @@ class Screener:
         """One pair of blocks more; whether that was enough."""
         self._note(trial.left_out)
         began = time.monotonic()
-        rows = self._design.next_pair(self._active, self._rng)
-        self._blocks += trial.pair(self._pairs, rows, self._design.factors)
+        self._blocks += trial.pair(self._pairs, self._next_rows(), self._design.factors)
         self._pairs += 1
         self._pair_seconds = time.monotonic() - began
         return self._pairs >= self._look and self._judge()
+
+    def _next_rows(self) -> Sequence[Row]:
+        return self._design.next_pair(self._active, self._rng)
+
+    def _one_by_one(self) -> Sequence[Row]:
+        """Rows with one candidate each: the one with which a process dies."""
+        names = [factor.name for factor in self._design.factors]
+        return [tuple(int(name == racing) for name in names) for racing in self._racing()]
 
     def _judge(self) -> bool:
         """Look at all blocks: hopeless candidates leave. Returns whether the choice is clear."""
@@ -197,14 +207,13 @@ class Screener:
         self._active -= left_out.keys()
 
     def _blame(self, on: Collection[str], reason: str) -> bool:
-        """A process died with these on; whether it can be said with which, so that another may go on without it."""
+        """A process died with these on; whether another may go on: without the one, or to find out which it was."""
         suspects = [name for name in on if name in self._active and name in self._techniques]
-        if len(suspects) > 1:
-            suspects = [name for name in suspects if name in self._beyond]
-        if not suspects or len(self._failed) >= _MOST_FAILURES:
-            return False
-        self._note(dict.fromkeys(suspects, reason))
-        return True
+        if len(suspects) == 1:
+            self._note({suspects[0]: reason})
+            return len(self._failed) < _MOST_FAILURES
+        careful, self._careful = self._careful, True
+        return bool(suspects) and not careful
 
     def _screened(self) -> Screened:
         nothing = Screened(
