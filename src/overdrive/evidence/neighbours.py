@@ -40,6 +40,12 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
     ]
 
 
+def disturbed(waited: float | None, others: float | None) -> bool:
+    """Whether a block of a process that goes on all the time was disturbed: no usual waiting is known for each row of
+    switches, so that what waits for itself as well counts, where others were at work. False where nobody can tell."""
+    return waited is not None and others is not None and waited > MOST_WAITING and others > _FEWEST_OTHERS
+
+
 def left_out(pairs: Sequence[Pair]) -> float:
     """The share of the pairs that a neighbour disturbed."""
     return 1 - len(undisturbed(pairs)) / len(pairs) if pairs else 0.0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from overdrive.core.messages import Switch, Switched
 from overdrive.core.records import Block, ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Block as Measured
 from overdrive.evidence.screening import Factor, Row, on_in
 from overdrive.techniques.catalogue import catalogue
@@ -41,13 +42,13 @@ class ScreeningTrial:
         spec: TrialSpec,
         number: int,
         began: float = 0.0,
-        disturbed: Callable[[], bool] = lambda: False,
+        disturbed: Callable[[float | None, float | None], bool] = disturbed,
     ) -> None:
         """
         Args:
             number: of the process, which its blocks carry.
             began: time.monotonic() of the screening's beginning, from which its blocks are timed.
-            disturbed: asked after each block: whether others were at work on the machine since it was asked last.
+            disturbed: whether a neighbour disturbed a block, by what it waited and what others used (see `Block`).
 
         Raises:
             ValueError: a technique of the spec cannot be switched.
@@ -103,13 +104,12 @@ class ScreeningTrial:
             TrialOver: it ended, failed, hung or crashed; the pair is lost.
         """
         out = set(self.left_out)
-        self._disturbed()
         found = []
         for row in rows:
             at = time.monotonic() - self._began
             block = self._block(on_in(row, factors))
             seconds = block.seconds / (block.samples or block.steps)
-            dropped = self._disturbed() or set(self.left_out) != out
+            dropped = self._disturbed(block.waited, block.others) or set(self.left_out) != out
             found.append(Measured(self.number, number, row, math.log(seconds), at, dropped))
         return found
 

@@ -234,13 +234,15 @@ class Screener:
         )
 
     def _tell(self, screened: Screened) -> None:
+        disturbed = len({block.pair for block in self._blocks if block.dropped})
+        besides = f" ({disturbed} of them left out: others held the cores)" if disturbed else ""
         if not screened.beliefs:
-            return self._progress.outcome(f"nothing established in {screened.pairs} pairs of blocks")
+            return self._progress.outcome(f"nothing established in {screened.pairs} pairs of blocks{besides}")
         hopeful = [name for name in screened.beliefs if screened.hopeless(name) is None and name not in self._beyond]
         hopeful.sort(key=lambda name: -screened.beliefs[name].mean)
         best = ", ".join(f"{name} {told(screened.speedups[name])}" for name in hopeful[:6])
         self._progress.outcome(
-            f"{screened.pairs} pairs of blocks in {screened.processes} processes, {screened.seconds:.0f} s; "
+            f"{screened.pairs} pairs of blocks{besides} in {screened.processes} processes, {screened.seconds:.0f} s; "
             + (f"worth a duel: {best}" if hopeful else "none of them gains anything")
         )
         for sentence in screened.beyond_the_contract():
