@@ -100,7 +100,7 @@ def test_what_is_on_is_told_and_what_is_disturbed_is_dropped(pool: TrialPool, sp
     finally:
         trial.stop()
     busy = iter([False, True, False] * 2)
-    screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda: next(busy))
+    screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda waited, others: next(busy))
     try:
         screening.trial.first_step()
         blocks = screening.pair(7, [(1,), (0,)], [on_off("hastens")])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from overdrive.core.messages import Switch, Switched
 from overdrive.core.records import Block, ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Block as Measured
 from overdrive.evidence.screening import Factor, Row, on_in
 from overdrive.techniques.catalogue import catalogue
@@ -41,13 +42,13 @@ class ScreeningTrial:
         spec: TrialSpec,
         number: int,
         began: float = 0.0,
-        disturbed: Callable[[], bool] = lambda: False,
+        disturbed: Callable[[float | None, float | None], bool] = disturbed,
     ) -> None:
         """
         Args:
             number: of the process, which its blocks carry.
             began: time.monotonic() of the screening's beginning, from which its blocks are timed.
-            disturbed: asked after each block: whether others were at work on the machine since it was asked last.
+            disturbed: whether a neighbour disturbed a block, by what it waited and what others used (see `Block`).
 
         Raises:
             ValueError: a technique of the spec cannot be switched.
@@ -57,6 +58,7 @@ class ScreeningTrial:
         self.number = number
         self.start_seconds = 0.0  # until it was warm
         self.switch_seconds = 0.0  # the most that a switch took
+        self.on: tuple[str, ...] = ()  # what was last to be on
         self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
         self.trial = SwitchedTrial(pool, spec)
         self._began = began
@@ -86,7 +88,7 @@ class ScreeningTrial:
         while not (paces and warmed_up(steps, seconds)):
             paces = []
             for row in rows:
-                self.trial.switch(on_in(row, factors))
+                self._switch(on_in(row, factors))
                 block = self.trial.run(chunk)
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
@@ -102,23 +104,25 @@ class ScreeningTrial:
             TrialOver: it ended, failed, hung or crashed; the pair is lost.
         """
         out = set(self.left_out)
-        self._disturbed()
         found = []
         for row in rows:
             at = time.monotonic() - self._began
             block = self._block(on_in(row, factors))
             seconds = block.seconds / (block.samples or block.steps)
-            dropped = self._disturbed() or set(self.left_out) != out
+            dropped = self._disturbed(block.waited, block.others) or set(self.left_out) != out
             found.append(Measured(self.number, number, row, math.log(seconds), at, dropped))
         return found
 
     def stop(self) -> None:
         self.trial.stop()
 
+    def _switch(self, on: Collection[str]) -> None:
+        self.on = tuple(on)
+        self.switch_seconds = max(self.switch_seconds, self.trial.switch(on).seconds)
+
     def _block(self, on: Collection[str]) -> Block:
         trial = self.trial
-        switched = trial.switch(on)
-        self.switch_seconds = max(self.switch_seconds, switched.seconds)
+        self._switch(on)
         call = trial.call_steps
         size = -(-self._size // call) * call
         return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
