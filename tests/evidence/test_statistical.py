@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.margin import margin_from
+from overdrive.evidence.registration import SPENT, Registration, Run
+from overdrive.evidence.statistical import Outcome, judge
 
 SIGMA = 0.01  # of the metric over seeds
 LOOKS = (10, 16)
-REGISTERED = Registration("training loss", 100, False, tuple(range(16)), LOOKS, 1.5 * SIGMA, "fixed by the test")
+REGISTERED = Registration(
+    "training loss", 100, False, tuple(range(16)), LOOKS, 1.5 * SIGMA, "fixed by the test", spent=SPENT, worse=1
+)
 
 
 def values(
@@ -81,8 +85,10 @@ def shares(
 
 def registered(original: list[Run]) -> Registration:
     """With the margin that these runs tell."""
-    margin, _, told_by = margin_from(original)
-    return replace(REGISTERED, margin=margin, margin_runs=told_by)
+    told = margin_from(original)
+    return replace(
+        REGISTERED, margin=told.value, margin_runs=told.runs, spread=told.spread, noise=told.noise, strict=told.strict
+    )
 
 
 def curve_refusals(trials: int, shift: float = 0.0, tau: float = 30.0, noise: float = 0.01) -> float:
@@ -170,7 +176,7 @@ def test_seven_runs_an_arm_are_enough_to_see_another_speed_and_six_are_not() -> 
     rng = np.random.default_rng(13)
     original, candidate = arm(rng, tau=40.0), arm(rng, 0, tau=20.0)
     for runs, seen in (6, False), (7, True):
-        outcome = judge(replace(REGISTERED, looks=(runs,), margin=1.0), original, candidate)
+        outcome = judge(replace(REGISTERED, looks=(runs,), spent=(), margin=1.0), original, candidate)
         assert ("steps instead of" in outcome.sentence) is seen
 
 
@@ -261,7 +267,7 @@ def test_the_order_in_which_runs_came_back_does_not_matter() -> None:
 def test_every_look_has_its_share_of_alpha() -> None:
     original, candidate = plain(values(np.random.default_rng(1))), plain(values(np.random.default_rng(2)))
     wide = judge(REGISTERED, original, candidate).interval
-    narrow = judge(replace(REGISTERED, looks=(16,)), original, candidate).interval
+    narrow = judge(replace(REGISTERED, looks=(16,), spent=(0.05,)), original, candidate).interval
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -269,7 +275,7 @@ def test_the_interval_is_student_s_of_pairs() -> None:
     # By hand: differences 1.5, 1, 1.5, 1, 0.5, 1, 1.5 and 2, of variance 0.2143; the tables' t for 7 is 2.365.
     original = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     candidate = [2.5, 3.0, 4.5, 5.0, 5.5, 7.0, 8.5, 10.0]
-    outcome = judge(replace(REGISTERED, looks=(8,), alpha=0.025), plain(original), plain(candidate))
+    outcome = judge(replace(REGISTERED, looks=(8,), spent=(), alpha=0.025), plain(original), plain(candidate))
     assert outcome.difference == pytest.approx(1.25)
     assert outcome.interval == pytest.approx((0.863, 1.637), abs=1e-3)
 
@@ -303,38 +309,6 @@ def test_values_beyond_all_numbers_establish_nothing() -> None:
     huge = [1e300 * (-1) ** index for index in range(16)]
     outcome = judge(REGISTERED, plain(values(np.random.default_rng(1))), plain(huge))
     assert outcome.equivalent is None and outcome.smallest_margin == math.inf
-
-
-# The margin
-
-
-def test_the_margin_is_one_and_a_half_spreads_or_the_tolerance_if_that_is_more() -> None:
-    runs = plain([1.0, 2.0, 3.0])
-    assert margin_from(runs) == (1.5, "1.5 standard deviations over 3 seeds of the original", 3)
-    assert margin_from(runs, 0.2)[0] == 1.5
-    margin, rule, told_by = margin_from(runs, 4.0)
-    assert (margin, told_by) == (4.0, 0) and rule.startswith("the tolerance asked for")
-
-
-@pytest.mark.parametrize("level", [0.5, 1e6, 0.0, -3.0])
-def test_seeds_that_make_no_difference_leave_a_margin_of_rounding(level: float) -> None:
-    for spread in (0.0, 1e-12 * level):
-        margin, rule, told_by = margin_from(plain([level, level + spread, level]))
-        assert 0 < margin <= max(1e-9, 1e-5 * abs(level) * 1.001)
-        assert "hardly differ" in rule and told_by == 0
-
-
-def test_failed_runs_give_no_margin() -> None:
-    assert margin_from(failing(plain([9.0, 1.0, 2.0, 3.0]), 1))[0] == 1.5
-    for runs in ([], plain([1.0]), failing(plain([1.0, 2.0]), 1)):
-        with pytest.raises(ValueError, match="needs two runs of the original"):
-            margin_from(runs)
-
-
-@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
-def test_an_impossible_tolerance_is_an_error(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="tolerance must be above 0"):
-        margin_from(plain([1.0, 2.0]), tolerance)
 
 
 # What is written down

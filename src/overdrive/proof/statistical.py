@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -12,13 +13,16 @@ from overdrive.core.metric import Metric
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
-from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.margin import margin_from, runs_needed
+from overdrive.evidence.products import numbers_of, predictions_of
+from overdrive.evidence.registration import LOOKS, SPENT, Registration, Run
+from overdrive.evidence.statistical import Outcome, judge
 from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
-_LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
+_MOST_LOOK = 64  # runs an arm, for a margin that the user stated
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 _SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten nothing is proved
 
@@ -52,7 +56,7 @@ class StatisticalProof:
         inputs = self._runs.same_inputs(old, new)
         if isinstance(inputs, Check):
             return inputs
-        fewest = _LOOKS[0]
+        fewest = LOOKS[0]
         original = self._original_arm(old, range(1, fewest + 1), deadline)
         if len(original) < fewest:
             return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
@@ -108,7 +112,7 @@ class StatisticalProof:
             return inputs
         if undecided := too_short_to_look(one, other):
             return undecided
-        for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
+        for count in (_FIRST_LOOK, LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
             if check.level is not None or not check.proxy or len(runs) < count:  # more seeds cannot fix anything else
@@ -129,7 +133,7 @@ class StatisticalProof:
             steps = min(self._run_steps, budget.length or self._run_steps)
             each = budget.start + steps * self.step_seconds * at_once
         started = min(budget.start, each)
-        seeds = range(1, _LOOKS[0] + 1)
+        seeds = range(1, LOOKS[0] + 1)
         there = sum(
             plain is not None and self._checkpoint.run(self._run_name(plain, seed)) is not None for seed in seeds
         )
@@ -151,7 +155,7 @@ class StatisticalProof:
         name = f"steps of a run | {self._metric.name}"
         known = self._checkpoint.registration(name)
         if known is None:
-            rounds = 2 * -(-_LOOKS[0] // self._runs.at_once)  # of runs at once, until both arms have their first look
+            rounds = 2 * -(-LOOKS[0] // self._runs.at_once)  # of runs at once, until both arms have their first look
             each = self._runs.budget.seconds / rounds - self._runs.budget.start
             known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
             self._checkpoint.register(name, known)
@@ -163,17 +167,23 @@ class StatisticalProof:
         known = self._checkpoint.registration(name)
         if known:
             return Registration.from_dict(known)
-        margin, rule, told_by = margin_from(original, tolerance)
+        margin = margin_from(original, tolerance, self._metric.is_loss)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
+        looks = LOOKS if tolerance is None else _looks_for(tolerance, original)
         registration = Registration(
             metric=self._metric.name,
             horizon=0 if whole else self._run_steps,
             whole=whole,
-            seeds=tuple(range(1, _LOOKS[-1] + 1)),
-            looks=_LOOKS,
-            margin=margin,
-            margin_rule=rule,
-            margin_runs=told_by,
+            seeds=tuple(range(1, looks[-1] + 1)),
+            looks=looks,
+            margin=margin.value,
+            margin_rule=margin.rule,
+            margin_runs=margin.runs,
+            spread=margin.spread,
+            noise=margin.noise,
+            strict=margin.strict,
+            spent=SPENT,
+            worse=int(self._metric.is_loss),
         )
         self._checkpoint.register(name, registration.to_dict())
         return registration
@@ -192,10 +202,11 @@ class StatisticalProof:
         def one(seed: int, threads: int) -> Run | None:
             known = self._checkpoint.run(self._run_name(spec, seed))
             if known is not None:
-                return Run(**{**known, "losses": tuple(known["losses"])})
+                return Run.from_dict(known)
             if time.monotonic() + self.run_seconds > deadline:
                 return None
-            return self._seeded(replace(spec, seed=seed, threads=threads, returned=self._metric.function), seed)
+            order = replace(spec, seed=seed, threads=threads, returned=self._metric.function, products=True)
+            return self._seeded(order, seed)
 
         return [run for run in self._runs.side_by_side(one, seeds) if run is not None]
 
@@ -207,9 +218,24 @@ class StatisticalProof:
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else Run(seed, float("nan"), ())
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
-        run = Run(seed, self._metric.value(losses, output[0] if output else "", trace.returned), losses)
+        text, produced = output[0] if output else "", trace.products
+        run = Run(
+            seed,
+            self._metric.value(losses, text, trace.returned),
+            losses,
+            self._metric.first(text),
+            numbers_of(produced, text),
+            predictions_of(produced),
+        )
         self._checkpoint.remember_run(self._run_name(spec, seed), asdict(run))
         return run
 
     def _run_name(self, spec: TrialSpec, seed: int) -> str:
         return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps}"
+
+
+def _looks_for(tolerance: float, original: Sequence[Run]) -> tuple[int, int]:
+    """As many runs as a margin of the user's takes if the arms agree in nothing, up to a limit."""
+    values = [run.value for run in original if run.converged]
+    needed = runs_needed(tolerance, math.sqrt(2) * statistics.stdev(values))
+    return LOOKS[0], max(LOOKS[1], min(_MOST_LOOK, needed))
