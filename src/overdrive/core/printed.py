@@ -20,7 +20,7 @@ _MOST_TEXT = 100  # characters of a template
 def series(output: str) -> dict[str, list[float]]:
     """Every number of an output, in the order in which it was printed, by its line with numbers as `#` and its place.
 
-    `{"epoch #: accuracy #, 2": [46.9, 51.2]}`. Times, dates, speeds and memory are left out, as far as their words tell.
+    `{"epoch #: accuracy #, 2": [46.9, 51.2]}`. Times, dates, speeds and memory are left out, as far as words tell.
     """
     found: dict[str, list[float]] = {}
     templates: set[str] = set()

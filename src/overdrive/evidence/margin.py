@@ -1,6 +1,10 @@
 """The margin of a statistical proof: how far a result may be off before it is another one.
 
-    margin = 1.5 max(s_model, s_seeds / 2),    s_model^2 = s_seeds^2 - s_batches: the part of it that the batches of the late steps make, which both arms see alike under one seed and
+    margin = 1.5 max(s_model, s_seeds / 2),    s_model^2 = s_seeds^2 - s_batches^2
+    strict = min(margin, 2 % of the progress)
+
+- s_seeds: standard deviation of the metric over runs of the original under several seeds.
+- s_batches: the part of it that the batches of the late steps make, which both arms see alike under one seed and
   which says nothing of the model. It is told by how much the loss jumps from step to step (half the mean square of
   successive differences, von Neumann 1941, which a falling loss does not disturb), over the number of steps averaged.
   A metric that is printed or returned is of the same data under every seed, and has none. Ten seeds tell a variance
@@ -8,10 +12,10 @@
 - progress: how far the metric has come since the start, from the mean of the first twentieth of the steps (the very
   first loss may be an accident of the initial weights), or from the first time that it was printed.
 
-A candidate passes where it is shown to lie within the margin, and is refused where it is shown to lie beyond the strict
-one. That the strict margin alone does not decide is for want of runs: to show a difference of zero to lie within 2 % of
-the progress takes (2.5 s / margin)^2 runs where the arms agree in nothing, some hundreds of a noisy program. Decision
-017 has the figures.
+A candidate passes where it is shown to lie within the margin, and is refused where it is shown to lie beyond the
+strict one. That the strict margin alone does not decide is for want of runs: to show that a difference of zero lies
+within 2 % of the progress takes 25 (s / margin)^2 runs where the arms agree in nothing, some hundreds for a noisy
+program. Decision 017 has the figures.
 """
 
 from __future__ import annotations
