@@ -2,9 +2,9 @@
 
 Three kinds: outputs of evaluations (how sure, which classes, which predictions), the numbers that the program prints,
 and buffers and parameters at the end. Each becomes one number a run. A candidate is refused where one of them is shown
-to be off by more than half the standard deviation that seeds give to it in the original (or 1 %, if that is more),
+to be off by more than half the standard deviation that seeds give to it in the original (or 2 %, if that is more),
 
-    t = (|mean of the paired differences| - max(0.5 s, 1 %)) / (their standard error),
+    t = (|mean of the paired differences| - max(0.5 s, 2 %)) / (their standard error),
 
 over as many as are looked at (Holm, 1979) at p < 0.005, and is not called equivalent at p < 0.05. Sizes are compared by
 their logarithms.
@@ -33,8 +33,8 @@ from overdrive.evidence.registration import Run
 
 PRINTED = "printed "  # begins the name of a printed number
 _EXCUSED = 0.5  # standard deviations over seeds
-_LEAST = 0.01  # off by less is not looked at
-_REFUSED_P, _DOUBT_P = 0.005, 0.05
+_LEAST = 0.02  # off by less is not looked at: as the loss may be by 2 % of its progress
+_REFUSED_P, DOUBT_P = 0.005, 0.05
 _SAME_TRAINING = 0.005
 _MOST_CLASSES = 16  # that are looked at one by one
 _FEWEST = 4  # pairs
@@ -111,7 +111,7 @@ def look(original: Sequence[Run], candidate: Sequence[Run]) -> Looked:
         if wrong:
             return Looked((f"it trains the same bit for bit, and {wrong[0]} is another",), (), _top(found), len(found))
     faults = [each.told for each in found if each.p < _REFUSED_P]
-    doubts = [each.told for each in found if each.p < _DOUBT_P]
+    doubts = [each.told for each in found if each.p < DOUBT_P]
     return Looked(tuple(faults[:2]), tuple(doubts[:2]), _top(found), len(found))
 
 

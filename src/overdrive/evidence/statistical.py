@@ -13,7 +13,8 @@ With a margin that is known (c = 1) this is TOST; with pairs that agree perfectl
 these one by one, as we did, lets 8 to 10 % pass at the margin where the arms correlate by .3 to .7.
 
 Refused for good:
-- the interval of the difference lies wholly beyond the margin;
+- the interval of the difference lies wholly beyond the margin, or beyond the strict one (evidence/margin.py) at
+  p < 0.005 on one side;
 - more of its runs fail (not finite), by Fisher's exact test at p < 0.01;
 - it reaches the original's loss in more than 10 % more or fewer steps, at p < 0.001;
 - its loss curve leaves the envelope of seeds: p < 0.001, and the interval at the worst place lies wholly
@@ -42,7 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,11 @@ import numpy as np
 from overdrive.core.interval import Interval
 from overdrive.evidence import convergence, products, spread, student
 from overdrive.evidence.convergence import Band, Pace
-from overdrive.evidence.margin import runs_needed
-from overdrive.evidence.products import Looked
+from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
+from overdrive.evidence.products import Difference, Looked
 from overdrive.evidence.registration import SPREADS, Registration, Run
 
+_REFUSED_P = 0.005  # one-sided: what is harmless on a program of much noise must not be refused for its luck
 _FAILURES_P, _SUSPECT_FAILURES_P = 0.01, 0.05  # refused; not called equivalent
 
 
@@ -73,9 +75,12 @@ class Outcome:
     band: dict[str, Any] | None
     strict: float = 0.0  # beyond which it is refused
     wider_p: float = 1.0  # of so much more spread than the original's
-    products: dict[str, Any] | None = (
-        None  # what else the runs produced: how many quantities, and the largest differences
-    )
+    products: Looked = field(default_factory=Looked)  # what else the runs produced
+
+    @property
+    def against(self) -> list[Difference]:
+        """Other results that speak against it."""
+        return [each for each in self.products.differences if each.p < products.DOUBT_P]
 
     def to_dict(self) -> dict[str, Any]:
         return {name: _plain(value) for name, value in asdict(self).items()}
@@ -121,7 +126,7 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         band=None if band is None else {**asdict(band), "left": band.fault is not None},
         strict=registration.strict or registration.margin,
         wider_p=seen.wider_p,
-        products={"count": seen.looked.count, "differences": [asdict(each) for each in seen.looked.differences]},
+        products=seen.looked,
     )
 
 
@@ -153,8 +158,11 @@ class _Seen:
         if self.failures_p < _FAILURES_P:
             failed = f"{self.failed[1]} of its runs failed and {self.failed[0]} of the original's"
             faults.append(f"{failed} (p = {self.failures_p:.2g})")
-        if self.interval.low > strict or self.interval.high < -strict:
-            faults.append("the difference lies beyond the margin" + _of_strict(self.registration))
+        sure = student.paired(self.values[0], self.values[1], _REFUSED_P)
+        if _beyond(self.interval, self.registration.margin):
+            faults.append("the difference lies beyond the margin")
+        elif _beyond(sure, strict):
+            faults.append(f"the difference lies beyond ±{strict:.3g}, {PROGRESS_SHARE:.0%} of its progress")
         if self.wider_p < spread.REFUSED_P:
             faults.append(f"its results spread more than the original's (p = {self.wider_p:.2g})")
         faults += [each.fault for each in (self.pace, self.band) if each is not None and each.fault]
@@ -219,13 +227,8 @@ def _smallest(registration: Registration, interval: Interval, alpha: float) -> f
     return (off + math.sqrt(max(0.0, off**2 - known * (off**2 - half**2)))) / known
 
 
-def _of_strict(registration: Registration) -> str:
-    strict = registration.strict
-    return f" (±{strict:.3g} of progress)" if strict and strict < registration.margin else ""
-
-
-def _farthest(interval: Interval) -> float:
-    return max(abs(interval.low), abs(interval.high))
+def _beyond(interval: Interval, margin: float) -> bool:
+    return interval.low > margin or interval.high < -margin
 
 
 def _sentence(
@@ -239,6 +242,9 @@ def _sentence(
     if math.isfinite(_farthest(interval)):
         difference = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
         smallest = f"the smallest that would pass ±{_smallest(registration, interval, alpha):.3g}"
+    strict = registration.strict
+    if equivalent and 0 < strict < registration.margin and _farthest(interval) < strict:
+        because = f" within ±{strict:.3g}, {PROGRESS_SHARE:.0%} of its progress"
     besides = f", {seen.looked.count} other results compared" if seen.looked.count else ""
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (

@@ -92,6 +92,24 @@ class Band:
 
 
 @dataclass(frozen=True)
+class Quantity:
+    """Something else that runs produce: the mean of the paired differences, and its spread over seeds."""
+
+    name: str = field(default="", metadata={"limit": 120})
+    mean: float | None = None
+    spread: float | None = _above_zero()
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What else was compared: how many quantities, and those that are farthest off."""
+
+    count: int | None = _above_zero()
+    differences: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
 class Seeds:
     original: tuple[str, ...] = ()
     candidate: tuple[str, ...] = ()
@@ -119,6 +137,7 @@ class Statistical:
     seeds: Seeds = field(default_factory=Seeds)
     steps_to_target: Pace = field(default_factory=Pace)
     band: Band = field(default_factory=Band)
+    products: Besides = field(default_factory=Besides)
 
     @property
     def span(self) -> tuple[float, float] | None:

@@ -30,7 +30,7 @@ _MOST_CALLS = 64  # of an evaluation that are looked at; of those that follow, e
 _MOST_NUMBERS = 1 << 18  # of a call's output
 _MOST_PREDICTIONS = 2048
 _MOST_BINS = 32
-_MOST_HELD, _MOST_HELD_BYTES = 16, 16 << 20
+_MOST_HELD, _MOST_HELD_BYTES = 8, 16 << 20
 _MOST_TENSORS = 512  # whose first values are kept, or that are asked at the end ...
 _MOST_TOLD = 24  # ... and that are told one by one, evenly spaced
 _SAMPLED = 1024  # elements of a parameter
@@ -97,7 +97,7 @@ class Watch:
         self._held: list[tuple[Any, Any]] = []
         self._held_bytes = 0
         self._model: Callable[[], Any] = lambda: None
-        self._first: dict[int, tuple[Any, torch.Tensor]] = {}  # by id: a parameter, and some of its first values
+        self._first: dict[int, tuple[Callable[[], Any], torch.Tensor]] = {}  # by id: a parameter, some first values
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe(self._called)  # outermost: what the program truly hears
@@ -106,7 +106,7 @@ class Watch:
     def _made(self, optimizer: Any, models: list[Any]) -> None:
         for parameter in parameters_of(optimizer)[:_MOST_TENSORS]:
             if id(parameter) not in self._first and len(self._first) < _MOST_TENSORS:
-                self._first[id(parameter)] = parameter, _sampled(parameter).clone()
+                self._first[id(parameter)] = weakref.ref(parameter), _sampled(parameter).clone()
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if fetches.under_way():
@@ -172,7 +172,8 @@ class Watch:
         states = States.now()
         try:
             model.eval()
-            with torch.no_grad():
+            # In eager mode: a compiled model would be compiled once more for this.
+            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
                 for args, kwargs in self._held:
                     outputs = _outputs(model(*args, **kwargs))
                     if outputs is not None:
@@ -195,7 +196,7 @@ class Watch:
                 buffers[name] = _size(_sampled(tensor))
         for name, tensor in subject.parameters.items():
             known = self._first.get(id(tensor))
-            if known is not None and tensor.dim() >= 2:
+            if known is not None and known[0]() is tensor and tensor.dim() >= 2:
                 values = _sampled(tensor)
                 sizes[name] = _size(values)
                 if values.shape == known[1].shape:
