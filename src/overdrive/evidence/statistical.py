@@ -227,6 +227,10 @@ def _smallest(registration: Registration, interval: Interval, alpha: float) -> f
     return (off + math.sqrt(max(0.0, off**2 - known * (off**2 - half**2)))) / known
 
 
+def _farthest(interval: Interval) -> float:
+    return max(abs(interval.low), abs(interval.high))
+
+
 def _beyond(interval: Interval, margin: float) -> bool:
     return interval.low > margin or interval.high < -margin
 
