@@ -51,7 +51,7 @@ def test_the_program_itself_is_hardly_ever_refused_or_doubted(r: float) -> None:
 
 @pytest.mark.parametrize("r", [0.0, 0.9])
 def test_what_is_no_more_than_excused_hardly_ever_is_either(r: float) -> None:
-    assert shares(r, shift=0.5)[1] <= 0.05
+    assert shares(r, shift=0.25)[1] <= 0.05
 
 
 def test_two_standard_deviations_are_seen_where_seeds_agree_and_four_where_they_do_not() -> None:

@@ -2,12 +2,13 @@
 
 Three kinds: outputs of evaluations (how sure, which classes, which predictions), the numbers that the program prints,
 and buffers and parameters at the end. Each becomes one number a run. A candidate is refused where one of them is shown
-to be off by more than half the standard deviation that seeds give to it in the original (or 2 %, if that is more),
+to be off by more than a quarter of the standard deviation that seeds give to it in the original (or 2 %, if more),
 
-    t = (|mean of the paired differences| - max(0.5 s, 2 %)) / (their standard error),
+    t = (|mean of the paired differences| - max(0.25 s, 2 %)) / (their standard error),
 
-over as many as are looked at (Holm, 1979) at p < 0.005, and is not called equivalent at p < 0.05. Sizes are compared by
-their logarithms.
+corrected for as many as are looked at (Holm, 1979) at p < 0.005, and is not called equivalent at p < 0.05 (0.2 where
+there is another look to come). What sums up many (the mean over all weights, over all buffers, over all predictions) has
+half of p to itself. Sizes are compared by their logarithms.
 
 Weights tell most. A learning rate 10 % off moves the late loss by nothing that 16 runs can see, and the way that the
 weights have gone by two standard deviations. Only matrices are asked: a bias in front of a batch normalisation, or of
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,14 +33,19 @@ from overdrive.evidence.convergence import Array
 from overdrive.evidence.registration import Run
 
 PRINTED = "printed "  # begins the name of a printed number
-_EXCUSED = 0.5  # standard deviations over seeds
+_EXCUSED = 0.25  # standard deviations over seeds
 _LEAST = 0.02  # off by less is not looked at: as the loss may be by 2 % of its progress
-_REFUSED_P, DOUBT_P = 0.005, 0.05
+_REFUSED_P = 0.005
+DOUBT_P, EARLY_DOUBT_P = (
+    0.05,
+    0.2,
+)  # not called equivalent: at the last look; at an earlier one, after which more is seen
 _SAME_TRAINING = 0.005
 _MOST_CLASSES = 16  # that are looked at one by one
 _FEWEST = 4  # pairs
 _TINY = 1e-30
 _MOST_TOLD = 12
+_ALL = ", all"  # ends the name of what sums up many
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def predictions_of(products: Products | None) -> dict[str, list[int]]:
     return {"last evaluation": list(products.predictions)} if products is not None and products.predictions else {}
 
 
-def look(original: Sequence[Run], candidate: Sequence[Run]) -> Looked:
+def look(original: Sequence[Run], candidate: Sequence[Run], doubt_p: float = DOUBT_P) -> Looked:
     """Compare the arms; the runs are in pairs, in the same order."""
     count = min(len(original), len(candidate))
     if count < _FEWEST:
@@ -105,13 +111,13 @@ def look(original: Sequence[Run], candidate: Sequence[Run]) -> Looked:
         original, candidate
     )
     raw = {name: _difference(name, *arms) for name, arms in columns.items()}
-    found = _holm([each for each in raw.values() if each is not None])
+    found = _corrected([each for each in raw.values() if each is not None])
     if [run.losses for run in original] == [run.losses for run in candidate] and original[0].losses:
         wrong = [name for name, arms in columns.items() if not name.startswith(PRINTED) and _apart(*arms)]
         if wrong:
             return Looked((f"it trains the same bit for bit, and {wrong[0]} is another",), (), _top(found), len(found))
     faults = [each.told for each in found if each.p < _REFUSED_P]
-    doubts = [each.told for each in found if each.p < DOUBT_P]
+    doubts = [each.told for each in found if each.p < doubt_p]
     return Looked(tuple(faults[:2]), tuple(doubts[:2]), _top(found), len(found))
 
 
@@ -155,7 +161,7 @@ def _far_from_all(original: Sequence[Run], candidate: Sequence[Run]) -> dict[str
             apart = (arm[:, None, :] != one[None, :, :]).mean(axis=2)
             np.fill_diagonal(apart, 0.0)  # its own pair
             columns.append(apart.sum(axis=1) / (len(one) - 1))
-        found[f"disagreement of predictions ({name})"] = (columns[0], columns[1])
+        found[f"disagreement of predictions ({name}){_ALL}"] = (columns[0], columns[1])
     return found
 
 
@@ -181,11 +187,17 @@ def _apart(original: Array, candidate: Array) -> bool:
     return bool(np.abs(candidate - original).max() > _SAME_TRAINING)
 
 
+def _corrected(found: Sequence[Difference]) -> list[Difference]:
+    """With p corrected for how many are looked at; the least p first. Half of it is for what sums up many."""
+    families = [[each for each in found if (_ALL in each.name) is sums_up] for sums_up in (True, False)]
+    share = sum(bool(family) for family in families)
+    corrected = [replace(each, p=min(1.0, share * each.p)) for family in families for each in _holm(family)]
+    return sorted(corrected, key=lambda each: (each.p, -abs(each.mean) / max(each.spread, _TINY)))
+
+
 def _holm(found: Sequence[Difference]) -> list[Difference]:
-    """With p corrected for how many are looked at; the least p first."""
-    ordered = sorted(found, key=lambda each: (each.p, -abs(each.mean) / max(each.spread, _TINY)))
     corrected, largest = [], 0.0
-    for place, each in enumerate(ordered):
-        largest = max(largest, min(1.0, each.p * (len(ordered) - place)))
-        corrected.append(Difference(each.name, each.mean, each.spread, largest))
+    for place, each in enumerate(sorted(found, key=lambda each: each.p)):
+        largest = max(largest, min(1.0, each.p * (len(found) - place)))
+        corrected.append(replace(each, p=largest))
     return corrected

@@ -80,7 +80,7 @@ class Outcome:
     @property
     def against(self) -> list[Difference]:
         """Other results that speak against it."""
-        return [each for each in self.products.differences if each.p < products.DOUBT_P]
+        return [each for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
 
     def to_dict(self) -> dict[str, Any]:
         return {name: _plain(value) for name, value in asdict(self).items()}
@@ -108,7 +108,8 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         curves = [[], []]
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
-    seen = _Seen(registration, interval, runs, failed, values, pace, band, products.look(*arms))
+    doubt_p = products.DOUBT_P if min(runs) >= registration.looks[-1] else products.EARLY_DOUBT_P
+    seen = _Seen(registration, interval, runs, failed, values, pace, band, products.look(*arms, doubt_p))
     faults, doubts = seen.faults(), seen.doubts(alpha)
     if not reached:
         faults, doubts = [], [f"{runs[0]} and {runs[1]} runs, and the first look is at {registration.looks[0]}"]
