@@ -59,7 +59,7 @@ def test_two_standard_deviations_are_seen_where_seeds_agree_and_four_where_they_
     assert shares(0.0, shift=5.0)[0] >= 0.95
 
 
-def test_less_than_two_percent_is_not_looked_at_however_close_seeds_are() -> None:
+def test_less_than_a_percent_is_not_looked_at_however_close_seeds_are() -> None:
     rng = np.random.default_rng(0)
     assert not look(*arms(rng, 0.9, shift=8.0, spread=1e-3)).doubts
     assert look(*arms(rng, 0.9, shift=80.0, spread=1e-3)).faults

@@ -2,13 +2,13 @@
 
 Three kinds: outputs of evaluations (how sure, which classes, which predictions), the numbers that the program prints,
 and buffers and parameters at the end. Each becomes one number a run. A candidate is refused where one of them is shown
-to be off by more than a quarter of the standard deviation that seeds give to it in the original (or 2 %, if more),
+to be off by more than a quarter of the standard deviation that seeds give to it in the original (or 1 %, if more),
 
-    t = (|mean of the paired differences| - max(0.25 s, 2 %)) / (their standard error),
+    t = (|mean of the paired differences| - max(0.25 s, 1 %)) / (their standard error),
 
 corrected for as many as are looked at (Holm, 1979) at p < 0.005, and is not called equivalent at p < 0.05 (0.2 where
-there is another look to come). What sums up many (the mean over all weights, over all buffers, over all predictions) has
-half of p to itself. Sizes are compared by their logarithms.
+there is another look to come). What sums up many (the mean over all weights, over all buffers, over all predictions)
+has half of p to itself. Sizes are compared by their logarithms.
 
 Weights tell most. A learning rate 10 % off moves the late loss by nothing that 16 runs can see, and the way that the
 weights have gone by two standard deviations. Only matrices are asked: a bias in front of a batch normalisation, or of
@@ -34,7 +34,7 @@ from overdrive.evidence.registration import Run
 
 PRINTED = "printed "  # begins the name of a printed number
 _EXCUSED = 0.25  # standard deviations over seeds
-_LEAST = 0.02  # off by less is not looked at: as the loss may be by 2 % of its progress
+_LEAST = 0.01  # off by less is not looked at
 _REFUSED_P = 0.005
 DOUBT_P, EARLY_DOUBT_P = (
     0.05,
