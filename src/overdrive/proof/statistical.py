@@ -22,6 +22,8 @@ from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
+_LOOKED_AT = 2  # what is kept of a run; those of versions that kept less, or another metric, are made again
+_STEADY = 0.1  # of the standard deviation over seeds, by which a number of the program's may be another when run again
 _MOST_LOOK = 64  # runs an arm, for a margin that the user stated
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 _SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten nothing is proved
@@ -110,12 +112,12 @@ class StatisticalProof:
         against = [each.name for each in outcome.against if each.name.startswith(PRINTED)]
         if outcome.equivalent is True or not against:
             return outcome
-        first = original[0]
         if self._again is None:
             self._runs.stage(f"proof: {old.name()} once more under one seed")
-            self._again = self._run_of(replace(old, seed=first.seed), first.seed)
-        again = self._again.numbers if self._again is not None else {}
-        steady = [name for name in first.numbers if again.get(name) == first.numbers[name]]
+            again = lambda seed, threads: self._run_of(replace(old, seed=seed, threads=threads), seed)  # noqa: E731
+            (self._again,) = self._runs.side_by_side(again, [original[0].seed])
+        twice = self._again.numbers if self._again is not None else {}
+        steady = [name for name in original[0].numbers if _is_steady(name, original, twice.get(name))]
         arms = [[replace(run, numbers=_only(run.numbers, steady)) for run in arm] for arm in (original, candidate)]
         return judge(registration, *arms)
 
@@ -182,7 +184,7 @@ class StatisticalProof:
 
     def _register(self, old: TrialSpec, new: TrialSpec, original: list[Run], tolerance: float | None) -> Registration:
         """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
-        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance}"
+        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance} | {_LOOKED_AT}"
         known = self._checkpoint.registration(name)
         if known:
             return Registration.from_dict(known)
@@ -256,7 +258,15 @@ class StatisticalProof:
         )
 
     def _run_name(self, spec: TrialSpec, seed: int) -> str:
-        return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps}"
+        return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps} | {_LOOKED_AT}"
+
+
+def _is_steady(name: str, original: Sequence[Run], again: float | None) -> bool:
+    """Whether a second run under the first seed came to the same number, by the scale of other seeds."""
+    values = [run.numbers[name] for run in original if name in run.numbers]
+    if again is None or len(values) < 2:
+        return False
+    return abs(again - original[0].numbers[name]) <= _STEADY * statistics.stdev(values)
 
 
 def _only(numbers: Mapping[str, float], steady: Sequence[str]) -> dict[str, float]:
