@@ -131,6 +131,7 @@ class Statistical:
     smallest_margin: float | None = _above_zero()
     alpha: float | None = _above_zero()
     looks: tuple[int, ...] = ()
+    spent: tuple[float, ...] = ()  # alpha of each look, where they do not share it alike
     not_converged: tuple[int, ...] = ()
     original: tuple[float | None, ...] = ()
     candidate: tuple[float | None, ...] = ()

@@ -142,7 +142,10 @@ def _besides(found: Besides) -> str:
 
 
 def _confidence(found: Statistical) -> str:
-    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks."""
+    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks or spent as they say."""
     if not found.alpha or found.alpha >= 0.5:
         return ""
-    return f"{1 - 2 * found.alpha / (len(found.looks) or 1):.0%} ".replace("%", " %")
+    alpha = found.alpha / (len(found.looks) or 1)
+    if found.runs and len(found.spent) == len(found.looks) > 0:
+        alpha = found.spent[max(0, sum(look <= min(found.runs) for look in found.looks) - 1)]
+    return f"{1 - 2 * alpha:.0%} ".replace("%", " %") if 0 < alpha < 0.5 else ""

@@ -7,7 +7,9 @@ first.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,8 +174,7 @@ class Watch:
         states = States.now()
         try:
             model.eval()
-            # In eager mode: a compiled model would be compiled once more for this.
-            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            with torch.no_grad(), _eager():
                 for args, kwargs in self._held:
                     outputs = _outputs(model(*args, **kwargs))
                     if outputs is not None:
@@ -206,6 +207,11 @@ class Watch:
             **_told("size of parameter", sizes),
             **_told("way of parameter", moved),
         }
+
+
+def _eager() -> contextlib.AbstractContextManager[Any]:
+    """A compiled model is not compiled once more. Where nothing was compiled, its compiler (2 s) is not imported."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 def _told(what: str, values: Mapping[str, float]) -> dict[str, float]:
