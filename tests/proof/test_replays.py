@@ -53,7 +53,7 @@ def test_there_are_always_as_many(last: int) -> None:
 
 def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
     assert few_steps(400) == (2, 8, 16)
-    assert few_steps(400, (17, 33)) == (2, 8, 17)
+    assert few_steps(400, (16, 17, 32)) == (2, 16, 17)
     assert few_steps(400, (1, 2, 300)) == (2, 8, 16)
     assert few_steps(10) == (2, 8, 10)
     assert few_steps(400, (), frozenset(range(1, 401, 10))) == (1, 11, 21)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from overdrive.core.contract import Contract
+from overdrive.core.trial_spec import TrialSpec
 from tests.zoo.harness import InProcess
 from tests.zoo.specimen import Specimen
 from tests.zoo.table import DEFECTS, HARMLESS, must_catch, must_pass
@@ -54,6 +55,19 @@ def test_a_harmless_technique_passes(kind: type[Specimen], level: Contract, prov
         assert check.evidence["statistical"]["equivalent"] is not False, check.sentence
     else:
         assert check.level is level, check.sentence
+
+
+@pytest.mark.parametrize("name", ["gradient_noise", "rate_off_in_secret", "evaluation_results_wrong", "weights_in_16_bits"])
+def test_three_replayed_states_catch_what_a_statistical_proof_cannot(
+    name: str, provers: Mapping[str, InProcess]
+) -> None:
+    """What promises more than a statistical plan that it joins is asked for that first."""
+    prover = provers["images"]
+    prover._runs.same_inputs(prover.plain, prover.plain)  # tells when something happens
+    new = TrialSpec(prover.plain.program, ((name, {}),))
+    assert prover.few_states(prover.plain, new).level is None
+    harmless = TrialSpec(prover.plain.program, (("convolution_by_matrix_product", {}),))
+    assert prover.few_states(prover.plain, harmless).level is ROUNDING
 
 
 def test_samples_that_are_kept_are_no_other_inputs(provers: Mapping[str, InProcess]) -> None:

@@ -165,9 +165,12 @@ def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
 
 
 def few_steps(last: int, events: Sequence[int] = (), among: frozenset[int] = frozenset()) -> tuple[int, ...]:
-    """Three of the first steps, one of them with the first event where it comes soon (see `replay_steps`)."""
-    soon = next((step for step in sorted(events) if 2 < step <= min(last, _FEW_REACH)), 0)
-    wanted = (2, 8, soon) if soon and soon not in _FEW_STEPS else _FEW_STEPS
+    """Three of the first steps: two are the first event, where it comes soon, and the step after (see `replay_steps`).
+
+    The last batch of an epoch is an event, and the step after has the evaluation in it.
+    """
+    soon = next((step for step in sorted(events) if 3 < step <= min(last, _FEW_REACH)), 0)
+    wanted = (2, soon, soon + 1) if soon else _FEW_STEPS
     reached = sorted(step for step in among if step <= last) or range(1, last + 1)
     chosen = list(dict.fromkeys(min(reached, key=lambda each: abs(each - step)) for step in wanted))
     chosen += [step for step in reached if step not in chosen][: FEW_STATES - len(chosen)]
