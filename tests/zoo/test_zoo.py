@@ -57,7 +57,9 @@ def test_a_harmless_technique_passes(kind: type[Specimen], level: Contract, prov
         assert check.level is level, check.sentence
 
 
-@pytest.mark.parametrize("name", ["gradient_noise", "rate_off_in_secret", "evaluation_results_wrong", "weights_in_16_bits"])
+@pytest.mark.parametrize(
+    "name", ["gradient_noise", "rate_off_in_secret", "evaluation_results_wrong", "weights_in_16_bits"]
+)
 def test_three_replayed_states_catch_what_a_statistical_proof_cannot(
     name: str, provers: Mapping[str, InProcess]
 ) -> None:
