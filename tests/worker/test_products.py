@@ -170,3 +170,30 @@ def test_large_outputs_are_sampled() -> None:
 def test_products_cross_the_pipe() -> None:
     products, _ = watched(2, evaluate)
     assert from_json(Products, to_json(products)) == products
+
+
+def test_what_cannot_be_read_is_passed_over_and_the_run_goes_on() -> None:
+    watch = Watch()
+    with Session([], [watch]):
+        model = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+        sparse = nn.Identity()
+        with torch.no_grad():
+            sparse(torch.eye(3).to_sparse())
+        watch.stepped()
+        products = watch.report([optimizer])
+    assert products.evaluations == () and "way of parameter 0.weight" in products.state
+
+
+def test_two_optimizers_of_one_parameter_have_it_from_the_start() -> None:
+    watch = Watch()
+    with Session([], [watch]):
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+        other = torch.optim.SGD(model.parameters(), lr=0.1)
+        watch.stepped()
+        assert watch.report([optimizer, other]).state["way of parameters, all"] > 0.01

@@ -237,8 +237,7 @@ class Worker:
     def _trace(self) -> Trace:
         assert self.session is not None
         digests, replay = (kept.get(self.recorder.framework) for kept in (self._digests, self._replays))
-        products = self._products.get(self.recorder.framework)
-        return Trace(
+        trace = Trace(
             steps=self.clock.steps,
             losses=tuple(map(tuple, self.recorder.losses())),
             rates=tuple(self.recorder.rates),
@@ -250,10 +249,12 @@ class Worker:
             rests=tuple(self._rests) if self._call_steps > 1 else (),
             trained=self.recorder.trained(),
             returned=self.returned.value if self.returned else None,
-            products=products.report(self.recorder.optimizers) if products else None,
             active=tuple(self.session.active),
             left_out=dict(self.session.seams.left_out),
         )
+        # Last: it calls the model once more, which is no part of the run.
+        products = self._products.get(self.recorder.framework)
+        return replace(trace, products=products.report(self.recorder.optimizers)) if products else trace
 
     def ended(self) -> Ended:
         """Of a program that ended by itself."""

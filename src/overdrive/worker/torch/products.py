@@ -36,6 +36,8 @@ _MOST_HELD, _MOST_HELD_BYTES = 8, 16 << 20
 _MOST_TENSORS = 512  # whose first values are kept, or that are asked at the end ...
 _MOST_TOLD = 24  # ... and that are told one by one, evenly spaced
 _SAMPLED = 1024  # elements of a parameter
+# What a tensor says that has no elements to read: sparse, nested, not yet made, of a transform. It is passed over.
+_UNREADABLE = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 _ONE = 1e-3  # rows whose sum is so near to 1 are probabilities already
 
 _Matrix = NDArray[np.floating[Any]]
@@ -106,9 +108,11 @@ class Watch:
         seams.optimizer_made.subscribe(self._made)
 
     def _made(self, optimizer: Any, models: list[Any]) -> None:
-        for parameter in parameters_of(optimizer)[:_MOST_TENSORS]:
-            if id(parameter) not in self._first and len(self._first) < _MOST_TENSORS:
-                self._first[id(parameter)] = weakref.ref(parameter), _sampled(parameter).clone()
+        for parameter in parameters_of(optimizer)[: _MOST_TENSORS - len(self._first)]:
+            with contextlib.suppress(*_UNREADABLE):
+                known = self._first.get(id(parameter))
+                if known is None or known[0]() is not parameter:
+                    self._first[id(parameter)] = weakref.ref(parameter), _sampled(parameter).clone()
 
     def _called(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         if fetches.under_way():
@@ -124,9 +128,10 @@ class Watch:
     def _heard(self, tally: _Tally, result: Any) -> None:
         tally.calls += 1
         if tally.calls <= _MOST_CALLS or tally.calls % 8 == 0:
-            outputs = _outputs(result)
-            if outputs is not None:
-                tally.add(outputs)
+            with contextlib.suppress(*_UNREADABLE):
+                outputs = _outputs(result)
+                if outputs is not None:
+                    tally.add(outputs)
 
     def _hold(self, module: Any, args: Any, kwargs: Any) -> None:
         """Keep the first training batches, as one model was given them."""
@@ -137,7 +142,8 @@ class Watch:
         size = sum(each.nbytes for each in tree_leaves([args, kwargs]) if isinstance(each, torch.Tensor))
         if self._held_bytes + size <= _MOST_HELD_BYTES:
             self._held_bytes += size
-            self._held.append(tree_map_only(torch.Tensor, lambda each: each.detach().clone(), (args, kwargs)))
+            with contextlib.suppress(*_UNREADABLE):
+                self._held.append(tree_map_only(torch.Tensor, lambda each: each.detach().clone(), (args, kwargs)))
 
     def stepped(self) -> None:
         """A training step is complete, and with it the evaluation before it."""
@@ -194,10 +200,13 @@ class Watch:
         buffers, sizes, moved = {}, {}, {}
         for name, tensor in list(subject.buffers.items())[:_MOST_TENSORS]:
             if tensor.is_floating_point() and tensor.dim() and tensor.numel():
-                buffers[name] = _size(_sampled(tensor))
+                with contextlib.suppress(*_UNREADABLE):
+                    buffers[name] = _size(_sampled(tensor))
         for name, tensor in subject.parameters.items():
             known = self._first.get(id(tensor))
-            if known is not None and known[0]() is tensor and tensor.dim() >= 2:
+            if known is None or known[0]() is not tensor or tensor.dim() < 2:
+                continue
+            with contextlib.suppress(*_UNREADABLE):
                 values = _sampled(tensor)
                 sizes[name] = _size(values)
                 if values.shape == known[1].shape:
@@ -245,11 +254,21 @@ def _outputs(result: Any) -> _Matrix | None:
             continue
         tensor = leaf.detach()
         classes = 1 if tensor.dim() != 3 else 2
-        flat = tensor[:, None] if tensor.dim() == 1 else tensor.movedim(classes, -1).reshape(-1, tensor.shape[classes])
-        spacing = -(-flat.numel() // _MOST_NUMBERS)
-        taken = flat[::spacing].to("cpu", torch.float64)
+        if tensor.dim() == 1:
+            tensor = tensor[:, None]
+        tensor = _thinned(tensor, classes).movedim(classes, -1)
+        taken = tensor.reshape(-1, tensor.shape[-1]).to("cpu", torch.float64)
         return np.asarray(taken.numpy(), np.float64)
     return None
+
+
+def _thinned(tensor: torch.Tensor, classes: int) -> torch.Tensor:
+    """A view with all classes of fewer rows, spaced evenly: a copy of all may not fit beside the model."""
+    for axis in range(tensor.dim()):
+        if axis != classes and tensor.numel() > _MOST_NUMBERS:
+            spacing = min(tensor.shape[axis], -(-tensor.numel() // _MOST_NUMBERS))
+            tensor = tensor[(slice(None),) * axis + (slice(None, None, spacing),)]
+    return tensor
 
 
 def _probabilities(outputs: _Matrix) -> _Matrix:
