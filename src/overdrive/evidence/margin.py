@@ -14,7 +14,7 @@
 
 A candidate passes where it is shown to lie within the margin, and is refused where it is shown to lie beyond the
 strict one. That the strict margin alone does not decide is for want of runs: to show that a difference of zero lies
-within 2 % of the progress takes 25 (s / margin)^2 runs where the arms agree in nothing, some hundreds for a noisy
+within 2 % of the progress takes 22 (s / margin)^2 runs where the arms agree in nothing, some hundreds for a noisy
 program. Decision 017 has the figures.
 """
 
