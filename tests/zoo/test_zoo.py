@@ -1,4 +1,4 @@
-"""Wrong maths is caught at every level that promises to, and what is harmless passes. (About 3 minutes on one core.)
+"""Wrong maths is caught at every level that promises to, and what is harmless passes. (About 4 minutes on one core.)
 
 The full table, with 20 repetitions under other seeds, is made by `benchmarks/zoo.py`.
 """

@@ -275,6 +275,7 @@ def _probabilities(outputs: _Matrix) -> _Matrix:
     """Of each class, rows x classes: the soft maximum of what is no probability yet."""
     if outputs.min() >= 0 and np.abs(outputs.sum(axis=1) - 1).max() < _ONE:
         return outputs
-    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    found: _Matrix = powers / powers.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # of a run that diverged
+        powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        found: _Matrix = powers / powers.sum(axis=1, keepdims=True)
     return found
