@@ -48,5 +48,5 @@ def test_what_cannot_be_tuned_is_said_by_an_error(script: Path) -> None:
 def test_a_run_gives_the_programs_exit_code(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert overdrive.run(script, ["3", "7"]) == 7
     assert "3 steps" in capfd.readouterr().err
-    script.with_name("plan.toml").write_text('overdrive = 2\n')
+    script.with_name("plan.toml").write_text("overdrive = 2\n")
     assert overdrive.run(script, ["3", "0"], plan=script.with_name("plan.toml")) == 2

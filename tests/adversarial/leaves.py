@@ -315,7 +315,13 @@ LEAVES: dict[str, Leaf] = {
         "logging.getLogger('l{n}')", "{e}.getEffectiveLevel()", ("logging.getLogger('l{n}').setLevel({v})",)
     ),
     "floating errors": Leaf("np.geterr", "len({e}()['over'])", ("np.seterr(over='print')",)),
-    "recursion": Leaf("sys.getrecursionlimit", "{e}() - 1000", ("sys.setrecursionlimit(1000 + {v})",)),
+    # Set at the beginning: `overdrive run` leaves room for its own frames, which a program can read off.
+    "recursion": Leaf(
+        "sys.getrecursionlimit",
+        "{e}() - 1000",
+        ("sys.setrecursionlimit(1000 + {v})",),
+        "sys.setrecursionlimit(1000)",
+    ),
     "decimals": Leaf("decimal.getcontext()", "{e}.prec", ("decimal.getcontext().prec = {v} + 2",)),
     "working folder": Leaf("os.getcwd", "len(os.path.basename({e}()))", ("os.chdir(folder('cwd' + 'x' * {v}))",)),
     "code of a function": Leaf(

@@ -24,7 +24,10 @@ def test_a_result_from_before_there_were_versions_has_all_it_had() -> None:
     for name in ("program", "verdict", "noise_floor", "tuning_seconds", "machine", "versions", "notes"):
         assert new[name] == old[name], name
     assert [each["name"] for each in new["attribution"]["shares"]] == ["sample_cache", "allocator", "channels_last"]
-    assert new["duels"][0]["pairs"] == old["duels"][0]["pairs"] and new["losses"] == old["losses"]
+    for pair, was in zip(new["duels"][0]["pairs"], old["duels"][0]["pairs"], strict=True):
+        assert {name: pair[name] for name in was} == was
+        assert pair["waited"] is pair["others"] is None  # nobody looked for neighbours then
+    assert new["losses"] == old["losses"]
 
 
 def test_what_is_broken_is_missing_and_nothing_else() -> None:

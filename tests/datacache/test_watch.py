@@ -31,6 +31,10 @@ def one_bit(array: Any) -> None:
     array.view(np.uint32)[299, 999] ^= 1
 
 
+def another_type(array: Any) -> None:
+    array.dtype = np.int32
+
+
 @pytest.mark.parametrize("change", [swapped, shuffled, reversed_, one_bit])
 @pytest.mark.parametrize("make", [rows, lambda: np.asfortranarray(rows()), lambda: rows()[:, ::2]])
 def test_a_change_in_place_is_seen(change: Callable[[Any], None], make: Callable[[], Any]) -> None:
@@ -50,4 +54,32 @@ def test_objects_that_change_places_are_seen() -> None:
     watch.hold()
     assert not watch.changed()
     array[[0, 1]] = array[[1, 0]]
+    assert watch.changed()
+
+
+def transposed(array: Any) -> None:
+    array.shape = array.shape[::-1]
+
+
+@pytest.mark.parametrize("size", [(8, 4), (300, 1000)])
+@pytest.mark.parametrize("change", [transposed, another_type])
+def test_another_form_is_seen(change: Callable[[Any], None], size: tuple[int, ...]) -> None:
+    array = np.zeros(size, np.float32)
+    watch = Watch()
+    watch.array(array)
+    watch.hold()
+    assert not watch.changed()
+    change(array)
+    assert watch.changed()
+
+
+@pytest.mark.parametrize("others", [0, 7])
+def test_what_one_list_loses_is_not_what_the_next_gains(others: int) -> None:
+    one, other = [1, 2, 3], [4, 5]
+    watch = Watch()
+    for each in (one, other, *([] for _ in range(others))):
+        watch.items(each)
+    watch.hold()
+    assert not watch.changed()
+    other.insert(0, one.pop())
     assert watch.changed()

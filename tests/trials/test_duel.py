@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.speed import Pair
+from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
+from overdrive.trials.duel import Duel
 from overdrive.trials.pool import TrialPool
-from overdrive.trials.run_duel import run_duel
+from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
 
 DRAWS = """
@@ -42,3 +46,38 @@ def test_a_technique_that_left_itself_out_is_not_measured(script: Callable[[str]
     assert duel.pairs == [] and duel.exit_reason is None
     assert duel.new_trace is not None
     assert "draws random numbers" in duel.new_trace.left_out["sample_cache"]
+
+
+def pairs_where(waited: list[float], gain: float = 1.5) -> list[Pair]:
+    """B is so many times as fast, and waits for others so long in each block."""
+    return [Pair(0, 10, gain + 0.01 * (i % 3), 1.0, True, (0.0, each), (1.0, 1.0)) for i, each in enumerate(waited)]
+
+
+def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_of_it_there_is_no_verdict() -> None:
+    spec = TrialSpec(Program("script.py"))
+    for quiet, gain, expected in ((30, 1.5, "FASTER"), (19, 1.5, "INCONCLUSIVE"), (19, 2.0, "FASTER")):
+        duel = Duel(spec, spec, pairs_where([0.0] * quiet + [0.4] * (40 - quiet), gain))
+        judge(duel, CANDIDATE)
+        assert duel.verdict.value == expected and len(duel.kept()) == quiet and duel.interval is not None
+
+
+def test_a_duel_of_before_neighbours_were_noticed_is_still_read() -> None:
+    spec = TrialSpec(Program("script.py"))
+    data = store_duel(Duel(spec, spec, pairs_where([0.0] * 12)))
+    for pair in data["pairs"]:
+        del pair["waited"], pair["others"]
+    old = restore_duel(data, spec, spec)
+    assert len(old.kept()) == 12 and old.pairs[0].waited is None
+    new = restore_duel(store_duel(Duel(spec, spec, pairs_where([0.0] * 12))), spec, spec)
+    assert new.pairs[0].waited == (0.0, 0.0)
+
+
+def test_the_duels_of_the_last_tune_tell_how_much_processes_differ(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("")
+    ledger, program = Ledger.open(tmp_path / "ledger"), Program(str(tmp_path / "script.py"))
+    checkpoint = TuneCheckpoint(ledger, program, "rounding")
+    assert checkpoint.earlier_duels() == []
+    pair = {"process": 1, "steps": 10, "seconds_a": 2.0, "seconds_b": 1.0, "a_first": True}
+    checkpoint.finished("2026-11-24", {"verdict": "FASTER", "duels": [{"name": "one", "pairs": [pair]}, {}]})
+    assert TuneCheckpoint(ledger, program, "rounding").earlier_duels() == [[Pair(1, 10, 2.0, 1.0, True)], []]
+    assert not TuneCheckpoint(ledger, program, "rounding").resumes

@@ -42,6 +42,13 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """Have these techniques on, and all others off that can be switched."""
+
+    on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class TellFacts:
     costs: bool = False  # those of an item too
 
@@ -64,6 +71,14 @@ class TellObserved:
 @dataclass(frozen=True)
 class Stop:
     pass
+
+
+@dataclass(frozen=True)
+class Switched:
+    """Which techniques act from now on, and the seconds that switching took."""
+
+    on: tuple[str, ...]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -108,11 +123,11 @@ class Ended:
     observed: Mapping[str, Any] = field(default_factory=dict)
 
 
-Command: TypeAlias = Run | TellFacts | TellTrace | TellRecorded | TellObserved | Stop
-Report: TypeAlias = Block | Facts | Trace | Recorded | Observed | Beat | Isolated | Failed | Ended
+Command: TypeAlias = Run | Switch | TellFacts | TellTrace | TellRecorded | TellObserved | Stop
+Report: TypeAlias = Block | Switched | Facts | Trace | Recorded | Observed | Beat | Isolated | Failed | Ended
 
-_COMMANDS = (Job, Run, TellFacts, TellTrace, TellRecorded, TellObserved, Stop)
-_REPORTS = (Block, Facts, Trace, Recorded, Observed, Beat, Isolated, Failed, Ended)
+_COMMANDS = (Job, Run, Switch, TellFacts, TellTrace, TellRecorded, TellObserved, Stop)
+_REPORTS = (Block, Switched, Facts, Trace, Recorded, Observed, Beat, Isolated, Failed, Ended)
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in (*_COMMANDS, *_REPORTS)}
 
 

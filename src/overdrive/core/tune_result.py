@@ -152,6 +152,8 @@ class PairRecord:
     seconds_a: float | None = _positive()
     seconds_b: float | None = _positive()
     a_first: bool = False
+    waited: tuple[float, float] | None = None  # share of either block's time in which it waited for a core
+    others: tuple[float, float] | None = None  # cores that other programs used meanwhile
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import hashlib
+import itertools
 import os
 import sys
 import time
@@ -133,6 +134,21 @@ def asks_where(code: CodeType) -> bool:
     return not _WHERE.isdisjoint(code.co_names)
 
 
+def asks_for_the_time(code: CodeType) -> bool:
+    """Whether it may ask a clock: what it does then depends on when it is done."""
+    if not _CLOCKS.isdisjoint(code.co_names):
+        return True
+    if "time" not in code.co_names:
+        return False
+    steps = [(each.opname, each.argval) for each in dis.get_instructions(code)]
+    for (load, name), (then, attribute) in itertools.pairwise(steps):
+        if name != "time" or load in _ATTRIBUTE:
+            continue
+        if attribute == "time" if then in _ATTRIBUTE else load in ("LOAD_GLOBAL", "LOAD_NAME"):
+            return True
+    return False
+
+
 def globals_told(code: CodeType) -> set[str]:
     """Texts that may be names of globals, where the code looks such up by their names."""
     looks_up = not _LOOKS_UP.isdisjoint(code.co_names)
@@ -158,6 +174,10 @@ def environment_read(code: CodeType) -> dict[str, str | None]:
 
 _ENVIRONMENT = frozenset(("environ", "environb", "getenv"))
 _WHERE = frozenset(("get_worker_info", "_worker_info", "getpid", "getppid", "current_process", "parent_process"))
+_CLOCKS = frozenset(
+    f"{clock}{unit}" for clock in ("monotonic", "perf_counter", "process_time", "clock_gettime") for unit in ("", "_ns")
+) | {"time_ns", "localtime", "gmtime", "strftime", "now", "utcnow", "today"}
+_ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _IMPORTS = frozenset(("__import__", "import_module", "modules"))
 _LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "attrgetter", "__dict__"))
 _BETWEEN = frozenset(("LOAD_METHOD", "LOAD_ATTR", "PUSH_NULL"))  # an environment and the name of a variable

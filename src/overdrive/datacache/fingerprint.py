@@ -27,10 +27,10 @@ import numpy as np
 from overdrive.datacache import code
 from overdrive.datacache.files import Files, NoFiles, looks_for_files
 from overdrive.datacache.generators import frozen, state_of
+from overdrive.datacache.mappings import is_mapped_for_writing
 from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.state import PLAIN, hash_of, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
 from overdrive.datacache.watch import Watch
-from overdrive.datacache.written_files import is_mapped_for_writing
 
 STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _SMALL = 1 << 20
@@ -381,6 +381,8 @@ class _Walk:
         self._set |= code.attributes_set(each)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
+        if code.asks_for_the_time(each):
+            self.hide("its code may ask what time it is")
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):

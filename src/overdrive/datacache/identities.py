@@ -1,4 +1,4 @@
-"""Whether containers still hold the very same objects, in the same order: all of one kind are looked at together.
+"""Whether places still hold the very same objects, in the same order: items of containers, names, cells, all together.
 
 An item that was replaced by an equal one counts as changed (`True` in the place of 1, -0.0 of 0.0): what is compared is
 where objects lie, at 5 ns an item, and no code of the program's is run.
@@ -9,82 +9,69 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache
-from itertools import chain
+from functools import cache, partial
+from itertools import chain, repeat
 from operator import is_
 from typing import Any
 
 # A longer list is compared where it lies, not copied with the others: 50,000 items in 20 µs, not in 500.
 _LONG = 256
+_FEW = 3  # containers of one kind; more are gone through in one call
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _ITEMS = object.__basicsize__ + _POINTER  # where CPython's lists say where their items are
-
 
 _compare = ctypes.PyDLL(None).memcmp
 _compare.argtypes = (ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
 
 
 class Identities:
-    """Of containers of one kind.
+    """Objects that are to be found again where they were. One comparison is made of all of them."""
 
-    Args:
-        parts: gives what a container holds; the kind's own method, which a class of the program's cannot have replaced.
-        size: gives how much that is, likewise.
-    """
-
-    def __init__(self, parts: Callable[[Any], Iterable[Any]], size: Callable[[Any], int]) -> None:
-        self._parts = parts
-        self._size = size
-        self._containers: list[Any] = []
-        self._lengths: list[int] = []
+    def __init__(self) -> None:
+        self._added: dict[Any, list[Any]] = {}  # containers, by what gives their parts
+        self._sources: list[Callable[[], Iterable[Any]]] = []
+        self._long: list[tuple[list[Any], list[Any], bytes]] = []
         self._held: list[Any] = []  # keeps them alive, too: a place says nothing once its object is gone
         self._places = b""
 
-    def add(self, container: Any) -> None:
-        self._containers.append(container)
+    def add(self, parts: Callable[[Any], Iterable[Any]], container: Any) -> None:
+        """
+        Args:
+            parts: gives what a container holds; the kind's own method, which a class of the program's cannot have
+                replaced.
+        """
+        if type(container) is list and len(container) >= _LONG:
+            self._long.append((container, list(container), places_of(container)))
+        else:
+            self._added.setdefault(parts, []).append(container)
 
     def seal(self) -> None:
         """From now on they are to stay as they are."""
-        self._lengths = list(map(self._size, self._containers))
+        for parts, containers in self._added.items():
+            if len(containers) > _FEW:
+                self._sources.append(partial(_together, parts, containers))
+            else:
+                self._sources += [partial(parts, each) for each in containers]
         self._held = self._now()
         self._places = places_of(self._held)
 
-    @property
-    def any(self) -> bool:
-        """Whether there is anything to look at."""
-        return bool(self._containers)
-
     def changed(self) -> bool:
-        if list(map(self._size, self._containers)) != self._lengths:
+        try:
+            now = self._now()
+        except (LookupError, ValueError):  # a name, or a closure's, that stands for nothing now
             return True
-        return differ(self._now(), self._held, self._places)
+        return differ(now, self._held, self._places) or any(differ(*each) for each in self._long)
 
     def _now(self) -> list[Any]:
-        return list(chain.from_iterable(map(self._parts, self._containers)))
+        found: list[Any] = []
+        for parts in self._sources:
+            found += parts()
+            found.append(_END)  # what one lost is not what the next gained
+        return found
 
 
-class Lists(Identities):
-    """Of lists, the long ones among them each by itself."""
-
-    def __init__(self) -> None:
-        super().__init__(list.__iter__, list.__len__)
-        self._long: list[tuple[list[Any], list[Any], bytes]] = []
-
-    def add(self, container: list[Any]) -> None:
-        if len(container) < _LONG or type(container) is not list:
-            super().add(container)
-        else:
-            self._long.append((container, list(container), places_of(container)))
-
-    @property
-    def any(self) -> bool:
-        return bool(self._containers or self._long)
-
-    def changed(self) -> bool:
-        for container, held, places in self._long:
-            if differ(container, held, places):
-                return True
-        return super().changed()
+def _together(parts: Callable[[Any], Iterable[Any]], containers: list[Any]) -> Iterable[Any]:
+    return chain.from_iterable(chain.from_iterable(zip(map(parts, containers), repeat((_END,)), strict=False)))
 
 
 def differ(items: list[Any], held: list[Any], places: bytes) -> bool:
@@ -92,21 +79,24 @@ def differ(items: list[Any], held: list[Any], places: bytes) -> bool:
     if len(items) != len(held):
         return True
     if _lies_as_known():
-        return bool(places) and _compare(_place_of(items), places, len(places)) != 0
+        return bool(places) and not holds(_word_at(id(items) + _ITEMS), places)
     return not all(map(is_, items, held))
 
 
 def places_of(items: list[Any]) -> bytes:
     """Where the objects of a list lie."""
-    return _memory_of(items) if _lies_as_known() else b""
+    if not items or not _lies_as_known():
+        return b""
+    return ctypes.string_at(_word_at(id(items) + _ITEMS), _POINTER * len(items))
 
 
-def _place_of(items: list[Any]) -> int:
-    return ctypes.c_size_t.from_address(id(items) + _ITEMS).value
+def holds(address: int, content: bytes) -> bool:
+    """Whether memory, which must be this process's, holds these bytes."""
+    return bool(_compare(address, content, len(content)) == 0)
 
 
-def _memory_of(items: list[Any]) -> bytes:
-    return ctypes.string_at(_place_of(items), _POINTER * len(items)) if items else b""
+def _word_at(address: int) -> int:
+    return ctypes.c_size_t.from_address(address).value
 
 
 @cache
@@ -117,4 +107,8 @@ def _lies_as_known() -> bool:
     if platform.python_implementation() != "CPython" or list.__basicsize__ != _ITEMS + 2 * _POINTER:
         return False
     known = [None, True, "x"]
-    return _memory_of(known) == b"".join(id(each).to_bytes(_POINTER, sys.byteorder) for each in known)
+    lie = ctypes.string_at(_word_at(id(known) + _ITEMS), _POINTER * len(known))
+    return lie == b"".join(id(each).to_bytes(_POINTER, sys.byteorder) for each in known)
+
+
+_END = object()

@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
+from overdrive.datacache.array_content import ArrayContent
+from overdrive.datacache.identities import Identities
 
-from overdrive.datacache.identities import Identities, Lists, differ, places_of
-from overdrive.datacache.written_pages import Pages
-
-# Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
-_LARGE = 64 << 10
-_PART = 1 << 20  # bytes that are copied and hashed at a time: they stay in the processor's cache
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
 _QUICKLY = 64
 _LOOKS = 3  # of which the quickest says what a look costs
@@ -31,27 +27,19 @@ class Watch:
 
     def __init__(self) -> None:
         self._spaces: list[Mapping[str, Any]] = []
-        self._near = Identities(dict.values, dict.__len__)
-        self._keys = Identities(dict.keys, dict.__len__)
-        self._values = Identities(dict.values, dict.__len__)
-        self._ordered = Identities(OrderedDict.__iter__, dict.__len__)  # may change without the dict within it
-        self._sets = Identities(set.__iter__, set.__len__)
-        self._lists = Lists()
-        self._attributes = Identities(iter, len)  # of classes, by name
-        self._pools = (self._keys, self._values, self._ordered, self._sets, self._lists, self._attributes)
+        self._near = Identities()
+        self._objects = Identities()
+        self._of_libraries = Identities()
+        self._kinds: list[Any] = []
+        self._cells: list[types.CellType] = []
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
         self._fixed: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
-        self._cells: list[types.CellType] = []
-        self._functions: list[types.FunctionType] = []
-        self._kinds: list[Any] = []
-        self._slots: list[tuple[Any, str]] = []
         self._digests: list[tuple[Callable[[], str], list[str]]] = []
         self._alive: list[Any] = []  # an id says nothing once its object is gone
         self._tensors: list[tuple[Any, Any]] = []
-        self._arrays: list[_Array] = []
+        self._arrays: list[ArrayContent] = []
         self._bytes: list[tuple[bytearray, bytes]] = []
         self._generators: list[tuple[Callable[[], Any], Any]] = []
-        self._there: list[tuple[Mapping[str, Any], list[str]]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
 
     def space(self, thing: Any, space: dict[str, Any]) -> None:
@@ -66,11 +54,11 @@ class Watch:
 
     def attributes(self, space: Mapping[str, Any]) -> None:
         """Which attributes a class has; what they are is for `name`."""
-        self._attributes.add(space)
+        self._objects.add(iter, space)
 
     def slot(self, thing: Any, name: str) -> None:
         """An attribute that lies in the object itself."""
-        self._slots.append((thing, name))
+        self._objects.add(partial(_slot, name), thing)
 
     def name(self, space: Mapping[str, Any], name: str) -> None:
         """One global that a function refers to, or one attribute of a class; there or not."""
@@ -96,20 +84,20 @@ class Watch:
     def items(self, container: Any) -> None:
         """A container whose values have been looked at one by one."""
         if isinstance(container, dict):
-            self._keys.add(container)
-            self._values.add(container)
-            if isinstance(container, OrderedDict):
-                self._ordered.add(container)
+            self._objects.add(dict.keys, container)
+            self._objects.add(dict.values, container)
+            if isinstance(container, OrderedDict):  # its order may change without the dict within it
+                self._objects.add(OrderedDict.__iter__, container)
         elif isinstance(container, list):
-            self._lists.add(container)
+            self._objects.add(list.__iter__, container)
         elif isinstance(container, bytearray):
             self._bytes.append((container, bytes(container)))
         elif isinstance(container, set):
-            self._sets.add(container)
+            self._objects.add(set.__iter__, container)
 
     def array(self, array: Any) -> None:
         """A numpy array. Its content is compared, or the kernel asked."""
-        self._arrays.append(_Array(array))
+        self._arrays.append(ArrayContent(array))
 
     def tensor(self, tensor: Any) -> None:
         """Where it lies, and how often it was written to, as far as it counts."""
@@ -117,7 +105,7 @@ class Watch:
 
     def function(self, function: types.FunctionType) -> None:
         """What a function is made of: its code, and what its arguments are where they are not given."""
-        self._functions.append(function)
+        self._objects.add(_MADE_OF, function)
 
     def generator(self, take: Callable[[], Any]) -> None:
         """A random generator, by what gives its state."""
@@ -131,19 +119,18 @@ class Watch:
     def hold(self) -> None:
         """All has been told: from now on it is to stay as it is."""
         for near in self._spaces[:_QUICKLY]:
-            self._near.add(near)
-        for pool in (self._near, *self._pools):
-            pool.seal()
+            self._near.add(dict.values, near)
         for space, names in self._names.values():
-            there = [name for name in names if name in space]
-            self._there.append((space, there))
+            if there := [name for name in names if name in space]:
+                self._objects.add(partial(_named, there), space)
             if absent := names.keys() - there:
                 self._absent.append((space, absent))
-        self._bound = _Held(self._now_bound())
-        self._of_libraries = _Held(self._now_fixed())
-        self._made_of = _Held(self._now_functions())
-        self._slotted = _Held(self._now_slotted())
-        self._classes = _Held(list(map(type, self._kinds)))
+        for space, names in self._fixed.values():
+            self._of_libraries.add(partial(_named_or_gone, list(names)), space)
+        self._objects.add(partial(map, type), tuple(self._kinds))
+        self._objects.add(partial(map, attrgetter("cell_contents")), tuple(self._cells))
+        for each in (self._near, self._objects, self._of_libraries):
+            each.seal()
 
     def in_fork(self) -> None:
         """From now on for this forked process, of whose writes the kernel keeps another account."""
@@ -169,99 +156,38 @@ class Watch:
 
     def replaced(self) -> bool:
         """Whether something of a library's was."""
-        return self._of_libraries.changed(self._now_fixed())
+        return self._of_libraries.changed()
 
     def changed(self) -> bool:
         """Whether anything else was."""
-        try:
-            bound = self._now_bound()
-        except (KeyError, ValueError):  # a name, or a closure's, that stands for nothing now
+        if self._objects.changed():
             return True
+        for array in self._arrays:
+            if array.changed():
+                return True
+        for tensor, place in self._tensors:
+            if _place_of(tensor) != place:
+                return True
+        for space, names in self._absent:
+            if not space.keys().isdisjoint(names):
+                return True
         return (
-            any(pool.changed() for pool in self._pools if pool.any)
-            or self._bound.changed(bound)
-            or not all(space.keys().isdisjoint(names) for space, names in self._absent)
-            or self._classes.changed(list(map(type, self._kinds)))
-            or self._slotted.changed(self._now_slotted())
-            or self._made_of.changed(self._now_functions())
-            or any(_place_of(tensor) != place for tensor, place in self._tensors)
-            or any(now != before for now, before in self._bytes)
-            or any(array.changed() for array in self._arrays)
+            any(now != before for now, before in self._bytes)
             or any(take() != before for take, before in self._generators)
             or any(before and take() != before[0] for take, before in self._digests)
         )
 
-    def _now_bound(self) -> list[Any]:
-        """What names stand for, and what closures hold."""
-        found = list(map(_CONTENTS, self._cells))
-        for space, names in self._there:
-            found += map(space.__getitem__, names)
-        return found
 
-    def _now_fixed(self) -> list[Any]:
-        return [space.get(name, _GONE) for space, names in self._fixed.values() for name in names]
-
-    def _now_functions(self) -> list[Any]:
-        return [part for each in self._functions for part in (each.__code__, each.__defaults__, each.__kwdefaults__)]
-
-    def _now_slotted(self) -> list[Any]:
-        return [getattr(thing, name, None) for thing, name in self._slots]
+def _slot(name: str, thing: Any) -> tuple[Any]:
+    return (getattr(thing, name, None),)
 
 
-class _Held:
-    """Objects, to be found at the same places again."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
-        self._places = places_of(items)
-
-    def changed(self, items: list[Any]) -> bool:
-        return differ(items, self._items, self._places)
+def _named(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
+    return map(space.__getitem__, names)
 
 
-class _Array:
-    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        self._pages = self._whole_pages()
-        self._held = array.ravel().tolist() if array.dtype.hasobject else None  # an object's place means that object
-        self._form = _form(array)
-        self._content = self._now()
-
-    def _whole_pages(self) -> Pages | None:
-        array = self.array
-        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
-            return Pages.of(array.__array_interface__["data"][0], array.nbytes)
-        return None
-
-    def in_fork(self) -> None:
-        if self._pages is not None:
-            self._pages = self._whole_pages()
-            self._content = self._now()
-
-    def changed(self) -> bool:
-        if self._pages is not None and self._pages.written():
-            return True
-        return _form(self.array) != self._form or self._now() != self._content
-
-    def _now(self) -> Any:
-        """All of its bytes; of those that the kernel sees the ends alone; of many a hash of each part, in order.
-
-        Python's hash of bytes (SipHash) sees where each byte stands, as a sum does not: rows that only changed places
-        are another content. It has a key of this process, which forked ones share.
-        """
-        array = self.array
-        if array.dtype.hasobject:
-            return np.ascontiguousarray(array).tobytes()
-        flat = array.reshape(-1, order="A") if array.flags.forc else np.ascontiguousarray(array).reshape(-1)
-        flat = flat.view(np.uint8)
-        if self._pages is not None:
-            first = self._pages.start - flat.__array_interface__["data"][0]
-            return flat[:first].tobytes(), flat[first + self._pages.end - self._pages.start :].tobytes()
-        if len(flat) < _LARGE:
-            return flat.tobytes()
-        return [hash(flat[start : start + _PART].tobytes()) for start in range(0, len(flat), _PART)]
+def _named_or_gone(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
+    return [space.get(name, _GONE) for name in names]
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
@@ -269,10 +195,6 @@ def _place_of(tensor: Any) -> tuple[Any, ...]:
     return version, tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def _form(array: Any) -> tuple[Any, ...]:
-    return array.dtype, array.shape, array.strides, array.__array_interface__["data"][0]
-
-
+_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _GONE = object()
 _CONTAINERS = frozenset((list, tuple, dict, set))
-_CONTENTS = attrgetter("cell_contents")

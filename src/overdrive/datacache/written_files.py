@@ -14,6 +14,8 @@ import time
 import weakref
 from collections.abc import Iterable
 
+from overdrive.datacache.mappings import mapped_for_writing
+
 _MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _CLOSED, _OPENED = 0x8, 0x20  # closed by one who might have written to it: through a mapping, say
 _WRITES = _CLOSED | _MODIFY | _ATTRIBUTES | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
@@ -144,20 +146,3 @@ def _links_in(folder: str) -> set[str]:
             return {each.name for each in entries if each.is_symlink()}
     except OSError:
         return set()
-
-
-def mapped_for_writing() -> set[str]:
-    """The real paths of files that this process may write to through a mapping: the kernel does not tell when."""
-    found = set()
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-            for line in maps:
-                if " rw-s " in line:
-                    found.add(line.rstrip("\n").split(maxsplit=5)[-1])
-    except OSError:
-        return set()
-    return found
-
-
-def is_mapped_for_writing(path: str) -> bool:
-    return os.path.realpath(path) in mapped_for_writing()

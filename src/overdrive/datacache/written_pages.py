@@ -35,6 +35,7 @@ class Pages:
         self.start = start
         self.end = end
         self.writes = 0  # times that writes were come upon
+        self.question = kernel.question(start, end)
         self._forgotten = 0
 
     @classmethod
@@ -93,16 +94,14 @@ class _Kernel:
 
     def _written(self, pages: Pages) -> bool:
         """Whether they were since this was last asked of them."""
-        if not self._scan(pages, 0, ctypes.addressof(self._found), 1):
+        if not fcntl.ioctl(self._pagemap, _SCAN, pages.question):
             return False
-        self._scan(pages, _AND_PROTECT, 0, 0)
+        fcntl.ioctl(self._pagemap, _SCAN, _scan(pages.start, pages.end, _AND_PROTECT))
         return True
 
-    def _scan(self, pages: Pages, flags: int, found: int, most: int) -> int:
-        """The ranges that were written to, `most` at most; a `struct pm_scan_arg`."""
-        where = (96, flags, pages.start, pages.end, 0)
-        which = (0, 0, _IS_WRITTEN, 0, _IS_WRITTEN if most else 0)
-        return int(fcntl.ioctl(self._pagemap, _SCAN, bytearray(struct.pack("12Q", *where, found, most, *which))))
+    def question(self, start: int, end: int) -> bytearray:
+        """Which pages were written to, one range of them at most."""
+        return _scan(start, end, 0, ctypes.addressof(self._found), 1)
 
     def _overlapping(self, pages: Pages) -> list[Pages]:
         return [each for each in self._watched if each.start < pages.end and pages.start < each.end]
@@ -111,6 +110,13 @@ class _Kernel:
         if os.getpid() == self._process and not any(each.start < end and start < each.end for each in self._watched):
             with contextlib.suppress(OSError):  # the memory may be gone, and with it the account of it
                 fcntl.ioctl(self._account, _UNREGISTER, struct.pack("2Q", start, end - start))
+
+
+def _scan(start: int, end: int, flags: int, found: int = 0, most: int = 0) -> bytearray:
+    """A `struct pm_scan_arg`, about the ranges that were written to."""
+    where = (96, flags, start, end, 0)
+    which = (0, 0, _IS_WRITTEN, 0, _IS_WRITTEN if most else 0)
+    return bytearray(struct.pack("12Q", *where, found, most, *which))
 
 
 def _is_private(start: int, end: int) -> bool:

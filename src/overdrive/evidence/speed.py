@@ -34,6 +34,7 @@ LEAST_POWER = 0.1
 LOOKS = (10, 20, 40, 80)  # the numbers of pairs at which a duel may be judged
 _TRIM = 0.2  # share of pairs dropped at each end: a stalled block says nothing about the program
 _RESAMPLES = 2000
+_FEWEST_OF_A_PROCESS = 5  # pairs of blocks from which it is a look at how processes differ
 _NORMAL = NormalDist()
 
 
@@ -46,6 +47,18 @@ class Pair:
     seconds_a: float
     seconds_b: float
     a_first: bool
+    # Of either block, as shares of its time; None where the machine does not tell: see `evidence.neighbours`.
+    waited: tuple[float, float] | None = None  # for a core, by all threads together
+    others: tuple[float, float] | None = None  # cores that other programs used meanwhile
+
+
+@dataclass(frozen=True)
+class ProcessMean:
+    """The trimmed mean of one pair of processes' ln(A / B)."""
+
+    mean: float
+    variance: float  # that the noise of its blocks alone gives it
+    blocks: int
 
 
 class Verdict(str, Enum):
@@ -83,6 +96,23 @@ def speedup_of_these(pairs: Sequence[Pair], confidence: float = 0.95, seed: int 
     """
     processes, means = _processes(pairs)
     return factor(float(means.mean()), _within(processes, confidence, np.random.default_rng(seed)))
+
+
+def process_means(pairs: Sequence[Pair]) -> list[ProcessMean]:
+    """What each pair of processes with five pairs of blocks or more says by itself.
+
+    The variance of a trimmed mean is that of the winsorised looks, over the square of the share that was kept (Tukey
+    and McLaughlin, Sankhya A 25, 1963); that neighbours resemble each other is left out.
+    """
+    found = []
+    rows, means = _processes(pairs) if pairs else ([], np.array([]))
+    for row, mean in zip(rows, means, strict=True):
+        if len(row) >= _FEWEST_OF_A_PROCESS:
+            cut = int(_TRIM * len(row))
+            inner = np.sort(row)[cut : len(row) - cut]
+            spread = float(np.clip(row, inner[0], inner[-1]).var(ddof=1)) / (1 - 2 * _TRIM) ** 2
+            found.append(ProcessMean(float(mean), spread / len(row), len(row)))
+    return found
 
 
 def seconds_per_step(pairs: Sequence[Pair]) -> tuple[float, float]:

@@ -23,6 +23,16 @@ def cores(root: Path = ROOT) -> float | None:
     return min(limits, default=None)
 
 
+def throttled(root: Path = ROOT) -> float | None:
+    """Seconds for which this process's group had used up its CPU time, since it began; None where nobody tells."""
+    for group in _groups("cpu", root):
+        told = dict(line.split()[:2] for line in _text(group / "cpu.stat").splitlines() if len(line.split()) > 1)
+        for name, units in (("throttled_usec", 1e6), ("throttled_time", 1e9)):  # v2, v1
+            if (number := _number(told.get(name, ""))) is not None:
+                return number / units
+    return None
+
+
 def memory(root: Path = ROOT) -> int | None:
     """The memory that may be used, in bytes; None where there is no limit."""
     return min((limit for limit, _ in _memory(root)), default=None)

@@ -50,6 +50,11 @@ class Live(Progress):
         so_far = f"{duel.interval.estimate:.2f}x" if duel.interval else f"{last.seconds_a / last.seconds_b:.2f}x"
         self._show(f"{len(duel.pairs)} pairs of {last.steps} steps, last {so_far}")
 
+    def detail(self, text: str) -> None:
+        """How the stage goes on; told where there is a terminal."""
+        if self._status:
+            self._show(text)
+
     def filling(self, done: int, total: int) -> None:
         """A trial is reading its samples before it begins: `done` of `total` so far."""
         text = f"{done:,} of {total:,} samples read"

@@ -11,6 +11,7 @@ from overdrive.core.json_data import from_json, to_json
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.speed import Pair
 from overdrive.machine.inventory import fingerprint
 from overdrive.trials.duel import Duel
 
@@ -26,6 +27,7 @@ class TuneCheckpoint:
         self._known = ledger.recall(self.key, "duel")
         self._runs = ledger.recall(self.key, "run")
         self._registrations = ledger.recall(self.key, "registration")
+        self._results = ledger.recall(self.key, "result")
 
     @property
     def resumes(self) -> bool:
@@ -53,6 +55,11 @@ class TuneCheckpoint:
     def register(self, name: str, registration: dict[str, Any]) -> None:
         self._registrations[name] = registration
         self._ledger.remember(self.key, "registration", name, registration)
+
+    def earlier_duels(self) -> list[list[Pair]]:
+        """The pairs of all duels of the last tune that came to its end: how much processes differed then."""
+        duels = [duel for result in self._results.values() for duel in result.get("duels", ())]
+        return [[from_json(Pair, pair) for pair in duel.get("pairs", ())] for duel in duels]
 
     def forget(self) -> None:
         """What was found is not to be gone on from: the program could not be tuned, and may be mended meanwhile."""

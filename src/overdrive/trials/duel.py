@@ -13,6 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.neighbours import undisturbed
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
@@ -116,6 +117,10 @@ class Duel:
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
 
+    def kept(self) -> list[Pair]:
+        """The pairs that no neighbour disturbed: what is said of speed comes from these."""
+        return undisturbed(self.pairs)
+
     def describe(self) -> str:
         """Its speed-up and the interval, as text; there must be one."""
         interval = self.interval
@@ -141,7 +146,12 @@ class Rules:
 
 def full_processes(duel: Duel) -> int:
     """How many fresh process pairs gave enough pairs of blocks to count."""
-    return sum(count >= FEWEST_PAIRS for count in Counter(pair.process for pair in duel.pairs).values())
+    return sum(count >= FEWEST_PAIRS for count in Counter(pair.process for pair in duel.kept()).values())
+
+
+def _both(one: float | None, other: float | None) -> tuple[float, float] | None:
+    """Rounded, for the ledger's sake."""
+    return None if one is None or other is None else (round(one, 3), round(other, 3))
 
 
 def hopeless(pairs: list[Pair]) -> bool:
@@ -201,7 +211,8 @@ class ProcessPair:
         """Note a block of each side."""
         duel = self.duel
         duel.old_side, duel.new_side = duel.old_side.add(old), duel.new_side.add(new)
-        pair = Pair(self.number, old.steps, old.seconds, comparable(duel, old, new), old_first)
+        waited, others = _both(old.waited, new.waited), _both(old.others, new.others)
+        pair = Pair(self.number, old.steps, old.seconds, comparable(duel, old, new), old_first, waited, others)
         duel.pairs.append(pair)
         return pair
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from overdrive.core.records import Block, Trace, TrialOver
+from overdrive.evidence.neighbours import undisturbed
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
@@ -27,6 +28,7 @@ from overdrive.trials.duel import (
 from overdrive.trials.trial import Trial
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
+_MOST_TIMES = 2  # as many pairs of blocks as there are to be, where a neighbour disturbs some
 
 
 def run_pair(pair: ProcessPair) -> Pace | None:
@@ -83,11 +85,12 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
                 blocks[is_old] = (old if is_old else new).run(size, lead)
         mine.append(pair.measured(blocks[True], blocks[False], old_first))
         pair.on_pair(duel)
-        if time.monotonic() > pair.deadline or len(mine) >= looks[-1]:
+        kept = undisturbed(mine)
+        if time.monotonic() > pair.deadline or len(kept) >= looks[-1] or len(mine) >= _MOST_TIMES * looks[-1]:
             return
         if rules.patient:
             continue
-        if hopeless(mine) or nothing_new(duel, new) or (len(mine) in looks and _settled(mine, looks)):
+        if hopeless(kept) or nothing_new(duel, new) or (len(kept) in looks and _settled(kept, looks)):
             return
 
 

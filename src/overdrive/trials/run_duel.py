@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from overdrive.core.interval import Interval
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.confirmation import told
+from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
@@ -74,7 +74,7 @@ def run_duel(
                 duel.exit_reason = ExitReason("ended", f"it is over after {pace.total_steps} steps, too few to measure")
                 break
             duel.exit_reason = duel.old_exit_reason = None
-        _judge(duel, rules)
+        judge(duel, rules)
         if time.monotonic() > deadline:
             break
         if not rules.patient and duel.verdict is Verdict.SLOWER:
@@ -83,13 +83,13 @@ def run_duel(
             break
         if full_processes(duel) >= rules.processes and _is_over(duel, rules):
             break
-    _judge(duel, rules)
+    judge(duel, rules)
     return duel
 
 
 def _is_over(duel: Duel, rules: Rules) -> bool:
     if rules.patient:
-        return _precise(duel.interval)
+        return False  # it has as many pairs of processes as were fixed before
     if duel.verdict is Verdict.FASTER:
         assert duel.interval is not None
         return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
@@ -103,20 +103,20 @@ def beyond_doubt(duel: Duel) -> bool:
     return duel.verdict is Verdict.FASTER and duel.interval.low > _BEYOND_PROCESSES
 
 
-def _precise(interval: Interval | None) -> bool:
-    """Half-width within 1 %, or within a tenth of the gain, both in log-speedup."""
-    if interval is None:
-        return False
-    half = math.log(interval.high / interval.low) / 2
-    return half <= max(0.01, 0.1 * abs(math.log(interval.estimate)))
-
-
-def _judge(duel: Duel, rules: Rules) -> None:
-    if len(duel.pairs) >= _FEWEST_TO_JUDGE:
+def judge(duel: Duel, rules: Rules) -> None:
+    """Note what its pairs so far say, without those that a neighbour disturbed."""
+    kept = duel.kept()
+    if len(kept) >= _FEWEST_TO_JUDGE:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
         # (its interval is of these processes); what is published comes from a confirmation with more.
         published = rules.patient or duel.sequential
-        duel.interval = speedup(duel.pairs) if published else speedup_of_these(duel.pairs)
+        duel.interval = speedup(kept) if published else speedup_of_these(kept)
         duel.verdict = verdict(duel.interval)
-    if len(duel.pairs) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
+        if published:
+            duel.interval = told(duel.interval, len({pair.process for pair in kept}))
+    if len(kept) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
+        duel.verdict = Verdict.INCONCLUSIVE
+    # Of what is left then, some was disturbed, too. That may make a ratio 1.33 times as large as it is, where a
+    # neighbour slows one side 2.0 and the other 1.5 times, and hardly more than that.
+    if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):
         duel.verdict = Verdict.INCONCLUSIVE

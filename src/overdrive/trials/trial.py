@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from overdrive.core import messages
@@ -19,6 +20,7 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.machine.contention import Watch
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import environment_for
 from overdrive.trials.pool import TrialPool
@@ -47,6 +49,7 @@ class Trial:
         self._started = time.monotonic()
         samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         self.group = pool.launcher.start(_environment(pool, spec), self._log)
+        self._watch = Watch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
         keep = [str(samples_folder()), str(pool.compiled)]
@@ -76,10 +79,12 @@ class Trial:
         """
         began = time.monotonic()
         patience = max(_LEAST_PATIENCE, _PATIENCE_STEPS * self._longest_wait)
+        before = self._watch.read()
         block = self._ask(messages.Run(steps, lead, profile, record), Block, patience)
+        load = self._watch.since(before)
         self._longest_wait = max(self._longest_wait, time.monotonic() - began)
         self._arrived(block)
-        return block
+        return replace(block, waited=load.waited, others=load.others)
 
     def facts(self, costs: bool = False) -> Facts:
         """`costs`: those of an item too, which takes seconds; the steps after it are slower than usual."""

@@ -14,6 +14,7 @@ from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.findings import Findings
+from overdrive.tuner.neighbours import untold
 from overdrive.tuner.oom_recovery import OomRecovery
 
 _PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
@@ -98,6 +99,7 @@ class Control:
 
     def _tell(self, duel: Duel) -> None:
         found, progress = self._found, self._duels.progress
+        found.notes += untold(duel)
         if self._duels.pool.prepared_files >= MANY_FILES:
             found.notes.append(
                 "The program writes a thousand files or more before its first step, and every trial does so again, "

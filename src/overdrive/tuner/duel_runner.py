@@ -14,7 +14,11 @@ CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
 MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
-CONFIRMATION = Rules(looks=(10, 20), processes=3, most_processes=5, patient=True)
+
+
+def confirmation(pairs: int) -> Rules:
+    """So many fresh pairs of processes, no more and no fewer, whatever they show."""
+    return Rules(looks=(10, 20), processes=pairs, most_processes=pairs, patient=True)
 
 
 class Progress:
@@ -23,6 +27,8 @@ class Progress:
     def stage(self, text: str) -> None: ...
 
     def pair(self, duel: Duel) -> None: ...
+
+    def detail(self, text: str) -> None: ...
 
     def outcome(self, text: str) -> None: ...
 
@@ -38,7 +44,8 @@ class DuelRunner:
 
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
-        key = f"{rules.processes}: {old.name()} | {new.name()}"
+        stage = "confirmation" if rules.patient and old != new else rules.processes
+        key = f"{stage}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")

@@ -14,10 +14,11 @@ def figures(duel: Duel, new: bool, facts: Facts | None) -> Figures | None:
     A step has as many samples on both sides, unless a technique changes the training itself: where steps are made in
     groups the sides stand at other steps of an epoch, and the short batch at its end must not count as speed.
     """
-    if not duel.pairs:
+    kept = duel.kept()
+    if not kept:
         return None
     old, side = duel.old_side, duel.new_side if new else duel.old_side
-    seconds = seconds_per_step(duel.pairs)[new]
+    seconds = seconds_per_step(kept)[new]
     samples = old.samples / old.steps if old.samples else facts.samples_per_step if facts else 0.0
     rate = samples / seconds if samples else None
     if new and changes_training(duel.new) and old.samples and side.samples:

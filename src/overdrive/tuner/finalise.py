@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
-from overdrive.evidence.equivalence import OPEN, Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
+from overdrive.evidence.confirmation import FEWEST, MOST, of_any_process, told
+from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.speed import Pair, Verdict, speedup, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
-from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION, DuelRunner
-from overdrive.tuner.findings import Adopted, Findings, Rejected, Standing
+from overdrive.tuner.duel_runner import AGAIN, DuelRunner
+from overdrive.tuner.findings import Findings, Rejected, Standing
+from overdrive.tuner.neighbours import disturbed
+from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
 
@@ -30,12 +34,11 @@ class Finaliser:
         self._duels = duels
         self._prover = prover
         self._schedule = schedule
-        self._searched: list[Adopted] = []  # the plan as the search left it, each of whose stages was proved
 
     def settle(self) -> None:
-        self._searched = list(self._found.adopted)
+        searched = list(self._found.adopted)
         self._attribute()
-        self._prove()
+        PlanProof(self._found, self._prover, self._schedule, self._duels.progress).run(searched)
         if any(not each.needed for each in self._found.adopted):
             self._confirm()
 
@@ -106,88 +109,27 @@ class Finaliser:
                 return wanted
         return []
 
-    def _drop(self, name: str, reason: str, proof: Check | None = None) -> None:
-        """Take an adopted technique out of the plan again. `proof`: of the plan with it, where that is the reason."""
+    def _drop(self, name: str, reason: str) -> None:
+        """Take an adopted technique out of the plan again."""
         found = self._found
         out = next(each for each in found.adopted if each.name == name)
         found.adopted = [each for each in found.adopted if each is not out]
-        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, proof or out.check))
+        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, out.check))
         found.attribution = None  # it was of another plan
         self._duels.progress.outcome(f"dropped {name}: {reason}")
-
-    def _prove(self) -> None:
-        """The whole plan against the untouched program. What cannot be proved is taken out, the loosest first."""
-        found = self._found
-        plain = found.reference()
-        self._prover.end_by(self._schedule.deadline)
-        while any(not each.needed for each in found.adopted):
-            level = found.loosest()
-            best = TrialSpec(found.program, found.best())
-            if known := self._proved_in_its_duel(level):
-                proof = known
-            elif level is Contract.EXACT:
-                proof = self._prover.exact(plain, best)
-            elif level is Contract.ROUNDING:
-                proof = self._prover.rounding(found.stepwise_plain(), best)
-            elif level is Contract.OPEN:
-                proof = OPEN
-            else:
-                latest = self._schedule.confirmation_begins()
-                ends = latest - self._schedule.rest_seconds()
-                proof = self._prover.statistical(found.quick_plain(), best, ends, latest=latest)
-            found.proof = proof
-            if proof.level is not None:
-                self._duels.progress.outcome(f"the whole plan keeps {proof.level}: {proof.sentence}")
-                return
-            if self._loosened(level):
-                continue
-            if proof.late and self._put_back():
-                continue
-            free = [each for each in found.adopted if not each.needed]
-            # Without the last that joined, the plan is one that was proved when the one before it joined.
-            last = free[-1] if proof.late else ([each for each in free if each.level is level] or free)[-1]
-            self._drop(last.name, f"the whole plan with it was not proved {level}: {proof.sentence}", proof)
-            self._searched = []
-        found.proof = None  # nothing is left to prove
-
-    def _proved_in_its_duel(self, level: Contract) -> Check | None:
-        """The check of the last that joined, where that was of this very plan against the untouched program."""
-        last = self._found.adopted[-1]
-        if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
-            return None
-        direct = level is Contract.EXACT and last.duel.old == self._found.reference()
-        return last.check if direct or level is Contract.ROUNDING else None
-
-    def _put_back(self) -> bool:
-        """What was idle is in the plan again: without it there is no time for a proof, with it there was one."""
-        found, searched = self._found, self._searched
-        self._searched = []  # once
-        if not searched or [*found.best()] == [(each.name, each.settings) for each in searched[: len(found.adopted)]]:
-            return False
-        self._duels.progress.outcome("no time for another proof: the plan that was proved stays as it is")
-        found.adopted = searched
-        found.dropped = [each for each in found.dropped if each.name not in dict(found.best())]
-        found.attribution = None
-        return True
-
-    def _loosened(self, level: Contract) -> bool:
-        """Whether what joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""
-        changed = False
-        for place, each in enumerate(self._found.adopted):
-            looser = each.looser() if each.joined is level else None
-            if looser and looser.rank > level.rank and self._found.contract.allows(looser):
-                self._found.adopted[place] = replace(each, joined=looser)
-                changed = True
-        return changed
 
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        self._duels.progress.stage("confirmation: the whole plan against the untouched program")
+        rules = self._schedule.confirmation_rules()
+        self._duels.progress.stage(
+            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
+        )
         best = TrialSpec(found.program, found.best())
-        duel = found.confirmation = self._duels.run_duel(found.reference(), best, CONFIRMATION, self._schedule.deadline)
+        duel = found.confirmation = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
+        found.notes += disturbed(duel)
         processes = full_processes(duel)
-        found.confirmed = processes >= CONFIRMATION.processes
+        found.confirmed = processes >= FEWEST
         if not found.confirmed:
             duel.verdict = Verdict.INCONCLUSIVE
             if all(
@@ -196,7 +138,7 @@ class Finaliser:
             ):
                 found.standing = self._standing(duel)
             found.notes.append(
-                f"The confirmation came to {processes} of {CONFIRMATION.processes} process pairs before the budget "
+                f"The confirmation came to {processes} of {FEWEST} process pairs before the budget "
                 "was used up: "
                 + (
                     f"the plan is {found.standing.basis}. A larger --budget would confirm it."
@@ -224,15 +166,16 @@ class Finaliser:
         found = self._found
         plain = found.control.old_side.peak_memory if found.control else 0
         for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
-        counts = Counter(pair.process for pair in confirmation.pairs)
-        full = [pair for pair in confirmation.pairs if counts[pair.process] >= FEWEST_PAIRS]
-        fresh = (speedup if confirmation.sequential else speedup_of_these)(full) if full else None
+        kept = confirmation.kept()
+        counts = Counter(pair.process for pair in kept)
+        full = [pair for pair in kept if counts[pair.process] >= FEWEST_PAIRS]
+        fresh = (speedup if confirmation.sequential else self._of_any)(full) if full else None
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             count = len({pair.process for pair in full})
-            basis = f"measured in {count} of {CONFIRMATION.processes} fresh process pairs, and not confirmed"
-            return Standing(basis, fresh, replace(confirmation, pairs=full))
+            basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
+            return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = [each.duel for each in found.adopted if not each.needed]
-        known = [duel.interval for duel in duels if duel.interval]
+        known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None
@@ -242,4 +185,9 @@ class Finaliser:
             return None
         alone = len(duels) == 1 and duels[0].old == found.reference()
         basis = "established in the search, and not confirmed in fresh processes"
-        return Standing(basis, searched, duels[0] if alone else None)
+        return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
+
+    def _of_any(self, pairs: Sequence[Pair]) -> Interval:
+        """What so few processes say of any."""
+        processes = len({pair.process for pair in pairs})
+        return of_any_process(speedup_of_these(pairs), self._found.spread(), processes)

@@ -16,8 +16,9 @@ from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
+from overdrive.evidence.confirmation import Spread, spread_of
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.speed import Verdict, noise_floor
+from overdrive.evidence.speed import Pair, Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings
 from overdrive.trials.duel import Duel
@@ -88,6 +89,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
     refusal_is_failure: bool = False  # the program itself failed
+    earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     isolation: str = ""
@@ -186,8 +188,17 @@ class Findings:
         """The level of the plan so far: that of its loosest technique."""
         return max((each.level for each in self.adopted), key=lambda level: level.rank, default=Contract.EXACT)
 
+    def spread(self) -> Spread:
+        """How much processes differ, by all duels so far and those of the tune before."""
+        others = [each.duel for each in self.adopted] + [duel for _, duel in self.again]
+        others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
+        return spread_of(
+            self.control.kept() if self.control else (), [*(duel.kept() for duel in others), *self.earlier]
+        )
+
     def noise(self) -> float | None:
-        return noise_floor(self.control.pairs) if self.control and len(self.control.pairs) > 1 else None
+        kept = self.control.kept() if self.control else []
+        return noise_floor(kept) if len(kept) > 1 else None
 
 
 def _gain(adopted: Sequence[Adopted]) -> float:

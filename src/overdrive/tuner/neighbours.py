@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import os
+
 from overdrive.core.objective import size
+from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out, others
+from overdrive.evidence.speed import Verdict
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
+from overdrive.trials.duel import Duel
 
 # One other busy program on two cores has been seen to slow parallel operations tenfold, at random.
 _BUSY = 0.2
 _SHARED_GPU = 1 << 30  # bytes; a driver's own context takes half of that
+
+
+def untold(control: Duel) -> list[str]:
+    """A sentence where this machine does not tell how long a block waited for a core."""
+    if not control.pairs or any(pair.waited is not None for pair in control.pairs):
+        return []
+    return ["How long a block waited for other programs is not told here: none is left out for their sake."]
+
+
+def disturbed(duel: Duel) -> list[str]:
+    """What other programs did to a duel."""
+    share, used = left_out(duel.pairs), others(duel.kept())
+    notes = []
+    if share:
+        notes.append(f"{share:.0%} of the pairs of blocks of the confirmation were left out: others held the cores.")
+    if share > MOST_LEFT_OUT and duel.verdict is Verdict.INCONCLUSIVE:
+        notes.append("So much was left out that nothing is said of the rest. Tune when the machine is quieter.")
+    if used is not None and (steadily := used / (os.cpu_count() or 1)) > _BUSY:
+        notes.append(f"In the others other programs used {steadily:.0%} of all cores: a quiet machine may be another.")
+    return notes
 
 
 def neighbours() -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from overdrive.core.contract import Contract
+from overdrive.evidence import confirmation as evidence
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps
-from overdrive.tuner.duel_runner import AGAIN, CONFIRMATION
+from overdrive.tuner.duel_runner import AGAIN, confirmation
 from overdrive.tuner.findings import Findings
 
 FACTORIAL_ROUNDS = 20  # blocks of every configuration that the contributions are made of
@@ -16,6 +17,7 @@ _FACTORIAL_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 _MOST_PROMISED = 0.5
+_CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
 
 
 class Schedule:
@@ -30,10 +32,26 @@ class Schedule:
         control = self._found.control
         if control is None or not control.pairs:
             return self.deadline
-        slow = control.old_side.seconds_per_step
+        share = _CONFIRMATION_SHARE * (self.deadline - self._found.started)
+        return self.deadline - self._confirmation_seconds(self._confirmation_pairs(share))
+
+    def confirmation_rules(self) -> Rules:
+        """As many pairs of processes as the noise seen so far asks for and there is time for."""
+        return confirmation(self._confirmation_pairs(self.deadline - time.monotonic()))
+
+    def _confirmation_pairs(self, seconds: float) -> int:
+        """Pairs of processes, within so many seconds where that allows for the fewest."""
+        if self._found.wanted() == "memory":
+            return evidence.FEWEST  # peaks hardly differ
+        needed = evidence.pairs_needed(self._found.spread(), self._found.gain(), confirmation(1).looks[-1])
+        affordable = (each for each in range(needed, evidence.FEWEST, -1) if self._confirmation_seconds(each) < seconds)
+        return next(affordable, evidence.FEWEST)
+
+    def _confirmation_seconds(self, pairs: int) -> float:
+        slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
         both = slow + slow / max(1.0, self._found.gain())
         once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
-        return self.deadline - self._duel_seconds(CONFIRMATION) - once
+        return self._duel_seconds(confirmation(pairs)) + once
 
     def proof_begins(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """

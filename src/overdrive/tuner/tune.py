@@ -1,9 +1,8 @@
-"""The loop of a tune: control, then the candidates of a strategy one by one, then the plan as a whole."""
+"""The loop of a tune: control, screening, what may gain one by one, then the plan as a whole."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.prover import Prover
@@ -18,26 +17,22 @@ from overdrive.tuner.judge import Judge
 from overdrive.tuner.neighbours import neighbours
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.strategies import Strategy
+from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies.greedy import Greedy
 
 
-def tune(
-    request: TuneRequest,
-    pool: TrialPool,
-    checkpoint: TuneCheckpoint,
-    progress: Progress,
-    strategy: Callable[[Findings, Schedule, Progress], Strategy] = Greedy,
-) -> Findings:
+def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
     """Find the fastest plan that keeps the contract, within the budget."""
     found = Findings(request.program, request.contract, request.objective, request.only)
     deadline = found.started + request.budget
+    found.earlier = checkpoint.earlier_duels()
     duels = DuelRunner(pool, checkpoint, progress)
     found.notes += neighbours()
     prover = Control(found, duels, deadline, request.metric).run()
     if prover:
         schedule = Schedule(found, deadline, prover)
-        judge, asked = Judge(found, duels, prover, schedule), strategy(found, schedule, progress)
+        judge = Judge(found, duels, prover, schedule)
+        asked = Greedy(found, schedule, progress, Screener(found, pool, schedule, progress).run())
         while (candidate := asked.ask()) is not None:
             asked.tell(candidate, judge.judge(candidate))
             if found.adopted and found.quick_plain().techniques == found.best():

@@ -35,6 +35,7 @@ from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
 from overdrive.worker.session import Session
+from overdrive.worker.switching import switch, switched_on
 
 _BEAT_SECONDS = 0.5
 # Batches are hashed for the first steps, before anything is timed.
@@ -204,6 +205,10 @@ class Worker:
                     self._profiler.begin(record, self.recorder)
                 self._block_began = time.perf_counter()
                 return False
+            case messages.Switch(on):
+                assert self.session is not None
+                seconds = switch(self.session, on)
+                self.report(messages.Switched(switched_on(self.session), seconds))
             case messages.TellFacts(costs):
                 self.report(self.facts(costs))
             case messages.TellRecorded():

@@ -156,8 +156,12 @@ def test_it_stands_aside_where_the_program_takes_what_is_saved(monkeypatch: Any)
     for chosen in ([], [("offload", {"least_mib": 0})]):
         torch.manual_seed(0)
         saved: list[torch.Size] = []
-        with Session(chosen), torch.autograd.graph.saved_tensors_hooks(
-            lambda each, saved=saved: saved.append(each.shape) or each, lambda each: each  # type: ignore[misc]
+        with (
+            Session(chosen),
+            torch.autograd.graph.saved_tensors_hooks(
+                lambda each, saved=saved: saved.append(each.shape) or each,
+                lambda each: each,  # type: ignore[misc]
+            ),
         ):
             net()(torch.randn(4, 16)).sum().backward()
         found.append(saved)

@@ -14,6 +14,7 @@ from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
+from overdrive.tuner.screener import Screened
 from overdrive.tuner.strategies import Candidate, label
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
@@ -27,8 +28,12 @@ _NEXT_SETTING = 0.7
 class Greedy:
     """Each candidate is judged against the best plan so far; what is adopted stays until the plan is finalised."""
 
-    def __init__(self, found: Findings, schedule: Schedule, progress: Progress) -> None:
+    def __init__(
+        self, found: Findings, schedule: Schedule, progress: Progress, screened: Screened | None = None
+    ) -> None:
+        """`screened`: what is known of candidates; of all others what they usually save is believed."""
         self._found = found
+        self._screened = screened or Screened()
         self._schedule = schedule
         self._progress = progress
         self._tried: set[str] = set()
@@ -93,9 +98,13 @@ class Greedy:
         for technique in catalogue().values():
             if not self._suits(technique):
                 continue
-            candidate = Candidate(technique, {}, facts.share(*technique.targets) * technique.expected_saving)
+            candidate = Candidate(technique, {}, self._promise(technique))
             for rank, settings in enumerate(technique.candidates(facts)):
                 candidate = replace(candidate, settings=settings)
+                if not rank and (reason := self._hopeless(candidate)):
+                    self._tried.add(candidate.label)
+                    found.rejected.append(Rejected(technique.name, settings, reason))
+                    continue
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
                 promised = candidate.promise * _NEXT_SETTING**rank
                 if rank and promised < LEAST_GAIN and technique.name not in found.only and found.wanted() == "time":
@@ -108,6 +117,17 @@ class Greedy:
                 if found.gain() > _OTHER_PROGRAM * gain:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
                     yield candidate, (rating + saved) / 2
+
+    def _promise(self, technique: Technique) -> float:
+        """The share of a step that it is expected to save."""
+        saving = self._screened.saving(technique.name)
+        if saving is not None:
+            return max(0.0, saving)
+        return self._found.facts.share(*technique.targets) * technique.expected_saving
+
+    def _hopeless(self, candidate: Candidate) -> str | None:
+        """Why the screening leaves it out, if it was not tried yet."""
+        return None if candidate.label in self._tried else self._screened.hopeless(candidate.technique.name)
 
     def _suits(self, technique: Technique) -> bool:
         """Whether it may be tried now; what its contract forbids is noted once, what the facts forbid at the end."""

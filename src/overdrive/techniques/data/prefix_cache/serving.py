@@ -67,6 +67,7 @@ class Served:
         self._process = os.getpid()
         self._off = False  # in this process
         self.new_batch = False  # since the last sample
+        self._made = False  # one was made, which may have changed what those in the table depend on
         self.in_batch = False  # a batch is being fetched, before which all was looked at
         self._fetched = 0
         self._recall = recall
@@ -85,9 +86,14 @@ class Served:
         """
         if self.kept.filling or not self.kept.table.complete:
             self._let_others_fill()
-        if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count or self._stale():
+        if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count:
             return NOT_HERE
-        if not self.kept.table.present[index]:
+        there = self.kept.table.present[index]
+        if there and self._made:
+            self.new_batch, self._made = True, False
+        if self._stale():
+            return NOT_HERE
+        if not there:
             return self._first_time(index, before)
         return self._finish(index, self.prefix.unpack(self.kept.table.row(index)), before)
 
@@ -105,7 +111,7 @@ class Served:
             self.give_up(did())
         elif before.same(self._generators.now()):
             self._write(index, values)
-        self.new_batch = True  # it may have changed what other samples depend on
+        self._made = True
         return self._finish(index, values, before)
 
     def _finish(self, index: Any, values: tuple[Any, ...], before: Draws) -> Any:

@@ -1,0 +1,118 @@
+"""Whether a numpy array is what it was: its form, and each of its bytes."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from overdrive.datacache.identities import holds
+from overdrive.datacache.written_pages import Pages
+
+# Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
+_LARGE = 64 << 10
+_PART = 1 << 20  # bytes that are copied and hashed at a time: they stay in the processor's cache
+# What numpy's C interface promises of each array (`PyArrayObject_fields`): where its content lies, the number of its
+# dimensions, where those and the strides are, its base, its type and its flags.
+_FIELDS = slice(object.__basicsize__, object.__basicsize__ + 52)
+_WORD = 8
+
+
+class ArrayContent:
+    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._pages = self._whole_pages()
+        # An object's place means that object, as long as that lives.
+        self._held = array.ravel().tolist() if array.dtype.hasobject else None
+        self._form = _form(array)
+        self._pieces: list[tuple[int, bytes]] = []  # of memory, with what they hold
+        self._hashes: list[int] | bytes | None = None
+        self._read()
+
+    def in_fork(self) -> None:
+        """From now on for this forked process, of whose writes the kernel keeps another account."""
+        if self._pages is not None:
+            self._pages = self._whole_pages()
+            self._read()
+
+    def changed(self) -> bool:
+        if self._pages is not None and self._pages.written():
+            return True
+        if _lies_as_known():
+            for address, content in self._pieces:
+                if not holds(address, content):
+                    return True
+        elif _form(self._array) != self._form:
+            return True
+        return self._hashes is not None and self._hashed() != self._hashes
+
+    def _whole_pages(self) -> Pages | None:
+        array = self._array
+        if array.nbytes >= _LARGE and not array.dtype.hasobject and array.flags.forc:
+            return Pages.of(_address(array), array.nbytes)
+        return None
+
+    def _read(self) -> None:
+        """All of its bytes; of those that the kernel sees the ends alone; of many a hash of each part, in order."""
+        array, self._pieces, self._hashes = self._array, [], None
+        if not _lies_as_known():
+            self._hashes = self._hashed()
+            return
+        self._hold(id(array) + _FIELDS.start, id(array) + _FIELDS.stop)
+        if array.ndim:  # strides follow the shape
+            self._hold(shape := _shape_at(array), shape + 2 * array.ndim * _WORD)
+        start, end = _address(array), _address(array) + array.nbytes
+        if self._pages is not None:
+            self._hold(start, self._pages.start)
+            self._hold(self._pages.end, end)
+        elif array.flags.forc and array.nbytes < _LARGE:
+            self._hold(start, end)
+        else:
+            self._hashes = self._hashed()
+
+    def _hold(self, start: int, end: int) -> None:
+        if end > start:
+            self._pieces.append((start, ctypes.string_at(start, end - start)))
+
+    def _hashed(self) -> list[int] | bytes:
+        """
+        Python's hash of bytes (SipHash) sees where each byte stands, as a sum does not: rows that only changed places
+        are another content. It has a key of this process, which forked ones share.
+        """
+        array = self._array
+        if array.dtype.hasobject:
+            return np.ascontiguousarray(array).tobytes()
+        flat = array.reshape(-1, order="A") if array.flags.forc else np.ascontiguousarray(array).reshape(-1)
+        flat = flat.view(np.uint8)
+        return [hash(flat[start : start + _PART].tobytes()) for start in range(0, len(flat), _PART)]
+
+
+def _form(array: Any) -> tuple[Any, ...]:
+    return array.dtype, array.shape, array.strides, _address(array)
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _shape_at(array: Any) -> int:
+    return ctypes.c_size_t.from_address(id(array) + _FIELDS.start + 2 * _WORD).value
+
+
+@cache
+def _lies_as_known() -> bool:
+    """Whether arrays have their fields where they are looked at."""
+    import platform
+
+    if platform.python_implementation() != "CPython" or ctypes.sizeof(ctypes.c_void_p) != _WORD:
+        return False
+    known = np.zeros((3, 5, 7), np.int16)[:, 1:4]
+    start = id(known) + _FIELDS.start
+    of_content, dimensions = (ctypes.c_size_t.from_address(start).value, ctypes.c_int.from_address(start + _WORD).value)
+    if of_content != _address(known) or dimensions != known.ndim:
+        return False
+    return tuple((ctypes.c_ssize_t * 6).from_address(_shape_at(known))) == known.shape + known.strides

@@ -1,0 +1,65 @@
+"""Files that this process may write to through a mapping: of such writes the kernel tells nobody.
+
+Linux 6.11 answers that by itself (`PROCMAP_QUERY`), in some 15 µs; before that /proc/self/maps is read, in some 500: a
+process that has imported PyTorch has a thousand mappings. Source: Linux, include/uapi/linux/fs.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+
+_QUERY = 0xC0686611
+# Shared, writable, of a file, at an address or after it.
+_WANTED = 0x2 | 0x8 | 0x10 | 0x20
+_FIELDS = struct.Struct("9Q4I2Q")
+_END, _NAME_SIZE = 4, 11  # among those fields
+_LONGEST = 4096
+
+
+class _Kernel:
+    """Whether the kernel answers; until it says that it does not."""
+
+    asked = True
+
+
+def mapped_for_writing() -> set[str]:
+    """Their real paths."""
+    try:
+        with open("/proc/self/maps", "rb", buffering=0) as maps:
+            if _Kernel.asked and (found := _told(maps.fileno())) is not None:
+                return found
+            _Kernel.asked = False
+            return {
+                os.fsdecode(line.split(maxsplit=5)[-1].rstrip(b"\n"))
+                for line in maps.readall().splitlines()
+                if b" rw-s " in line
+            }
+    except OSError:
+        return set()
+
+
+def is_mapped_for_writing(path: str) -> bool:
+    return os.path.realpath(path) in mapped_for_writing()
+
+
+def _told(maps: int) -> set[str] | None:
+    """None where the kernel does not know the question."""
+    found: set[str] = set()
+    name = ctypes.create_string_buffer(_LONGEST)
+    address = 0
+    while True:
+        question = bytearray(
+            _FIELDS.pack(_FIELDS.size, _WANTED, address, 0, 0, 0, 0, 0, 0, 0, 0, _LONGEST, 0, ctypes.addressof(name), 0)
+        )
+        try:
+            fcntl.ioctl(maps, _QUERY, question)
+        except OSError as error:
+            return found if error.errno == errno.ENOENT else None
+        fields = _FIELDS.unpack(question)
+        if fields[_NAME_SIZE]:
+            found.add(os.fsdecode(name.value))
+        address = fields[_END]

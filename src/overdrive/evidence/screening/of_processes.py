@@ -1,0 +1,88 @@
+"""Candidates that must be there before a process starts: whole processes are the rows.
+
+Processes come in pairs with a row and its mirror image over these candidates, and each also carries the screening
+inside. An effect's error is s_p sqrt(2 / Q) after Q pairs, s_p the spread between processes: below s_p nothing can be
+decided about such candidates (+-2 % at s_p = 5 % takes 48 pairs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from overdrive.evidence.screening import regression
+from overdrive.evidence.screening.effects import Effects
+from overdrive.evidence.screening.factors import Block, Factor, Row, complete
+from overdrive.evidence.screening.matrices import Term, paired
+from overdrive.evidence.screening.regression import Problem
+
+_SPREAD = 0.03  # between processes, of log seconds, before any is known
+_TRIM = 0.2
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process: its mean over balanced pairs of blocks."""
+
+    pair: int  # number of the pair of processes, of which it is one half
+    row: Row  # over the candidates of processes
+    log_seconds: float  # per sample
+    began: float  # seconds on a clock that all have in common
+    covariates: tuple[float, ...] = ()  # such as page faults a step
+
+
+def mean_of(blocks: Sequence[Block]) -> float:
+    """Log seconds per sample of a process: over its complete pairs, the fifth at either end left out.
+
+    Raises:
+        ValueError: it has no complete pair.
+    """
+    means = sorted((first.log_seconds + second.log_seconds) / 2 for first, second in complete(blocks))
+    if not means:
+        raise ValueError("a process without a complete pair has no mean")
+    cut = int(_TRIM * len(means))
+    return float(np.mean(means[cut : len(means) - cut]))
+
+
+def estimate_of_processes(runs: Sequence[Run], factors: Sequence[Factor], spread: float = _SPREAD) -> Effects:
+    """The main effects of what distinguishes processes.
+
+    Args:
+        spread: between processes, one standard deviation of log seconds: as duels on this machine showed it.
+
+    Raises:
+        ValueError: no run, or as `paired`.
+    """
+    if not runs:
+        raise ValueError("effects need at least one run")
+    blocks = [Block(0, run.pair, run.row, run.log_seconds, run.began, covariates=run.covariates) for run in runs]
+    pairs = paired(blocks, factors)
+    terms: tuple[Term, ...] = tuple((label,) for label in pairs.labels)
+    columns = [pairs.differences_of(term) for term in terms]
+    others = (pairs.covariates[:, 0] - pairs.covariates[:, 1]).T
+    # The spread between processes is the very noise here: nothing varies beside it.
+    problem = Problem(
+        np.column_stack([*columns, *others]),
+        pairs.differences,
+        pairs.process,
+        np.full(len(terms), False),
+        spread * math.sqrt(2),
+    )
+    fit = regression.fit(problem, robust=False)
+    count = len(terms)
+    return Effects(
+        terms,
+        fit.mean[:count],
+        fit.covariance[:count, :count],
+        *regression.profiled(fit, count),
+        fit.freedom[:count],
+        pairs=len(pairs),
+        dropped=0,
+        pairs_by_process=(1,) * len(runs),
+        noise=fit.noise / math.sqrt(2),
+        spread=0.0,
+        seen=pairs.seen(),
+    )

@@ -1,0 +1,133 @@
+"""One live trial of a screening: all candidates are installed, and a row says which are on in the next block."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from overdrive.core.messages import Switch, Switched
+from overdrive.core.records import Block, ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.screening import Block as Measured
+from overdrive.evidence.screening import Factor, Row, on_in
+from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_STEPS, block_steps, lead_steps, warmed_up
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+
+class SwitchedTrial(Trial):
+    """A trial whose techniques can be switched where it stands still."""
+
+    def switch(self, on: Collection[str]) -> Switched:
+        """Have these techniques on and all other switchable ones off.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed.
+        """
+        return self._ask(Switch(tuple(on)), Switched)
+
+
+class ScreeningTrial:
+    """Runs fold-over pairs in a process of its own.
+
+    Labels of factors are names of techniques in the spec. A placebo's label is no technique's: switching it is nothing.
+    """
+
+    def __init__(
+        self,
+        pool: TrialPool,
+        spec: TrialSpec,
+        number: int,
+        began: float = 0.0,
+        disturbed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """
+        Args:
+            number: of the process, which its blocks carry.
+            began: time.monotonic() of the screening's beginning, from which its blocks are timed.
+            disturbed: asked after each block: whether others were at work on the machine since it was asked last.
+
+        Raises:
+            ValueError: a technique of the spec cannot be switched.
+        """
+        if stiff := [name for name, _ in spec.techniques if not catalogue()[name].switchable]:
+            raise ValueError(f"{stiff[0]} cannot be switched in a running process")
+        self.number = number
+        self.start_seconds = 0.0  # until it was warm
+        self.switch_seconds = 0.0  # the most that a switch took
+        self.on: tuple[str, ...] = ()  # what was last to be on
+        self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
+        self.trial = SwitchedTrial(pool, spec)
+        self._began = began
+        self._disturbed = disturbed
+        self._size = 1
+        self._started = time.monotonic()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Techniques that are out of the race in this process, with the reason."""
+        names = {name for name, _ in self.trial.spec.techniques}
+        return {name: reason for name, reason in self.trial.left_out.items() if name in names}
+
+    def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float = math.inf) -> float:
+        """Step it under these rows in turn until it is at its usual pace: what techniques build once is there then.
+
+        A fold-over pair has each of them on once; the time of several pairs is that of one where steps are short.
+
+        Returns: the seconds of a step in the quickest of the rows.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed, or the first step did not come until then (time.monotonic()).
+        """
+        self.trial.first_step(until)
+        steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
+        paces: list[float] = []
+        while not (paces and warmed_up(steps, seconds)):
+            paces = []
+            for row in rows:
+                self._switch(on_in(row, factors))
+                block = self.trial.run(chunk)
+                paces.append(block.seconds / block.steps)
+                steps, seconds = steps + block.steps, seconds + block.seconds
+            chunk = min(2 * chunk, LONGEST_CHUNK)
+        self._size = block_steps(min(paces), max(paces))
+        self.start_seconds = time.monotonic() - self._started
+        return min(paces)
+
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Measured]:
+        """A block of each row, with as many steps; `number` is the pair's. One in which a technique failed is dropped.
+
+        Raises:
+            TrialOver: it ended, failed, hung or crashed; the pair is lost.
+        """
+        out = set(self.left_out)
+        self._disturbed()
+        found = []
+        for row in rows:
+            at = time.monotonic() - self._began
+            block = self._block(on_in(row, factors))
+            seconds = block.seconds / (block.samples or block.steps)
+            dropped = self._disturbed() or set(self.left_out) != out
+            found.append(Measured(self.number, number, row, math.log(seconds), at, dropped))
+        return found
+
+    def stop(self) -> None:
+        self.trial.stop()
+
+    def _switch(self, on: Collection[str]) -> None:
+        self.on = tuple(on)
+        self.switch_seconds = max(self.switch_seconds, self.trial.switch(on).seconds)
+
+    def _block(self, on: Collection[str]) -> Block:
+        trial = self.trial
+        self._switch(on)
+        call = trial.call_steps
+        size = -(-self._size // call) * call
+        return trial.run(size, self.lead_factor * max(call, lead_steps(size, call)))
+
+
+def failed(over: TrialOver) -> ExitReason | None:
+    """Why a trial cannot go on; None where the program has come to its end, and another may take its place."""
+    return None if over.exit_reason.kind == "ended" else over.exit_reason

@@ -1,0 +1,165 @@
+"""Proves the plan as a whole; where that fails, finds what makes it fail and proves the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from overdrive.core.contract import Contract
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import OPEN, Check
+from overdrive.proof.prover import Prover
+from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner.culprits import risk, sort_out
+from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class _Proved:
+    """A part of the plan, as it was proved, in the order of adoption."""
+
+    members: tuple[Adopted, ...]
+    check: Check
+
+
+class PlanProof:
+    """The proof of the whole plan against the untouched program, with as few trials as can be."""
+
+    def __init__(self, found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> None:
+        self._found = found
+        self._prover = prover
+        self._schedule = schedule
+        self._progress = progress
+        self._plan: tuple[Adopted, ...] = ()
+        self._proved: dict[frozenset[str], _Proved] = {}
+        self._failed: dict[frozenset[str], tuple[Check, Contract]] = {}  # with the level that was asked for
+
+    def run(self, searched: Sequence[Adopted]) -> None:
+        """Leave in the findings what was proved, and its proof; the rest is dropped, each with its reason.
+
+        Args:
+            searched: the plan as the search left it, before what was idle went out.
+        """
+        found = self._found
+        found.proof = None
+        self._plan = tuple(found.adopted)
+        suspects = [each for each in self._plan if not each.needed]
+        if not suspects:
+            return
+        held = self._proved_beginning()
+        outcome = sort_out({each.name: _risk(each) for each in suspects}, self._holds, held)
+        if outcome.left and not self._failed and self._put_back(searched):
+            return
+        if kept := self._proved.get(frozenset(outcome.held)):
+            found.adopted, found.proof = list(kept.members), kept.check
+        else:
+            found.adopted = [each for each in self._plan if each.needed]
+        for name in outcome.culprits:
+            self._drop(name, "the whole plan with it was not proved", self._failure_by(name, outcome.held))
+        for name in outcome.left:
+            self._drop(name, "there was no time left to prove the whole plan with it", None)
+        if outcome.culprits or outcome.left:
+            found.attribution = None  # it was of another plan
+
+    def _holds(self, names: Sequence[str]) -> bool | None:
+        """Whether the plan of these is proved; None: there is no time to tell."""
+        found, key = self._found, frozenset(names)
+        members = tuple(each for each in self._plan if each.needed or each.name in key)
+        while True:
+            found.adopted = list(members)
+            level = found.loosest()
+            check = self._known(level) or self._prove(level)
+            if check.level is not None:
+                self._proved[key] = _Proved(members, check)
+                self._progress.outcome(f"{self._called(key)} keeps {check.level}: {check.sentence}")
+                return True
+            looser = tuple(self._loosened(each, level) for each in members)
+            if looser == members:
+                break
+            members = looser
+        self._progress.outcome(f"{self._called(key)} was not proved {level}: {check.sentence}")
+        if check.late and level is not Contract.STATISTICAL:
+            return None
+        self._failed[key] = check, level  # a statistical proof that comes late leaves time for the rest
+        return False
+
+    def _prove(self, level: Contract) -> Check:
+        """The plan in the findings against the untouched program."""
+        found, schedule = self._found, self._schedule
+        best = TrialSpec(found.program, found.best())
+        # Once something is proved its confirmation comes before the proof of more.
+        self._prover.end_by(schedule.confirmation_begins() if self._proved else schedule.deadline)
+        match level:
+            case Contract.EXACT:
+                return self._prover.exact(found.reference(), best)
+            case Contract.ROUNDING:
+                return self._prover.rounding(found.stepwise_plain(), best)
+            case Contract.OPEN:
+                return OPEN
+        latest = schedule.confirmation_begins()
+        return self._prover.statistical(found.quick_plain(), best, latest - schedule.rest_seconds(), latest=latest)
+
+    def _known(self, level: Contract) -> Check | None:
+        """The check of the last that joined, where that was of this very plan against the untouched program."""
+        last = self._found.adopted[-1]
+        if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
+            return None
+        direct = level is Contract.EXACT and last.duel.old == self._found.reference()
+        return last.check if direct or level is Contract.ROUNDING else None
+
+    def _proved_beginning(self) -> list[str]:
+        """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""
+        for count in range(len(self._plan) - 1, 0, -1):
+            members = self._plan[:count]
+            self._found.adopted = list(members)
+            check = self._known(self._found.loosest())
+            if check and not members[-1].needed:
+                names = [each.name for each in members if not each.needed]
+                self._proved[frozenset(names)] = _Proved(members, check)
+                return names
+        return []
+
+    def _put_back(self, searched: Sequence[Adopted]) -> bool:
+        """What was idle is in the plan again: without it there is no time for a proof, with it there was one."""
+        found = self._found
+        if len(searched) == len(self._plan):
+            return False
+        found.adopted = list(searched)
+        level = found.loosest()
+        check = self._known(level) or self._prove(level)  # its trials were made, when the last of it joined
+        if check.level is None:
+            return False
+        self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
+        found.proof = check
+        found.dropped = [each for each in found.dropped if each.name not in dict(found.best())]
+        found.attribution = None
+        return True
+
+    def _loosened(self, each: Adopted, level: Contract) -> Adopted:
+        """What joined a statistical plan, and was never proved by itself, may be proved less strictly yet."""
+        looser = each.looser() if each.joined is level else None
+        allowed = looser and looser.rank > level.rank and self._found.contract.allows(looser)
+        return replace(each, joined=looser) if allowed else each
+
+    def _failure_by(self, name: str, held: Sequence[str]) -> tuple[Check, Contract]:
+        """The proof that came to nothing because of this one: of the fewest techniques with it."""
+        with_it = [failed for failed in self._failed if name in failed]
+        return self._failed[min(with_it, key=lambda failed: (len(failed - set(held)), len(failed)))]
+
+    def _drop(self, name: str, reason: str, failure: tuple[Check, Contract] | None) -> None:
+        out = next(each for each in self._plan if each.name == name)
+        if failure:
+            reason = f"{reason} {failure[1]}: {failure[0].sentence}"
+        check = failure[0] if failure else out.check
+        self._found.dropped.append(Rejected(name, out.settings, reason, out.duel, check))
+        self._progress.outcome(f"dropped {name}: {reason}")
+
+    def _called(self, names: frozenset[str]) -> str:
+        return "the whole plan" if len(names) == len(self._plan) else " + ".join(sorted(names))
+
+
+def _risk(each: Adopted) -> float:
+    technique = catalogue()[each.name]
+    return risk(each.level, technique.family, proved=each.joined is None)

@@ -1,0 +1,30 @@
+"""What a function's code tells of it before it runs."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from overdrive.datacache.code import asks_for_the_time
+
+ASKS = {
+    "def f(): return time.time()": True,
+    "def f():\n import time\n return time.time()": True,
+    "def f(): return time()": True,
+    "def f(): return monotonic()": True,
+    "def f(): return datetime.now()": True,
+    "def f(): return [time.perf_counter() for _ in range(2)]": True,
+    "def f(): time.sleep(1)": False,
+    "def f(self): return self.time": False,
+    "def f(self): return self.time[0]": False,
+    "def f(time): return time + 1": False,
+}
+
+
+@pytest.mark.parametrize("source", ASKS)
+def test_who_asks_for_the_time(source: str) -> None:
+    def codes(code: types.CodeType) -> list[types.CodeType]:
+        return [code, *(inner for each in code.co_consts if isinstance(each, types.CodeType) for inner in codes(each))]
+
+    assert any(map(asks_for_the_time, codes(compile(source, "x", "exec"))[1:])) is ASKS[source]

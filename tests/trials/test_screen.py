@@ -1,0 +1,125 @@
+"""Techniques switched by a row in a live trial: real processes, effects that are known. (15 s of CPU)"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.screening import Design, estimate, on_off
+from overdrive.trials import duel
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.screen import ScreeningTrial, SwitchedTrial, failed
+
+TRAIN = """
+import sys, time
+PAUSE = 0.006
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    time.sleep(PAUSE)
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+"""
+ALSO = "tests.trials.switched_techniques"
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialPool]:
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", root + ":" + str(Path(root) / "src"))
+    monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.03)
+    monkeypatch.setattr(duel, "WARM_UP_SECONDS", 0.1)
+    with TrialPool(also=[ALSO]) as pool:
+        yield pool
+
+
+@pytest.fixture
+def spec(script: Callable[[str], Path]) -> Callable[..., TrialSpec]:
+    path = str(script(TRAIN))
+
+    def make(*names: str, steps: int = 10**6) -> TrialSpec:
+        return TrialSpec(Program(path, (str(steps),)), tuple((name, {}) for name in names))
+
+    return make
+
+
+def test_a_screening_tells_what_each_does(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
+    names = ["dawdles", "hastens"]
+    design, rng = Design([*map(on_off, names), on_off("placebo", placebo=True)]), np.random.default_rng(0)
+    trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic())
+    try:
+        quickest = trial.warm_up(design.next_pair([*names, "placebo"], rng), design.factors)
+        blocks = []
+        for number in range(16):
+            rows = design.next_pair([*names, "placebo"], rng)
+            blocks += trial.pair(number, rows, design.factors)
+    finally:
+        trial.stop()
+    assert trial.trial.group.exit_code() is not None
+    effects = estimate(blocks, design.factors, noise=0.1)
+    assert effects.pairs == 16 and not trial.left_out
+    # A step is a pause of 2 or 6 ms, 4 ms more where it dawdles, and what it takes beside that.
+    assert quickest < 0.1
+    assert effects.speedup("dawdles").estimate < 1 / 1.2
+    assert effects.speedup("hastens").estimate > 1.2
+    placebo = effects.speedup("placebo", 0.999)
+    assert placebo.low < 1 < placebo.high
+
+
+def test_one_that_fails_to_switch_is_left_out_and_its_pair_dropped(
+    pool: TrialPool, spec: Callable[..., TrialSpec]
+) -> None:
+    design, rng = Design([on_off("fails"), on_off("hastens")]), np.random.default_rng(1)
+    trial = ScreeningTrial(pool, spec("fails", "hastens"), 0)
+    try:
+        trial.trial.first_step()
+        pairs = [trial.pair(number, design.next_pair(["fails", "hastens"], rng), design.factors) for number in range(4)]
+    finally:
+        trial.stop()
+    assert "no way back" in trial.left_out["fails"]
+    dropped = [any(block.dropped for block in pair) for pair in pairs]
+    assert sum(dropped) == 1 and not dropped[-1]
+
+
+def test_what_is_on_is_told_and_what_is_disturbed_is_dropped(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
+    trial = SwitchedTrial(pool, spec("dawdles", "hastens"))
+    try:
+        trial.first_step()
+        assert trial.switch(["hastens"]).on == ("hastens",)
+        assert set(trial.switch(["hastens", "dawdles"]).on) == {"hastens", "dawdles"}
+        assert trial.switch([]).on == ()
+    finally:
+        trial.stop()
+    busy = iter([False, True, False] * 2)
+    screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda: next(busy))
+    try:
+        screening.trial.first_step()
+        blocks = screening.pair(7, [(1,), (0,)], [on_off("hastens")])
+    finally:
+        screening.stop()
+    assert [(each.process, each.pair, each.dropped) for each in blocks] == [(3, 7, True), (3, 7, False)]
+
+
+def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
+    trial = ScreeningTrial(pool, spec("hastens", steps=20), 0)
+    try:
+        with pytest.raises(TrialOver) as over:
+            trial.warm_up([(1,), (0,)], [on_off("hastens")])
+            trial.pair(0, [(1,), (0,)], [on_off("hastens")])
+    finally:
+        trial.stop()
+    assert failed(over.value) is None
+
+
+def test_what_cannot_be_switched_is_refused(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
+    with pytest.raises(ValueError, match="stays cannot be switched"):
+        ScreeningTrial(pool, spec("stays"), 0)

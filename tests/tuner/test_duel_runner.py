@@ -1,0 +1,43 @@
+"""What is taken from the ledger in place of a duel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from overdrive.core.program import Program
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.duel import Duel, Rules
+from overdrive.tuner import duel_runner
+from overdrive.tuner.duel_runner import DuelRunner, Progress, confirmation
+
+
+class Kept:
+    """A checkpoint that knows what it was told before, by key."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Duel] = {}
+
+    def duel(self, key: str, old: TrialSpec, new: TrialSpec) -> Duel | None:
+        return self.known.get(key)
+
+    def remember_duel(self, key: str, duel: Duel) -> None:
+        self.known[key] = duel
+
+
+def test_a_candidate_s_duel_is_never_taken_for_the_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A technique whose duel has three pairs of processes, as `allocator`, is the whole plan."""
+    plain, new = TrialSpec(Program("script.py")), TrialSpec(Program("script.py"), (("allocator", {}),))
+    made: list[Rules] = []
+
+    def run_duel(pool: Any, old: TrialSpec, new: TrialSpec, rules: Rules, *rest: Any, **more: Any) -> Duel:
+        made.append(rules)
+        return Duel(old, new)
+
+    monkeypatch.setattr(duel_runner, "run_duel", run_duel)
+    kept: Any = Kept()
+    for rules in (Rules(processes=3, most_processes=3), confirmation(3), confirmation(5), Rules(processes=3)):
+        DuelRunner(None, kept, Progress()).run_duel(plain, new, rules, math.inf)  # type: ignore[arg-type]
+    assert [each.patient for each in made] == [False, True]  # however many pairs it had: it is a confirmation

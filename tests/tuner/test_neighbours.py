@@ -1,0 +1,42 @@
+"""What is said of other programs on the machine."""
+
+from __future__ import annotations
+
+import os
+
+from overdrive.core.program import Program
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.speed import Pair, Verdict
+from overdrive.trials.duel import Duel
+from overdrive.tuner.neighbours import disturbed, untold
+from overdrive.tuner.reasons import no_faster
+
+SPEC = TrialSpec(Program("script.py"))
+
+
+def duel(quiet: int, loud: int, used: float = 0.0) -> Duel:
+    calm = [Pair(0, 10, 1.0, 1.0, True, (0.0, 0.0), (used, used))] * quiet
+    return Duel(SPEC, SPEC, calm + [Pair(0, 10, 1.0, 1.0, True, (0.0, 0.4), (1.0, 1.0))] * loud)
+
+
+def test_the_share_that_was_left_out_is_told() -> None:
+    assert disturbed(duel(40, 0)) == []
+    (told,) = disturbed(duel(30, 10))
+    assert told.startswith("25% of the pairs of blocks of the confirmation were left out")
+    assert "nothing is said of the rest" in disturbed(duel(19, 21))[1]
+
+
+def test_programs_that_use_the_machine_all_the_while_are_told() -> None:
+    cores = os.cpu_count() or 1
+    (told,) = disturbed(duel(40, 0, 0.5 * cores))
+    assert "50% of all cores" in told and disturbed(duel(40, 0, 0.1 * cores)) == []
+
+
+def test_where_nobody_tells_it_is_said_once_and_only_of_what_was_measured() -> None:
+    assert untold(duel(10, 0)) == [] == untold(Duel(SPEC, SPEC))
+    assert len(untold(Duel(SPEC, SPEC, [Pair(0, 10, 1.0, 1.0, True)] * 10))) == 1
+
+
+def test_a_candidate_is_left_out_with_that_reason() -> None:
+    assert "others held the cores in 52% of its pairs" in (no_faster(duel(19, 21), "threads") or "")
+    assert Duel(SPEC, SPEC).verdict is Verdict.INCONCLUSIVE

@@ -1,0 +1,163 @@
+"""Screening before the duels: which candidates get one, and what is said of the others. Trials are only numbers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.program import Program
+from overdrive.core.records import ExitReason, TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.screening import Block, Factor, Row, on_in
+from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner import screener
+from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.screener import Screened, Screener
+from overdrive.tuner.strategies.greedy import Greedy
+from tests.simulated import Offer, offer
+
+__all__ = ["offer"]  # a fixture
+
+
+class Trials:
+    """Stands in for live trials: gains are logarithms of speedups."""
+
+    gains: ClassVar[Mapping[str, float]] = {}
+    crashes: ClassVar[Collection[str]] = ()
+    leaves_out: ClassVar[Mapping[str, str]] = {}
+    length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
+    started: ClassVar[list[list[str]]] = []
+
+    def __init__(self, pool: Any, spec: TrialSpec, number: int, began: float) -> None:
+        self.on: tuple[str, ...] = ()
+        self.start_seconds = 5.0
+        self.left_out: dict[str, str] = {}
+        self._names = [name for name, _ in spec.techniques]
+        self._number = number
+        self._made = 0
+        self._rng = np.random.default_rng(number)
+        self.started.append(self._names)
+
+    def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
+        for row in rows:
+            self._switch(row, factors)
+        return 0.01
+
+    def _switch(self, row: Row, factors: Sequence[Factor]) -> set[str]:
+        self.on = on_in(row, factors)
+        if dead := sorted(set(self.on) & set(self.crashes) & set(self._names)):
+            raise TrialOver(ExitReason("crash", f"SIGSEGV with {dead[0]}"))
+        return set(self.on)
+
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Block]:
+        self._made += 1
+        if self._made > self.length:
+            raise TrialOver(ExitReason("ended", "after 100 steps"))
+        self.left_out = {name: why for name, why in self.leaves_out.items() if name in self._names}
+        found = []
+        for half, row in enumerate(rows):
+            on = self._switch(row, factors) - self.left_out.keys()
+            noise = 0.03 * self._rng.standard_normal()
+            seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) + noise
+            found.append(Block(self._number, number, row, seconds, number + half / 2))
+        return found
+
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
+    fresh = type("Fresh", (Trials,), {"started": []})
+    monkeypatch.setattr(screener, "ScreeningTrial", fresh)
+    return fresh
+
+
+def screened(contract: Contract = Contract.ROUNDING, only: Collection[str] = ()) -> tuple[Screened, Findings]:
+    found = Findings(Program("x.py", ()), contract, only=frozenset(only))
+    schedule: Any = SimpleNamespace(selection_ends=lambda: time.monotonic() + 600.0)
+    pool: Any = None
+    return Screener(found, pool, schedule, Progress()).run(), found
+
+
+OURS = {"switchable": True}
+
+
+def bring(offer: Offer, monkeypatch: pytest.MonkeyPatch, **named: Mapping[str, Any]) -> None:
+    """These techniques, and none of the catalogue's own."""
+    offer(**{name: {**OURS, **declared} for name, declared in named.items()})
+    for name, technique in catalogue().items():
+        if name not in named:
+            monkeypatch.setattr(type(technique), "switchable", False)
+
+
+def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(offer, monkeypatch, fast={}, faster={}, idle={}, slow={})
+    trials.gains = {"fast": 0.1, "faster": 0.6, "slow": -0.5}
+    seen, found = screened()
+    assert seen.hopeless("fast") is None and seen.hopeless("faster") is None
+    assert "no gain" in (seen.hopeless("idle") or "") and "0.6" in (seen.hopeless("slow") or "")
+    assert seen.speedups["faster"].low < math.exp(0.6) < seen.speedups["faster"].high
+    asked = Greedy(found, SimpleNamespace(time_for_another=lambda *_: True), Progress(), seen)  # type: ignore[arg-type]
+    waiting = sorted(asked._waiting(), key=lambda each: -each[1])
+    assert [each.technique.name for each, _ in waiting][:2] == ["faster", "fast"]
+    assert {"idle", "slow"} <= {each.name for each in found.rejected}
+
+
+def test_one_that_kills_its_process_is_left_out_by_name(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, fatal={})
+    trials.gains, trials.crashes = {"fast": 0.3}, {"fatal"}
+    seen, _ = screened()
+    assert "SIGSEGV" in (seen.hopeless("fatal") or "") and seen.hopeless("fast") is None
+    assert "fatal" not in trials.started[-1] and seen.pairs >= 24
+
+
+def test_one_that_is_left_out_in_the_trial_says_why(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, shy={})
+    trials.gains, trials.leaves_out = {"fast": 0.3, "shy": 1.0}, {"shy": "not here"}
+    assert screened()[0].hopeless("shy") == "not here"
+
+
+def test_what_another_contract_would_bring_is_told(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, loose={"contract": Contract.STATISTICAL})
+    trials.gains = {"fast": 0.3, "loose": 0.5}
+    seen, found = screened()
+    assert len(found.notes) == 1 and "`loose`" in found.notes[0] and "--contract statistical" in found.notes[0]
+    assert seen.hopeless("loose") is None
+    assert not screened(Contract.STATISTICAL)[1].notes
+
+
+def test_programs_that_end_are_begun_again(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(offer, monkeypatch, fast={}, idle={})
+    trials.gains, trials.length = {"fast": 0.3}, 10
+    seen, _ = screened()
+    assert seen.processes >= 3 and seen.hopeless("fast") is None
+    trials.length = 0
+    seen, _ = screened()
+    assert seen.processes == 1 and not seen.beliefs
+
+
+def test_those_that_exclude_each_other_are_not_in_one_process(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, one={"expected_saving": 0.5}, other={"conflicts": ("one",)}, third={})
+    screened()
+    assert trials.started[0] == ["one", "third"]
+
+
+def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(offer, monkeypatch, fast={})
+    assert screened()[0] == Screened() and not trials.started
