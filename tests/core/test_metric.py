@@ -39,8 +39,14 @@ def test_a_returned_number() -> None:
     assert math.isnan(Metric("evaluate()").value([], OUTPUT, None))
 
 
-def test_the_training_loss_is_the_mean_of_the_last_tenth() -> None:
-    assert Metric().value([9.0] * 90 + [1.0, 2.0] * 5, "", None) == 1.5
+def test_the_first_of_several_printed_numbers_is_where_it_began() -> None:
+    assert Metric("accuracy").first("accuracy 10\naccuracy 50\naccuracy 60") == 10
+    assert Metric("accuracy").first("accuracy 50\naccuracy 60") is None
+    assert Metric().first("accuracy 10") is None and Metric("evaluate()").first("") is None
+
+
+def test_the_training_loss_is_the_mean_of_the_last_third() -> None:
+    assert Metric().value([9.0] * 60 + [1.0, 2.0] * 15, "", None) == 1.5
     assert Metric().value([4.0], "", None) == 4.0
     assert math.isnan(Metric().value([1.0, math.nan], "", None))
     assert math.isnan(Metric().value([], "", None))

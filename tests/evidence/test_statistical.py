@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.margin import margin_from
+from overdrive.evidence.registration import SPENT, Registration, Run
+from overdrive.evidence.statistical import Outcome, judge
 
 SIGMA = 0.01  # of the metric over seeds
 LOOKS = (10, 16)
-REGISTERED = Registration("training loss", 100, False, tuple(range(16)), LOOKS, 1.5 * SIGMA, "fixed by the test")
+REGISTERED = Registration(
+    "training loss", 100, False, tuple(range(16)), LOOKS, 1.5 * SIGMA, "fixed by the test", spent=SPENT, worse=1
+)
 
 
 def values(
@@ -81,8 +85,10 @@ def shares(
 
 def registered(original: list[Run]) -> Registration:
     """With the margin that these runs tell."""
-    margin, _, told_by = margin_from(original)
-    return replace(REGISTERED, margin=margin, margin_runs=told_by)
+    told = margin_from(original)
+    return replace(
+        REGISTERED, margin=told.value, margin_runs=told.runs, spread=told.spread, noise=told.noise, strict=told.strict
+    )
 
 
 def curve_refusals(trials: int, shift: float = 0.0, tau: float = 30.0, noise: float = 0.01) -> float:
@@ -112,9 +118,68 @@ def test_a_harmless_candidate_passes() -> None:
     assert shares(500, estimated=16)[0] >= 0.9
 
 
-@pytest.mark.parametrize("agreement", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("agreement", [0.0, 0.3, 0.5, 0.7, 0.9, 1.0])
 def test_a_margin_told_by_ten_seeds_is_not_taken_for_the_true_one(agreement: float) -> None:
-    assert shares(1000, shift=1.5, estimated=10, agreement=agreement)[0] <= 0.05 + 0.014
+    """8 to 9 % passed at correlations of 0.3 to 0.7, when the margin's uncertainty was a condition of its own."""
+    assert shares(1500, shift=1.5, estimated=10, agreement=agreement)[0] <= 0.05 + 0.0113
+
+
+@pytest.mark.parametrize(("agreement", "power"), [(0.0, 0.86), (0.3, 0.9), (0.5, 0.94), (0.9, 0.98)])
+def test_no_difference_is_established_by_sixteen_seeds(agreement: float, power: float) -> None:
+    assert shares(500, estimated=10, agreement=agreement)[0] >= power
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9])
+def test_three_times_the_spread_hardly_ever_passes(agreement: float) -> None:
+    assert shares(300, spread=3.0, estimated=10, agreement=agreement)[0] <= 0.05
+
+
+def test_runs_that_are_ruined_without_being_infinite_do_not_pass() -> None:
+    rng = np.random.default_rng(26)
+    for _ in range(50):
+        metrics = values(rng)
+        ruined = [
+            value + 12 * SIGMA * (seed in (2, 9)) for seed, value in enumerate(values(rng, like=metrics, agreement=0.9))
+        ]
+        outcome = stepwise(registered(plain(metrics)[:10]), plain(metrics), plain(ruined))
+        assert outcome.equivalent is not True
+
+
+def test_what_lies_within_two_percent_of_the_progress_is_said_to() -> None:
+    rng = np.random.default_rng(27)
+    original = arm(rng)
+    close = [replace(run, value=run.value + 1e-4) for run in original]
+    registration = replace(registered(original[:10]), margin=0.03, strict=0.01)
+    told = judge(registration, original[:10], close[:10])
+    assert told.equivalent is True and "equivalent within ±0.01, 2% of its progress" in told.sentence
+
+
+def test_beyond_two_percent_of_the_progress_is_refused_although_it_is_within_the_margin() -> None:
+    rng = np.random.default_rng(28)
+    metrics = values(rng)
+    original, worse = plain(metrics), plain([value + 0.006 for value in values(rng, like=metrics, agreement=0.999)])
+    assert judge(REGISTERED, original, worse).equivalent is True
+    refused = judge(replace(REGISTERED, strict=0.004), original, worse)
+    assert refused.equivalent is False and "beyond ±0.004, 2% of its progress" in refused.sentence
+    assert (refused.strict, refused.margin) == (0.004, REGISTERED.margin)
+
+
+def test_how_many_runs_would_tell_is_said_where_these_do_not() -> None:
+    rng = np.random.default_rng(29)
+    noisy = judge(replace(REGISTERED, margin=0.4 * SIGMA), plain(values(rng)), plain(values(rng)))
+    assert noisy.equivalent is None and "would tell, if there is no difference" in noisy.sentence
+
+
+def test_other_results_speak_against_a_candidate_whose_loss_is_the_same() -> None:
+    rng = np.random.default_rng(30)
+    metrics = values(rng)
+    seeds = rng.standard_normal(16)
+    original = [replace(run, numbers={"entropy": float(luck)}) for run, luck in zip(plain(metrics), seeds, strict=True)]
+    other = [replace(run, numbers={"entropy": run.numbers["entropy"] + 2 + 0.1 * rng.normal()}) for run in original]
+    assert judge(REGISTERED, original, original).equivalent is True
+    outcome = judge(REGISTERED, original, other)
+    assert outcome.equivalent is False and "entropy is 2" in outcome.sentence
+    assert outcome.against[0].name == "entropy" and "1 other results compared" in outcome.sentence
 
 
 def test_seeds_that_agree_need_less_of_a_margin() -> None:
@@ -170,7 +235,7 @@ def test_seven_runs_an_arm_are_enough_to_see_another_speed_and_six_are_not() -> 
     rng = np.random.default_rng(13)
     original, candidate = arm(rng, tau=40.0), arm(rng, 0, tau=20.0)
     for runs, seen in (6, False), (7, True):
-        outcome = judge(replace(REGISTERED, looks=(runs,), margin=1.0), original, candidate)
+        outcome = judge(replace(REGISTERED, looks=(runs,), spent=(), margin=1.0), original, candidate)
         assert ("steps instead of" in outcome.sentence) is seen
 
 
@@ -261,7 +326,7 @@ def test_the_order_in_which_runs_came_back_does_not_matter() -> None:
 def test_every_look_has_its_share_of_alpha() -> None:
     original, candidate = plain(values(np.random.default_rng(1))), plain(values(np.random.default_rng(2)))
     wide = judge(REGISTERED, original, candidate).interval
-    narrow = judge(replace(REGISTERED, looks=(16,)), original, candidate).interval
+    narrow = judge(replace(REGISTERED, looks=(16,), spent=(0.05,)), original, candidate).interval
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -269,7 +334,7 @@ def test_the_interval_is_student_s_of_pairs() -> None:
     # By hand: differences 1.5, 1, 1.5, 1, 0.5, 1, 1.5 and 2, of variance 0.2143; the tables' t for 7 is 2.365.
     original = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     candidate = [2.5, 3.0, 4.5, 5.0, 5.5, 7.0, 8.5, 10.0]
-    outcome = judge(replace(REGISTERED, looks=(8,), alpha=0.025), plain(original), plain(candidate))
+    outcome = judge(replace(REGISTERED, looks=(8,), spent=(), alpha=0.025), plain(original), plain(candidate))
     assert outcome.difference == pytest.approx(1.25)
     assert outcome.interval == pytest.approx((0.863, 1.637), abs=1e-3)
 
@@ -303,38 +368,6 @@ def test_values_beyond_all_numbers_establish_nothing() -> None:
     huge = [1e300 * (-1) ** index for index in range(16)]
     outcome = judge(REGISTERED, plain(values(np.random.default_rng(1))), plain(huge))
     assert outcome.equivalent is None and outcome.smallest_margin == math.inf
-
-
-# The margin
-
-
-def test_the_margin_is_one_and_a_half_spreads_or_the_tolerance_if_that_is_more() -> None:
-    runs = plain([1.0, 2.0, 3.0])
-    assert margin_from(runs) == (1.5, "1.5 standard deviations over 3 seeds of the original", 3)
-    assert margin_from(runs, 0.2)[0] == 1.5
-    margin, rule, told_by = margin_from(runs, 4.0)
-    assert (margin, told_by) == (4.0, 0) and rule.startswith("the tolerance asked for")
-
-
-@pytest.mark.parametrize("level", [0.5, 1e6, 0.0, -3.0])
-def test_seeds_that_make_no_difference_leave_a_margin_of_rounding(level: float) -> None:
-    for spread in (0.0, 1e-12 * level):
-        margin, rule, told_by = margin_from(plain([level, level + spread, level]))
-        assert 0 < margin <= max(1e-9, 1e-5 * abs(level) * 1.001)
-        assert "hardly differ" in rule and told_by == 0
-
-
-def test_failed_runs_give_no_margin() -> None:
-    assert margin_from(failing(plain([9.0, 1.0, 2.0, 3.0]), 1))[0] == 1.5
-    for runs in ([], plain([1.0]), failing(plain([1.0, 2.0]), 1)):
-        with pytest.raises(ValueError, match="needs two runs of the original"):
-            margin_from(runs)
-
-
-@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
-def test_an_impossible_tolerance_is_an_error(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="tolerance must be above 0"):
-        margin_from(plain([1.0, 2.0]), tolerance)
 
 
 # What is written down

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overdrive.core.records import StepRecord
-from overdrive.proof.replays import events_in, replay_steps
+from overdrive.proof.replays import events_in, few_steps, replay_steps
 
 
 def program(steps: int, epoch: int, ragged: bool = True, schedule: int = 0) -> list[StepRecord]:
@@ -49,3 +49,12 @@ def test_a_short_program_is_replayed_whole() -> None:
 @pytest.mark.parametrize("last", [33, 40, 57, 100, 400])
 def test_there_are_always_as_many(last: int) -> None:
     assert len(replay_steps(last)) == 32 and replay_steps(last)[-1] == last
+
+
+def test_three_states_are_early_and_have_the_first_event_among_them() -> None:
+    assert few_steps(400) == (2, 8, 16)
+    assert few_steps(400, (16, 17, 32)) == (2, 16, 17)
+    assert few_steps(400, (1, 2, 300)) == (2, 8, 16)
+    assert few_steps(10) == (2, 8, 10)
+    assert few_steps(400, (), frozenset(range(1, 401, 10))) == (1, 11, 21)
+    assert len(few_steps(3)) == 3

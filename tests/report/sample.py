@@ -170,6 +170,12 @@ def _arms() -> dict[str, Any]:
         "candidate": candidate,
         "seeds": {"original": list(range(1, 11)), "candidate": list(range(1001, 1011))},
         "steps_to_target": {"target": 1.1, "original": 181.0, "candidate": 179.5, "reached": [10, 10], "p": 0.71},
+        "products": {
+            "count": 36,
+            "faults": [],
+            "doubts": [],
+            "differences": [{"name": "entropy (late evaluations)", "mean": -0.03, "spread": 0.06, "p": 1.0}],
+        },
         "band": {"step": 118, "difference": 0.011, "low": -0.02, "high": 0.04, "envelope": 0.052, "p": 0.44},
     }
 

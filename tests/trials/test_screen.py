@@ -55,7 +55,7 @@ def spec(script: Callable[[str], Path]) -> Callable[..., TrialSpec]:
 def test_a_screening_tells_what_each_does(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
     names = ["dawdles", "hastens"]
     design, rng = Design([*map(on_off, names), on_off("placebo", placebo=True)]), np.random.default_rng(0)
-    trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic())
+    trial = ScreeningTrial(pool, spec(*names), 0, time.monotonic(), lambda waited, others: False)
     try:
         quickest = trial.warm_up(design.next_pair([*names, "placebo"], rng), design.factors)
         blocks = []
@@ -99,7 +99,7 @@ def test_what_is_on_is_told_and_what_is_disturbed_is_dropped(pool: TrialPool, sp
         assert trial.switch([]).on == ()
     finally:
         trial.stop()
-    busy = iter([False, True, False] * 2)
+    busy = iter([True, False])
     screening = ScreeningTrial(pool, spec("hastens"), 3, disturbed=lambda waited, others: next(busy))
     try:
         screening.trial.first_step()

@@ -34,6 +34,7 @@ class Trials:
     crashes: ClassVar[Collection[str]] = ()
     leaves_out: ClassVar[Mapping[str, str]] = {}
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
+    busy: ClassVar[int] = 0  # of eight pairs, in how many a neighbour is at work
     started: ClassVar[list[list[str]]] = []
 
     def __init__(self, pool: Any, spec: TrialSpec, number: int, began: float) -> None:
@@ -67,7 +68,7 @@ class Trials:
             on = self._switch(row, factors) - self.left_out.keys()
             noise = 0.03 * self._rng.standard_normal()
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) + noise
-            found.append(Block(self._number, number, row, seconds, number + half / 2))
+            found.append(Block(self._number, number, row, seconds, number + half / 2, number % 8 < self.busy))
         return found
 
     def stop(self) -> None: ...
@@ -161,3 +162,13 @@ def test_those_that_exclude_each_other_are_not_in_one_process(
 def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
     bring(offer, monkeypatch, fast={})
     assert screened()[0] == Screened() and not trials.started
+
+
+@pytest.mark.parametrize(("busy", "says"), [(2, True), (7, False)])
+def test_a_busy_machine_is_not_believed(
+    busy: int, says: bool, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={})
+    trials.gains, trials.busy = {"fast": 0.5}, busy
+    seen, _ = screened()
+    assert bool(seen.beliefs) is says and seen.pairs >= 24

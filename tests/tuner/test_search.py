@@ -22,6 +22,7 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
+from overdrive.proof.replays import ReferenceRun
 from overdrive.proof.rounding import RoundingProof
 from overdrive.proof.statistical import StatisticalProof
 from overdrive.report.words import sentence
@@ -156,6 +157,50 @@ def test_what_joins_a_statistical_plan_is_compared_as_the_whole_plan_will_be(
     assert names(found) == ["low", "layout"]
     assert {each.check.level for each in found.adopted} == {Contract.STATISTICAL}
     assert not any(spec.replay for spec in program.started if "layout" in dict(spec.techniques))
+
+
+@pytest.mark.parametrize(("error", "kept"), [(1e-7, True), (1e-4, False)])
+def test_what_joins_a_statistical_plan_keeps_what_it_promises_in_three_replayed_states(
+    error: float, kept: bool, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the statistical one, whose own errors would hide it."""
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
+    program = Simulated(
+        paces(low=2, layout=1.5),
+        result=lambda active: " ".join(sorted(active)),
+        error=lambda active: 1e-3 if "low" in active else error if active else 1e-7,
+    ).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == (["low", "layout"] if kept else ["low"])
+    replayed = [spec for spec in program.started if spec.replay and "layout" in dict(spec.techniques)]
+    assert replayed and all("low" not in dict(spec.techniques) for spec in replayed)
+    assert all(spec.replay is not None and len(spec.replay.steps) == 3 for spec in replayed)
+    if not kept:
+        assert "further from fp64" in reasons(found)["layout"]
+
+
+def test_what_does_nothing_without_the_statistical_technique_has_shown_nothing(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, layout={"contract": Contract.ROUNDING, "order": 2})
+    Simulated(
+        paces(low=2, layout=1.5),
+        result=lambda active: " ".join(sorted(active)),
+        left_out=lambda active: {"layout": "needs 16 bits"} if active == {"layout"} else {},
+    ).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert names(found) == ["low"] and "does nothing by itself: needs 16 bits" in reasons(found)["layout"]
+
+
+def test_an_exact_technique_that_joins_where_no_state_can_be_replayed_is_compared_bit_by_bit(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(low={"contract": Contract.STATISTICAL, "order": 1}, buffers={"order": 2})
+    monkeypatch.setattr(ReferenceRun, "begin", lambda self: "no state of the program could be saved")
+    result = lambda active: "low" if active == {"low"} else "both" if "low" in active else ""  # noqa: E731
+    program = Simulated(paces(low=2, buffers=1.5), result=result).enter(monkeypatch)
+    assert names(searched(tmp_path, Contract.STATISTICAL)) == ["low", "buffers"]
+    assert any(spec.digests == "bits" and "buffers" in dict(spec.techniques) for spec in program.started)
 
 
 def test_without_its_statistical_techniques_a_plan_is_proved_as_strictly_as_the_others_promise(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.core.facts import Facts
+from overdrive.core.products import Products
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Trace:
     rests: tuple[int, ...] = ()
     trained: str = ""  # how many tensors and scalars are trained
     returned: float | None = None
+    products: Products | None = None  # where they were ordered
     active: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 

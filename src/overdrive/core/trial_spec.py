@@ -30,6 +30,7 @@ class TrialSpec:
     seed: int = 0
     digests: str = ""  # kind of digest log to keep (see `worker.torch.digests`), if any
     replay: ReplayRole | None = None
+    products: bool = False  # whether what it produces is wanted besides its losses (see `core.products`)
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
     profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing

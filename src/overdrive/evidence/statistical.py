@@ -2,111 +2,61 @@
 
 Fixed before the candidate's first run: the metric, the horizon, the seeds, the looks, the margin. Then
 both arms run under many seeds, the same for both (common random numbers), and two one-sided paired t tests
-(TOST) follow: equivalent where both reject a difference as large as the margin. With two looks each has half of
-alpha, 2.5 %. Where few seeds gave the margin, it may be too wide by chance; the difference must then also lie
-within the share of it that is certain at the same level (0.69 of it for 10 seeds).
+(TOST) follow: equivalent where both reject a difference as large as the margin. Where seeds gave the margin, it is
+itself an estimate, and both uncertainties count together (MOVER, Zou and Donner 2008): with m the margin, d the mean
+difference, h the half width of its interval and c the share of the margin that is certain at the same level,
+equivalent means
 
-Four findings refuse a candidate for good:
-- the interval of the difference lies wholly beyond the margin;
+    m > |d|    and    (m - |d|)^2 > (m - c m)^2 + h^2.
+
+With a margin that is known (c = 1) this is TOST; with pairs that agree perfectly (h = 0), |d| < c m. To ask for both of
+these one by one, as we did, lets 8 to 10 % pass at the margin where the arms correlate by .3 to .7.
+
+Refused for good:
+- the interval of the difference lies wholly beyond the margin, or beyond the strict one (evidence/margin.py) at
+  p < 0.005 on one side;
 - more of its runs fail (not finite), by Fisher's exact test at p < 0.01;
 - it reaches the original's loss in more than 10 % more or fewer steps, at p < 0.001;
 - its loss curve leaves the envelope of seeds: p < 0.001, and the interval at the worst place lies wholly
-  beyond the envelope, which is as many standard deviations over seeds wide as the margin is.
-The last two are strict because they are asked of every candidate at every look, on top of the margin;
-with fewer than 7 runs an arm no permutation is rare enough for either.
+  beyond the envelope, which is as many standard deviations over seeds wide as the margin is;
+- something else that it produces lies elsewhere (`evidence.products`);
+- its results spread more than the original's, at p < 0.001 (evidence/spread.py).
+The curves' are strict because they are asked of every candidate at every look, on top of the margin;
+with fewer than 7 runs an arm no permutation is rare enough for either. Not called equivalent, but not refused: one of
+its runs failed and none of the original's; its results spread more at p < 0.01; its worst run is worse than the
+original's worst by more than the margin.
 
-Simulated, 10 and 16 runs an arm as looks, normal seeds of standard deviation s, 300 to 600 trials each; r is
-the correlation of the two arms' results, seed by seed:
+Simulated, 10 and 16 runs an arm as looks, normal seeds of standard deviation s, a margin of 1.5 s told by ten seeds,
+40,000 trials each; r is the correlation of the two arms' results, seed by seed:
 
-    true difference                   0        0.75 s   1.5 s    3 s
-    passes, margin 1.5 s, r = 0       96 %     56 %     5 %      0 %
-    ... estimated, 10 seeds           88 %     53 %     5 %      0 %
-    passes, margin 1.5 s, r = 0.9     100 %    100 %    5 %      0 %
-    ... estimated, 10 seeds           100 %    86 %     5 %      0 %
-    refused, estimated, r = 0         0 %      1 %      10 %     94 %
-    ... and with loss curves          0 %      2 %      23 %
-    refused, estimated, r = 0.9       0 %      1 %      33 %     100 %
+    r                                 0       0.3     0.5     0.7     0.9     0.98    1
+    passes, difference 1.5 s          4.2 %   4.6 %   4.5 %   4.6 %   4.7 %   4.8 %   4.8 %
+    passes, difference 0.75 s         45 %            60 %            81 %
+    passes, no difference             90 %    95 %    98 %    100 %   100 %
+    ... and by all rules              89 %    94 %    97 %    99 %    100 %           100 %
 
-Where the program itself fails in 2 to 50 % of its runs, counting failures refuses at most 0.6 % more. So a
-candidate within half the margin is refused in less than 5 % of cases, all looks and rules together.
+With seeds as skewed as a lognormal of sigma 0.5, 9 to 10 % pass at the margin. Ten runs cannot exclude that 26 % of
+runs fail, nor sixteen that 17 % do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from overdrive.core.interval import Interval
-from overdrive.evidence import convergence, student
+from overdrive.evidence import convergence, products, spread, student
 from overdrive.evidence.convergence import Band, Pace
+from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
+from overdrive.evidence.products import Difference, Looked
+from overdrive.evidence.registration import SPREADS, Registration, Run
 
-_SPREADS = 1.5  # TOST then has a power of 0.9 with 10 runs an arm (measurement note, B4)
-# Seeds that make no difference leave the roundings of fp32: 1e-5 is some 170 of them, 6e-8 each.
-_RELATIVE_FLOOR, _ABSOLUTE_FLOOR = 1e-5, 1e-9
+_REFUSED_P = 0.005  # one-sided: what is harmless on a program of much noise must not be refused for its luck
 _FAILURES_P, _SUSPECT_FAILURES_P = 0.01, 0.05  # refused; not called equivalent
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What is fixed and written down before the candidate's first run."""
-
-    metric: str  # "training loss" or the user's name
-    horizon: int  # steps of each run; 0 is the whole program
-    whole: bool  # the horizon is the program's own length; otherwise every verdict is a proxy
-    seeds: tuple[int, ...]  # of the runs, in pairs: one of the original and one of the candidate under each
-    looks: tuple[int, ...]  # numbers of runs per arm after which it may be judged
-    margin: float  # in the metric's unit
-    margin_rule: str  # where the margin came from, as a sentence
-    margin_runs: int = 0  # how many runs gave the margin; 0: the user gave it
-    alpha: float = 0.05  # shared by the looks (Bonferroni)
-
-    def __post_init__(self) -> None:
-        if not self.looks or self.looks[0] < 2 or any(b <= a for a, b in zip(self.looks, self.looks[1:])):  # noqa: B905
-            raise ValueError(f"the looks must rise from 2 runs or more, and are {self.looks}")
-        if len(self.seeds) < self.looks[-1]:
-            raise ValueError(f"the last look needs {self.looks[-1]} seeds, and {len(self.seeds)} are given")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("two runs of an arm would share a seed")
-        if not 0 < self.margin < math.inf:
-            raise ValueError(f"the margin must be above 0 and finite, and is {self.margin}")
-        if not 0 < self.alpha < 0.5:
-            raise ValueError(f"alpha must lie between 0 and 0.5, and is {self.alpha}")
-
-    @property
-    def certain(self) -> float:
-        """The share of the margin that the true one exceeds with `1 - alpha / looks`: 0.69 where 10 seeds gave it."""
-        if self.margin_runs < 2:
-            return 1.0
-        # The quantile of chi-square over its degrees of freedom, by Wilson and Hilferty (1931).
-        part = 2 / (9 * (self.margin_runs - 1))
-        quantile = NormalDist().inv_cdf(1 - self.alpha / len(self.looks))
-        return float((1 - part + quantile * math.sqrt(part)) ** -1.5)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "seeds": list(self.seeds), "looks": list(self.looks)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Registration:
-        return cls(**{**data, "seeds": tuple(data["seeds"]), "looks": tuple(data["looks"])})
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of one arm."""
-
-    seed: int
-    value: float  # the metric; NaN where it is not finite or never appeared
-    losses: tuple[float, ...] = ()  # one a step; may be empty
-
-    @property
-    def converged(self) -> bool:
-        """The metric and every loss are finite."""
-        return math.isfinite(self.value) and all(map(math.isfinite, self.losses))
 
 
 @dataclass(frozen=True)
@@ -123,29 +73,17 @@ class Outcome:
     not_converged: tuple[int, int]
     steps_to_target: dict[str, Any] | None
     band: dict[str, Any] | None
+    strict: float = 0.0  # beyond which it is refused
+    wider_p: float = 1.0  # of so much more spread than the original's
+    products: Looked = field(default_factory=Looked)  # what else the runs produced
+
+    @property
+    def against(self) -> list[Difference]:
+        """Other results that speak against it."""
+        return [each for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
 
     def to_dict(self) -> dict[str, Any]:
         return {name: _plain(value) for name, value in asdict(self).items()}
-
-
-def margin_from(original: Sequence[Run], tolerance: float | None = None) -> tuple[float, str, int]:
-    """The margin in the metric's unit, where it came from, and how many seeds gave it: 0 where the user gave it.
-
-    Raises ValueError where fewer than two runs converged, and for a tolerance that is not above 0.
-    """
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise ValueError(f"the tolerance must be above 0 and finite, and is {tolerance}")
-    values = np.array([run.value for run in original if run.converged])
-    if len(values) < 2:
-        raise ValueError(f"a margin needs two runs of the original that converge, and {len(values)} did")
-    floor = max(_ABSOLUTE_FLOOR, _RELATIVE_FLOOR * abs(float(values.mean())))
-    spread = float(values.std(ddof=1))
-    margin = max(_SPREADS * spread, floor, tolerance or 0.0)
-    if margin == tolerance:
-        return margin, f"the tolerance asked for; seeds alone spread by {spread:.2g} (one standard deviation)", 0
-    if margin == floor:
-        return margin, f"{len(values)} seeds of the original hardly differ: {_RELATIVE_FLOOR:.3%} of their mean", 0
-    return margin, f"{_SPREADS:g} standard deviations over {len(values)} seeds of the original", len(values)
 
 
 def judge(registration: Registration, original: Sequence[Run], candidate: Sequence[Run]) -> Outcome:
@@ -161,8 +99,7 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         one, other = one[: reached[-1]], other[: reached[-1]]
     runs = len(one), len(other)
     failed = (sum(not run.converged for run in one), sum(not run.converged for run in other))
-    failures_p = convergence.fisher((failed[0], runs[0]), (failed[1], runs[1]))
-    alpha = registration.alpha / len(registration.looks)
+    alpha = registration.alpha_at(min(runs))
     arms = _both_converged(one, other)
     values = [np.array([run.value for run in arm]) for arm in arms]
     interval = student.paired(values[0], values[1], alpha)
@@ -171,23 +108,86 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         curves = [[], []]
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
-    faults = _faults(registration.margin, interval, failed, failures_p, pace, band)
-    doubts = _doubts(registration, interval, failed, failures_p, runs)
+    doubt_p = products.DOUBT_P if min(runs) >= registration.looks[-1] else products.EARLY_DOUBT_P
+    seen = _Seen(registration, interval, runs, failed, values, pace, band, products.look(*arms, doubt_p))
+    faults, doubts = seen.faults(), seen.doubts(alpha)
     if not reached:
         faults, doubts = [], [f"{runs[0]} and {runs[1]} runs, and the first look is at {registration.looks[0]}"]
     equivalent = False if faults else None if doubts else True
     return Outcome(
         equivalent=equivalent,
-        sentence=_sentence(registration, equivalent, interval, runs, faults or doubts),
+        sentence=_sentence(registration, equivalent, seen, alpha, faults or doubts),
         difference=interval.estimate,
         interval=(interval.low, interval.high),
         margin=registration.margin,
-        smallest_margin=_smallest(registration, interval),
+        smallest_margin=_smallest(registration, interval, alpha),
         runs=runs,
         not_converged=failed,
         steps_to_target=None if pace is None else asdict(pace),
         band=None if band is None else {**asdict(band), "left": band.fault is not None},
+        strict=registration.strict or registration.margin,
+        wider_p=seen.wider_p,
+        products=seen.looked,
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """All that a look is decided by."""
+
+    registration: Registration
+    interval: Interval
+    runs: tuple[int, int]
+    failed: tuple[int, int]
+    values: Sequence[convergence.Array]  # of the pairs that converged, by arm
+    pace: Pace | None
+    band: Band | None
+    looked: Looked
+
+    @property
+    def failures_p(self) -> float:
+        return convergence.fisher((self.failed[0], self.runs[0]), (self.failed[1], self.runs[1]))
+
+    @property
+    def wider_p(self) -> float:
+        return spread.wider_p(*self.values)
+
+    def faults(self) -> list[str]:
+        """What refuses the candidate for good."""
+        strict = self.registration.strict or self.registration.margin
+        faults = []
+        if self.failures_p < _FAILURES_P:
+            failed = f"{self.failed[1]} of its runs failed and {self.failed[0]} of the original's"
+            faults.append(f"{failed} (p = {self.failures_p:.2g})")
+        sure = student.paired(self.values[0], self.values[1], _REFUSED_P)
+        if _beyond(self.interval, self.registration.margin):
+            faults.append("the difference lies beyond the margin")
+        elif _beyond(sure, strict):
+            faults.append(f"the difference lies beyond ±{strict:.3g}, {PROGRESS_SHARE:.0%} of its progress")
+        if self.wider_p < spread.REFUSED_P:
+            faults.append(f"its results spread more than the original's (p = {self.wider_p:.2g})")
+        faults += [each.fault for each in (self.pace, self.band) if each is not None and each.fault]
+        return faults + list(self.looked.faults)
+
+    def doubts(self, alpha: float) -> list[str]:
+        """What keeps the candidate from being called equivalent, for now."""
+        registration, failed = self.registration, self.failed
+        doubts = []
+        if self.runs[0] and failed[0] == self.runs[0]:
+            doubts.append(f"all {self.runs[0]} runs of the original itself failed")
+        elif (failed[1] and not failed[0]) or self.failures_p < _SUSPECT_FAILURES_P:
+            doubts.append(f"{failed[1]} of its runs failed and {failed[0]} of the original's")
+        if not _farthest(self.interval) < registration.margin:
+            doubts.append("the difference may reach the margin")
+        elif not _within(registration, self.interval, alpha):
+            doubts.append(
+                f"the difference may reach the margin, which is known from {registration.margin_runs} seeds only"
+            )
+        if self.wider_p < spread.DOUBT_P:
+            doubts.append(f"its results may spread more than the original's (p = {self.wider_p:.2g})")
+        if spread.worst_is_worse(self.values[0], self.values[1], registration.margin, registration.worse):
+            doubts.append("its worst run is worse than the original's worst by more than the margin")
+        return doubts + list(self.looked.doubts)
 
 
 def _in_order(runs: Sequence[Run], seeds: tuple[int, ...], arm: str) -> list[Run]:
@@ -208,72 +208,63 @@ def _both_converged(original: Sequence[Run], candidate: Sequence[Run]) -> tuple[
 
 def _spreads(margin: float, values: convergence.Array) -> float:
     """How many standard deviations over seeds the margin is: a tolerance for the metric holds for the curve too."""
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return max(_SPREADS, margin / spread) if spread else math.inf
+    own = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return max(SPREADS, margin / own) if own else math.inf
 
 
-def _faults(
-    margin: float,
-    interval: Interval,
-    failed: tuple[int, int],
-    failures_p: float,
-    pace: Pace | None,
-    band: Band | None,
-) -> list[str]:
-    """What refuses the candidate for good."""
-    faults = []
-    if failures_p < _FAILURES_P:
-        faults.append(f"{failed[1]} of its runs failed and {failed[0]} of the original's (p = {failures_p:.2g})")
-    if interval.low > margin or interval.high < -margin:
-        faults.append("the difference lies beyond the margin")
-    curves = [pace.fault if pace else None, band.fault if band else None]
-    return faults + [fault for fault in curves if fault]
+def _within(registration: Registration, interval: Interval, alpha: float) -> bool:
+    """Whether the difference lies within the margin, as uncertain as both are (see above)."""
+    least = (1 - registration.certain(alpha)) * registration.margin
+    half, left = interval.high - interval.estimate, registration.margin - abs(interval.estimate)
+    return left > 0 and left**2 > least**2 + half**2
 
 
-def _doubts(
-    registration: Registration, interval: Interval, failed: tuple[int, int], failures_p: float, runs: tuple[int, int]
-) -> list[str]:
-    """What keeps the candidate from being called equivalent, for now."""
-    doubts = []
-    if runs[0] and failed[0] == runs[0]:
-        doubts.append(f"all {runs[0]} runs of the original itself failed")
-    elif (failed[1] and not failed[0]) or failures_p < _SUSPECT_FAILURES_P:
-        doubts.append(f"{failed[1]} of its runs failed and {failed[0]} of the original's")
-    if not _farthest(interval) < registration.margin:
-        doubts.append("the difference may reach the margin")
-    elif abs(interval.estimate) > registration.certain * registration.margin:
-        doubts.append(f"the difference may reach the margin, which is known from {registration.margin_runs} seeds only")
-    return doubts
-
-
-def _smallest(registration: Registration, interval: Interval) -> float:
+def _smallest(registration: Registration, interval: Interval, alpha: float) -> float:
     """The smallest margin that would pass, as well known as the registered one."""
-    return max(_farthest(interval), abs(interval.estimate) / registration.certain)
+    half, off = interval.high - interval.estimate, abs(interval.estimate)
+    known = 1 - (1 - registration.certain(alpha)) ** 2
+    if not math.isfinite(half) or known <= 0:
+        return math.inf
+    return (off + math.sqrt(max(0.0, off**2 - known * (off**2 - half**2)))) / known
 
 
 def _farthest(interval: Interval) -> float:
     return max(abs(interval.low), abs(interval.high))
 
 
+def _beyond(interval: Interval, margin: float) -> bool:
+    return interval.low > margin or interval.high < -margin
+
+
 def _sentence(
-    registration: Registration,
-    equivalent: bool | None,
-    interval: Interval,
-    runs: tuple[int, int],
-    reasons: Sequence[str],
+    registration: Registration, equivalent: bool | None, seen: _Seen, alpha: float, reasons: Sequence[str]
 ) -> str:
     verdict = {True: "equivalent", False: "not equivalent", None: "not established"}[equivalent]
     because = f": {'; '.join(reasons)}" if reasons else ""
     steps = f" over {registration.horizon} steps" if registration.horizon else ""
+    interval, runs = seen.interval, seen.runs
     difference, smallest = "cannot be compared", "no margin would pass"
     if math.isfinite(_farthest(interval)):
         difference = f"differs by {interval.estimate:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
-        smallest = f"the smallest that would pass ±{_smallest(registration, interval):.3g}"
+        smallest = f"the smallest that would pass ±{_smallest(registration, interval, alpha):.3g}"
+    strict = registration.strict
+    if equivalent and 0 < strict < registration.margin and _farthest(interval) < strict:
+        because = f" within ±{strict:.3g}, {PROGRESS_SHARE:.0%} of its progress"
+    besides = f", {seen.looked.count} other results compared" if seen.looked.count else ""
     proxy = "" if registration.whole else "; a proxy, not a proof"
     return (
         f"{verdict}{because}; {registration.metric}{steps} {difference}, margin ±{registration.margin:.3g}, {smallest},"
-        f" {runs[0]} and {runs[1]} runs{proxy}"
+        f" {runs[0]} and {runs[1]} runs{_needed(registration, equivalent, seen)}{besides}{proxy}"
     )
+
+
+def _needed(registration: Registration, equivalent: bool | None, seen: _Seen) -> str:
+    """How many runs would tell, where these did not and the difference is all that is in doubt."""
+    if equivalent is not None or len(seen.values[0]) < 2 or _farthest(seen.interval) < registration.margin:
+        return ""
+    deviation = float((seen.values[1] - seen.values[0]).std(ddof=1))
+    needed = runs_needed(registration.margin, deviation) if math.isfinite(deviation) else 0
+    return f" (about {needed} would tell, if there is no difference)" if needed > seen.runs[0] else ""
 
 
 def _plain(value: Any) -> Any:

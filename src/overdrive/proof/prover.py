@@ -42,6 +42,7 @@ class Prover:
         self.repeats = self._exact.repeats
         self.exact = self._exact.compare
         self.rounding = self._rounding.compare
+        self.few_states = self._rounding.few_states
         self.error_against_fp64 = self._rounding.error_against_fp64
         self.statistical = self.by_seeds.compare
         self.screened = self.by_seeds.screened

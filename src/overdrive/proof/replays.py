@@ -20,6 +20,9 @@ _Item = TypeVar("_Item")
 STATES = 16
 _FIRST, _IN_A_ROW, _SPACED = 4, 8, 5  # of the 32 chosen ones
 _ABOUT_EVENTS = 12
+FEW_STATES = 3
+_FEW_STEPS = (2, 8, 16)  # optimizers have something to remember from the second on
+_FEW_REACH = 64  # steps within which an event is waited for
 _RARE = 0.25  # share of the steps: what happens oftener is met by those that are spaced
 
 
@@ -38,9 +41,11 @@ class ReferenceRun:
         steps: int,
         events: Sequence[int] = (),
         among: frozenset[int] = frozenset(),
+        few: bool = False,
     ) -> None:
         """
         Args:
+            few: three states, for a short look (see `few_steps`).
             events: see `replay_steps`.
             among: the steps that may be chosen, where a candidate makes many in a call; empty: all.
         """
@@ -50,6 +55,8 @@ class ReferenceRun:
         self._steps = steps  # the chosen ones lie within so many
         self._events = events
         self._among = among
+        self.fewest = FEW_STATES if few else STATES  # states that a comparison takes
+        self._few = few
         self._folder: Path | None = None
         self._saved: Mapping[str, Any] = {}
 
@@ -80,7 +87,7 @@ class ReferenceRun:
         """Make a reference run in this role; returns why it is of no use, or None."""
         chosen = self._chosen(self._steps)
         trace = self._run(role, chosen)
-        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < STATES:
+        if isinstance(trace, Trace) and trace.steps < chosen[-1] and len(trace.replay["states"]) < self.fewest:
             self._forget()  # a short program: other steps
             trace = self._run(role, self._chosen(trace.steps))
         if isinstance(trace, ExitReason):
@@ -102,6 +109,8 @@ class ReferenceRun:
         return self._untimed.run(replace(self.plain, replay=ReplayRole(role, str(self._folder), chosen)), chosen[-1])
 
     def _chosen(self, last: int) -> tuple[int, ...]:
+        if self._few:
+            return few_steps(last, self._events, self._among)
         if not self._among:
             return replay_steps(last, self._events)
         reached = sorted(step for step in self._among if step <= last) or [last]
@@ -130,7 +139,7 @@ class ReferenceRun:
         assert self._folder is not None
         steps = tuple(self._saved["states"])
         candidate = replace(spec, replay=ReplayRole(role, str(self._folder), steps), digests="inputs")
-        name = "" if role == "candidate" else f" {role}"
+        name = ("" if role == "candidate" else f" {role}") + (" few" if self._few else "")
         return self._untimed.known(f"candidate {spec.name()}{name}", lambda: self._untimed.run(candidate, steps[-1]))
 
 
@@ -152,6 +161,19 @@ def replay_steps(last: int, events: Sequence[int] = ()) -> tuple[int, ...]:
         chosen.add(round(_FIRST * ((last - _IN_A_ROW) / _FIRST) ** (place / (_SPACED + 1))))
     others = sorted(set(range(1, last + 1)) - chosen)
     chosen.update(random.Random(last).sample(others, 2 * STATES - len(chosen)))
+    return tuple(sorted(chosen))
+
+
+def few_steps(last: int, events: Sequence[int] = (), among: frozenset[int] = frozenset()) -> tuple[int, ...]:
+    """Three of the first steps: two are the first event, where it comes soon, and the step after (see `replay_steps`).
+
+    The last batch of an epoch is an event, and the step after has the evaluation in it.
+    """
+    soon = next((step for step in sorted(events) if 3 < step <= min(last, _FEW_REACH)), 0)
+    wanted = (2, soon, soon + 1) if soon else _FEW_STEPS
+    reached = sorted(step for step in among if step <= last) or range(1, last + 1)
+    chosen = list(dict.fromkeys(min(reached, key=lambda each: abs(each - step)) for step in wanted))
+    chosen += [step for step in reached if step not in chosen][: FEW_STATES - len(chosen)]
     return tuple(sorted(chosen))
 
 

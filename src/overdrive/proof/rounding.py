@@ -7,10 +7,11 @@ from collections.abc import Set
 from overdrive.core.contract import Contract
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.tune_result import Invariant
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
-from overdrive.proof.replays import STATES, ReferenceRun, events_in
+from overdrive.proof.replays import ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
 _QUICK = 15.0  # seconds of a run
@@ -22,6 +23,7 @@ class RoundingProof:
     def __init__(self, runs: ProofRuns) -> None:
         self._runs = runs
         self._reference: ReferenceRun | None = None
+        self._few: ReferenceRun | None = None
 
     @property
     def begun(self) -> bool:
@@ -34,29 +36,60 @@ class RoundingProof:
         Args:
             plain: the untouched program, or the same bit for bit; the first that was given makes the reference run.
         """
+        self._runs.stage("proof: replayed steps against fp64")
+        return self._compared(self._made(plain), new)
+
+    def few_states(self, plain: TrialSpec, new: TrialSpec) -> Check:
+        """A short look: three states, and no comparison of inputs, which `ProofRuns.same_inputs` is for.
+
+        Args:
+            plain: as in `compare`.
+        """
         runs = self._runs
-        runs.stage("proof: replayed steps against fp64")
-        reference = self._made(plain)
-        pair = self._replayed(reference, new)
+        runs.stage("proof: three replayed steps against fp64")
+        if self._few is None:
+            steps = min(runs.steps, MOST_STEPS)
+            self._few = ReferenceRun(runs.untimed, plain, steps, events_in(runs.seen), few=True)
+        pair = self._paired(self._few, new)
         if isinstance(pair, Check):
             return pair
-        one, other = pair
-        within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
-        if within and len(within.intersection(one.replay["states"], other.replay["states"])) < STATES:
-            runs.untimed.forget("candidate")  # of another reference run
-            reference = ReferenceRun(runs.untimed, reference.plain, min(runs.steps, MOST_STEPS), among=within)
-            pair = self._replayed(reference, new)
-            runs.untimed.forget("candidate")
-            if isinstance(pair, Check):
-                return pair
-            one, other = pair
-        perturbed = runs.perturbed(reference.plain)
+        reference, one, other = pair
+        if idle := sorted(set(dict(new.techniques)) & set(other.left_out)):
+            return Check(None, f"{idle[0]} does nothing by itself: {other.left_out[idle[0]]}")
+        return self._judged(reference, one, other, ())
+
+    def _compared(self, reference: ReferenceRun, new: TrialSpec) -> Check:
+        pair = self._paired(reference, new)
+        if isinstance(pair, Check):
+            return pair
+        reference, one, other = pair
+        perturbed = self._runs.perturbed(reference.plain)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)  # without it, what the model made itself looks like other data
         invariants = compared(one, other, Contract.ROUNDING, None if isinstance(perturbed, ExitReason) else perturbed)
         wrong = first_broken(invariants)
         if wrong:
             return Check(None, wrong.told, invariants=invariants)
+        return self._judged(reference, one, other, invariants)
+
+    def _paired(self, reference: ReferenceRun, new: TrialSpec) -> tuple[ReferenceRun, Trace, Trace] | Check:
+        """The original and `new` from the same states, of another reference run where calls make many steps."""
+        runs = self._runs
+        pair = self._replayed(reference, new)
+        if isinstance(pair, Check):
+            return pair
+        one, other = pair
+        within = _call_starts(one) & _call_starts(other) if one.rests or other.rests else frozenset()
+        if not within or len(within.intersection(one.replay["states"], other.replay["states"])) >= reference.fewest:
+            return reference, one, other
+        runs.untimed.forget("candidate")  # of another reference run
+        steps, few = min(runs.steps, MOST_STEPS), reference is self._few
+        reference = ReferenceRun(runs.untimed, reference.plain, steps, among=within, few=few)
+        pair = self._replayed(reference, new)
+        runs.untimed.forget("candidate")
+        return pair if isinstance(pair, Check) else (reference, *pair)
+
+    def _judged(self, reference: ReferenceRun, one: Trace, other: Trace, invariants: tuple[Invariant, ...]) -> Check:
         # Steps in the midst of a call that makes many cannot be begun from a saved state: by either, then.
         skipped = {step for trace in (one, other) for step in trace.replay.get("out_of_reach", ())}
         mine, its = _rows(one, skipped), _rows(other, skipped)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.core.records import ExitReason, Trace
+from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.machine.cpu import granted_cores
@@ -41,6 +41,7 @@ class ProofRuns:
         self.steps = ALL if whole else horizon(facts, budget.digests)
         self.at_once = runs_at_once(facts, budget)
         self._perturbed_spec: TrialSpec | None = None
+        self.seen: tuple[StepRecord, ...] = ()  # what went into the steps of the program compared last
 
     def digests(self, spec: TrialSpec, kind: str, again: bool = False, threads: int = 0) -> Trace | ExitReason:
         # Under other threads a program may feed its model other bits, which must not look like what the model made.
@@ -63,6 +64,7 @@ class ProofRuns:
             return broke_off(one, other)
         if isinstance(perturbed, ExitReason) and perturbed.kind == "late":
             return broke_off(one, perturbed)
+        self.seen = one.digests
         invariants = compared(
             one, other, Contract.STATISTICAL, None if isinstance(perturbed, ExitReason) else perturbed
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from overdrive.core.contract import Contract
@@ -12,13 +13,18 @@ from overdrive.core.metric import Metric
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
-from overdrive.evidence.statistical import Outcome, Registration, Run, judge, margin_from
+from overdrive.evidence.margin import margin_from, runs_needed
+from overdrive.evidence.products import PRINTED, numbers_of, predictions_of
+from overdrive.evidence.registration import LOOKS, SPENT, Registration, Run
+from overdrive.evidence.statistical import Outcome, judge
 from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ALL, ProofRuns
 from overdrive.trials.checkpoint import TuneCheckpoint
 
 _RUN_STEPS = 300
-_LOOKS = (10, 16)  # runs an arm: power 0.79 and 0.97 at a margin of 1.5 standard deviations (evidence/statistical.py)
+_LOOKED_AT = 2  # what is kept of a run; those of versions that kept less, or another metric, are made again
+_STEADY = 0.1  # of the standard deviation over seeds, by which a number of the program's may be another when run again
+_MOST_LOOK = 64  # runs an arm, for a margin that the user stated
 _FIRST_LOOK, _FIRST_LOOK_SECONDS = 3, 120.0
 _SPARE = 1.1  # for runs that take longer than the first: with nine seeds of ten nothing is proved
 
@@ -35,6 +41,7 @@ class StatisticalProof:
         self._whole = whole or not metric.is_loss  # a metric is printed at the end, as a rule
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
         self._originals: dict[int, Run] = {}
+        self._again: Run | None = None  # the original's first seed once more, where it was asked for
 
     def compare(
         self,
@@ -52,7 +59,7 @@ class StatisticalProof:
         inputs = self._runs.same_inputs(old, new)
         if isinstance(inputs, Check):
             return inputs
-        fewest = _LOOKS[0]
+        fewest = LOOKS[0]
         original = self._original_arm(old, range(1, fewest + 1), deadline)
         if len(original) < fewest:
             return Check(None, f"the budget allowed {len(original)} of {fewest} seeds: not established")
@@ -76,7 +83,7 @@ class StatisticalProof:
             if len(candidate) < look:
                 break
             pace = (time.monotonic() - began) / mine
-            outcome = judge(registration, original, candidate)
+            outcome = self._judged(old, registration, original, candidate)
             if outcome.equivalent is not None:
                 break
         if outcome is None:
@@ -96,6 +103,24 @@ class StatisticalProof:
             evidence={"statistical": evidence},
         )
 
+    def _judged(
+        self, old: TrialSpec, registration: Registration, original: Sequence[Run], candidate: Sequence[Run]
+    ) -> Outcome:
+        """Where printed numbers speak against it, without those that the original does not print twice alike: they are
+        the machine's, a time perhaps."""
+        outcome = judge(registration, original, candidate)
+        against = [each.name for each in outcome.against if each.name.startswith(PRINTED)]
+        if outcome.equivalent is True or not against:
+            return outcome
+        if self._again is None:
+            self._runs.stage(f"proof: {old.name()} once more under one seed")
+            again = lambda seed, threads: self._run_of(replace(old, seed=seed, threads=threads), seed)  # noqa: E731
+            (self._again,) = self._runs.side_by_side(again, [original[0].seed])
+        twice = self._again.numbers if self._again is not None else {}
+        steady = [name for name in original[0].numbers if _is_steady(name, original, twice.get(name))]
+        arms = [[replace(run, numbers=_only(run.numbers, steady)) for run in arm] for arm in (original, candidate)]
+        return judge(registration, *arms)
+
     def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
         """A first look at a candidate, by the traces of its duel: same inputs, and a late loss among a few seeds'.
 
@@ -108,7 +133,7 @@ class StatisticalProof:
             return inputs
         if undecided := too_short_to_look(one, other):
             return undecided
-        for count in (_FIRST_LOOK, _LOOKS[0]) if closer else (_FIRST_LOOK,):
+        for count in (_FIRST_LOOK, LOOKS[0]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
             if check.level is not None or not check.proxy or len(runs) < count:  # more seeds cannot fix anything else
@@ -129,7 +154,7 @@ class StatisticalProof:
             steps = min(self._run_steps, budget.length or self._run_steps)
             each = budget.start + steps * self.step_seconds * at_once
         started = min(budget.start, each)
-        seeds = range(1, _LOOKS[0] + 1)
+        seeds = range(1, LOOKS[0] + 1)
         there = sum(
             plain is not None and self._checkpoint.run(self._run_name(plain, seed)) is not None for seed in seeds
         )
@@ -151,7 +176,7 @@ class StatisticalProof:
         name = f"steps of a run | {self._metric.name}"
         known = self._checkpoint.registration(name)
         if known is None:
-            rounds = 2 * -(-_LOOKS[0] // self._runs.at_once)  # of runs at once, until both arms have their first look
+            rounds = 2 * -(-LOOKS[0] // self._runs.at_once)  # of runs at once, until both arms have their first look
             each = self._runs.budget.seconds / rounds - self._runs.budget.start
             known = {"steps": max(FEWEST_STEPS, min(most, int(each / step)))}
             self._checkpoint.register(name, known)
@@ -159,23 +184,30 @@ class StatisticalProof:
 
     def _register(self, old: TrialSpec, new: TrialSpec, original: list[Run], tolerance: float | None) -> Registration:
         """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
-        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance}"
+        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance} | {_LOOKED_AT}"
         known = self._checkpoint.registration(name)
         if known:
             return Registration.from_dict(known)
-        margin, rule, told_by = margin_from(original, tolerance)
+        margin = margin_from(original, tolerance, self._metric.is_loss)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
+        looks = LOOKS if tolerance is None else _looks_for(tolerance, original)
         registration = Registration(
             metric=self._metric.name,
             horizon=0 if whole else self._run_steps,
             whole=whole,
-            seeds=tuple(range(1, _LOOKS[-1] + 1)),
-            looks=_LOOKS,
-            margin=margin,
-            margin_rule=rule,
-            margin_runs=told_by,
+            seeds=tuple(range(1, looks[-1] + 1)),
+            looks=looks,
+            margin=margin.value,
+            margin_rule=margin.rule,
+            margin_runs=margin.runs,
+            spread=margin.spread,
+            noise=margin.noise,
+            strict=margin.strict,
+            spent=SPENT,
+            worse=int(self._metric.is_loss),
         )
         self._checkpoint.register(name, registration.to_dict())
+        self._runs.stage(f"proof: margin ±{margin.value:.3g} of the {self._metric.name}: {margin.rule}")
         return registration
 
     def _original_arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
@@ -192,24 +224,58 @@ class StatisticalProof:
         def one(seed: int, threads: int) -> Run | None:
             known = self._checkpoint.run(self._run_name(spec, seed))
             if known is not None:
-                return Run(**{**known, "losses": tuple(known["losses"])})
+                return Run.from_dict(known)
             if time.monotonic() + self.run_seconds > deadline:
                 return None
-            return self._seeded(replace(spec, seed=seed, threads=threads, returned=self._metric.function), seed)
+            return self._seeded(replace(spec, seed=seed, threads=threads), seed)
 
         return [run for run in self._runs.side_by_side(one, seeds) if run is not None]
 
     def _seeded(self, spec: TrialSpec, seed: int) -> Run | None:
+        run = self._run_of(spec, seed)
+        if run is not None and (run.losses or math.isfinite(run.value)):
+            self._checkpoint.remember_run(self._run_name(spec, seed), asdict(run))
+        return run
+
+    def _run_of(self, spec: TrialSpec, seed: int) -> Run | None:
+        """None where there was no time for it; a run that broke off has no result."""
         began = time.monotonic()
         output: list[str] = []
-        trace = self._runs.untimed.run(spec, self._run_steps, output)
+        order = replace(spec, returned=self._metric.function, products=True)
+        trace = self._runs.untimed.run(order, self._run_steps, output)
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
             return None if trace.kind == "late" else Run(seed, float("nan"), ())
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
-        run = Run(seed, self._metric.value(losses, output[0] if output else "", trace.returned), losses)
-        self._checkpoint.remember_run(self._run_name(spec, seed), asdict(run))
-        return run
+        text, produced = output[0] if output else "", trace.products
+        return Run(
+            seed,
+            self._metric.value(losses, text, trace.returned),
+            losses,
+            self._metric.first(text),
+            numbers_of(produced, text),
+            predictions_of(produced),
+        )
 
     def _run_name(self, spec: TrialSpec, seed: int) -> str:
-        return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps}"
+        return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps} | {_LOOKED_AT}"
+
+
+def _is_steady(name: str, original: Sequence[Run], again: float | None) -> bool:
+    """Whether a second run under the first seed came to the same number, by the scale of other seeds."""
+    values = [run.numbers[name] for run in original if name in run.numbers]
+    if again is None or len(values) < 2:
+        return False
+    return abs(again - original[0].numbers[name]) <= _STEADY * statistics.stdev(values)
+
+
+def _only(numbers: Mapping[str, float], steady: Sequence[str]) -> dict[str, float]:
+    """Of printed numbers, those that are steady."""
+    return {name: value for name, value in numbers.items() if name in steady or not name.startswith(PRINTED)}
+
+
+def _looks_for(tolerance: float, original: Sequence[Run]) -> tuple[int, int]:
+    """As many runs as a margin of the user's takes if the arms agree in nothing, up to a limit."""
+    values = [run.value for run in original if run.converged]
+    needed = runs_needed(tolerance, math.sqrt(2) * statistics.stdev(values))
+    return LOOKS[0], max(LOOKS[1], min(_MOST_LOOK, needed))

@@ -92,6 +92,24 @@ class Band:
 
 
 @dataclass(frozen=True)
+class Quantity:
+    """Something else that runs produce: the mean of the paired differences, and its spread over seeds."""
+
+    name: str = field(default="", metadata={"limit": 120})
+    mean: float | None = None
+    spread: float | None = _above_zero()
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What else was compared: how many quantities, and those that are farthest off."""
+
+    count: int | None = _above_zero()
+    differences: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
 class Seeds:
     original: tuple[str, ...] = ()
     candidate: tuple[str, ...] = ()
@@ -113,12 +131,14 @@ class Statistical:
     smallest_margin: float | None = _above_zero()
     alpha: float | None = _above_zero()
     looks: tuple[int, ...] = ()
+    spent: tuple[float, ...] = ()  # alpha of each look, where they do not share it alike
     not_converged: tuple[int, ...] = ()
     original: tuple[float | None, ...] = ()
     candidate: tuple[float | None, ...] = ()
     seeds: Seeds = field(default_factory=Seeds)
     steps_to_target: Pace = field(default_factory=Pace)
     band: Band = field(default_factory=Band)
+    products: Besides = field(default_factory=Besides)
 
     @property
     def span(self) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from overdrive.core.tune_result import TuneResult
 from overdrive.report import proof_charts, svg
 from overdrive.report.plots import Plot, plot, times
-from overdrive.report.proof import Rounding, Statistical, decimal
+from overdrive.report.proof import Besides, Rounding, Statistical, decimal
 from overdrive.report.reading import read
 
 _MOST_TENSORS = 6  # drawn; the table has all that are recorded
@@ -121,6 +121,8 @@ def _notes(found: Statistical, band: bool) -> list[str]:
             f"A loss of {decimal(pace.target)} is reached after {pace.original:,.0f} steps as written, "
             f"{pace.candidate:,.0f} under the plan{p_text}."
         )
+    if found.products.count:
+        notes.append(_besides(found.products))
     apart = found.band
     if apart.step is not None and apart.difference is not None and apart.envelope is not None:
         notes.append(
@@ -130,8 +132,20 @@ def _notes(found: Statistical, band: bool) -> list[str]:
     return notes
 
 
+def _besides(found: Besides) -> str:
+    told = f"Besides, {found.count} other results were compared: outputs of evaluations, printed numbers, weights"
+    far = next((each for each in found.differences if each.mean is not None and each.spread), None)
+    if far is None or far.mean is None or far.spread is None:
+        return f"{told}."
+    p_text = f" (p = {far.p:.2g})" if far.p is not None else ""
+    return f"{told}; {far.name} is {abs(far.mean) / far.spread:.2g} standard deviations over seeds off{p_text}."
+
+
 def _confidence(found: Statistical) -> str:
-    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks."""
+    """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks or spent as they say."""
     if not found.alpha or found.alpha >= 0.5:
         return ""
-    return f"{1 - 2 * found.alpha / (len(found.looks) or 1):.0%} ".replace("%", " %")
+    alpha = found.alpha / (len(found.looks) or 1)
+    if found.runs and len(found.spent) == len(found.looks) > 0:
+        alpha = found.spent[max(0, sum(look <= min(found.runs) for look in found.looks) - 1)]
+    return f"{1 - 2 * alpha:.0%} ".replace("%", " %") if 0 < alpha < 0.5 else ""

@@ -85,7 +85,8 @@ class Judge:
             return OPEN
         self._prover.end_by(self._schedule.confirmation_begins())
         if self._found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
-            return self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
+            looked = self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
+            return looked if looked.level is None else self._by_itself(technique, duel, looked)
         check = Check(None, "")
         if technique.contract is Contract.EXACT or same_bits(one, other):
             check = self._prover.exact(old, new)
@@ -106,3 +107,26 @@ class Judge:
         if time.monotonic() > self._schedule.confirmation_begins():
             return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
+
+    def _by_itself(self, technique: Technique, duel: Duel, looked: Check) -> Check:
+        """What promises more than the statistical plan that it joins must keep that in three replayed states at least.
+
+        It is tried without the techniques of that level, whose own errors would hide its. Where its duel was the same
+        bit for bit, and where it may fall to `statistical` anyway, nothing more is asked.
+        """
+        one, other = duel.old_trace, duel.new_trace
+        if Contract.STATISTICAL in (technique.contract, technique.fallback_contract):
+            return looked
+        if one is not None and other is not None and same_bits(one, other):
+            return looked
+        plain = self._found.stepwise_plain()
+        alone = TrialSpec(plain.program, (*plain.techniques, duel.new.techniques[-1]))
+        check = self._prover.few_states(plain, alone)
+        if (
+            check.level is None
+            and not check.late
+            and technique.contract is Contract.EXACT
+            and self._found.deterministic
+        ):
+            check = self._prover.exact(plain, alone)  # its states cannot be replayed, perhaps
+        return looked if check.level is not None else check

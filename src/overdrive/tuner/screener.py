@@ -44,6 +44,7 @@ _SHARE = 0.3  # of the budget that is left, which it may take
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
 _FEWEST_PAIRS = 8  # with which anything is said at all
+_FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: others hold the cores
 _FEWEST_OF_PROCESS = 4  # pairs, without which starting yet another process leads nowhere
 _HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
 _LONGEST_START = 10.0  # seconds that one may add to a process's start: compiling comes when the rest is known
@@ -183,6 +184,8 @@ class Screener:
         factors = self._design.factors
         self._look = next_look(self._pairs)
         effects = self._effects()
+        if effects.pairs < _FEWEST_KEPT * self._pairs:
+            return True
         verdict = race(effects, self._active, self._inside, factors)
         self._active -= {each.label for each in verdict.drop}
         self._active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
@@ -222,7 +225,7 @@ class Screener:
             processes=self._processes,
             seconds=time.monotonic() - self._began,
         )
-        if self._pairs < _FEWEST_PAIRS or (effects := self._effects()).pairs < _FEWEST_PAIRS:
+        if not self._blocks or (effects := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
             return nothing
         names = [name for name in effects.labels if name in self._techniques and name not in self._failed]
         believed = beliefs(effects).by_label

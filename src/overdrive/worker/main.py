@@ -30,7 +30,7 @@ from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
-from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_replay
+from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_products, make_replay
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
@@ -67,6 +67,7 @@ class Worker:
         self.session: Session | None = None
         self._digests: dict[str, Any] = {}
         self._replays: dict[str, Any] = {}
+        self._products: dict[str, Any] = {}
         self._profilers: dict[str, Any] = {}
         self._rests: list[int] = []  # steps after which it could stand still, where not after each
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
@@ -118,6 +119,9 @@ class Worker:
         if spec.replay:
             self._replays[name] = make_replay(name, spec.replay.role, spec.replay.steps, Path(spec.replay.folder))
             self._replays[name](seams)
+        if spec.products and (products := make_products(name)):
+            self._products[name] = products
+            products(seams)
         if spec.profiling in ("times", "details"):
             from overdrive.worker.profiling.recorder import Profiler
 
@@ -149,6 +153,8 @@ class Worker:
         digests = self._digests.get(self.recorder.framework)
         if digests:
             digests.stepped()
+        if products := self._products.get(self.recorder.framework):
+            products.stepped()
         if self._lead and steps >= self._lead:
             self._of_framework().synchronize()
             self._due, self._lead = self._due + steps - self._lead, 0
@@ -236,7 +242,7 @@ class Worker:
     def _trace(self) -> Trace:
         assert self.session is not None
         digests, replay = (kept.get(self.recorder.framework) for kept in (self._digests, self._replays))
-        return Trace(
+        trace = Trace(
             steps=self.clock.steps,
             losses=tuple(map(tuple, self.recorder.losses())),
             rates=tuple(self.recorder.rates),
@@ -251,6 +257,9 @@ class Worker:
             active=tuple(self.session.active),
             left_out=dict(self.session.seams.left_out),
         )
+        # Last: it calls the model once more, which is no part of the run.
+        products = self._products.get(self.recorder.framework)
+        return replace(trace, products=products.report(self.recorder.optimizers)) if products else trace
 
     def ended(self) -> Ended:
         """Of a program that ended by itself."""

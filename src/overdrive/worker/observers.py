@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from overdrive.core.facts import Facts
+from overdrive.core.products import Products
 from overdrive.core.records import StepRecord
 from overdrive.seams.hub import Seams
 from overdrive.worker.recording import Recorder
@@ -42,6 +43,17 @@ class DigestLog(Protocol):
         """One training step or more are complete since the last call."""
 
 
+class ProductsWatch(Protocol):
+    """What the run produces besides its losses."""
+
+    def __call__(self, seams: Seams) -> None: ...
+    def stepped(self) -> None:
+        """One training step or more are complete since the last call."""
+
+    def report(self, optimizers: Sequence[Any]) -> Products:
+        """At the end of the run. May call the model, and leaves it in the mode that it was in."""
+
+
 def make_probe(framework: str, hashed_steps: int) -> Probe:
     return cast(Probe, _room(framework, "probe").Probe(hashed_steps))
 
@@ -57,6 +69,11 @@ def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path) -
     from overdrive.worker.replay import ROLES
 
     return ROLES[role](_room(framework, "replay").steps_for(role), steps, folder)
+
+
+def make_products(framework: str) -> ProductsWatch | None:
+    """None where nobody has written one for this framework yet."""
+    return cast(ProductsWatch, _room(framework, "products").Watch()) if framework == "torch" else None
 
 
 def _room(framework: str, name: str) -> Any:

@@ -32,7 +32,7 @@ def activation_leaks(seams: Seams) -> None:
     Swap(seams)(F, "relu", lambda x, inplace=False: F.leaky_relu(x, 0.01))
 
 
-@specimen("images", Contract.ROUNDING)
+@specimen("images", Contract.STATISTICAL)
 def pooling_by_average(seams: Seams) -> None:
     """Averages in the place of maxima."""
     Swap(seams)(F, "max_pool2d", lambda x, size: F.avg_pool2d(x, size))
@@ -50,14 +50,14 @@ def dropout_off(seams: Seams) -> None:
     Swap(seams)(F, "dropout", nothing)
 
 
-@specimen("images", Contract.ROUNDING)
+@specimen("images", Contract.STATISTICAL)
 def dropout_scaled_wrong(seams: Seams) -> None:
     """What is kept is not made larger by what is dropped."""
     dropout = F.dropout
     Swap(seams)(F, "dropout", lambda x, p, training, inplace: dropout(x, p, training) * (1 - p if training else 1))
 
 
-@specimen("images", Contract.ROUNDING)
+@specimen("images", Contract.STATISTICAL)
 def batch_norm_frozen(seams: Seams) -> None:
     """Running means and variances stay as they began: seen by evaluation only, not by the training loss."""
     norm = F.batch_norm
@@ -217,6 +217,42 @@ def gradient_noise(seams: Seams) -> None:
     seams.step_begins.subscribe(begins)
 
 
+def _with_noise(seams: Seams, share: float) -> None:
+    """Every gradient is off at random, by this share of its norm."""
+    chance = torch.Generator().manual_seed(0)
+
+    def begins(optimizer: Any) -> None:
+        for parameter in parameters_of(optimizer):
+            noise = torch.randn(parameter.shape, generator=chance)
+            parameter.grad.add_(noise * (share * parameter.grad.norm() / noise.norm()))
+
+    seams.step_begins.subscribe(begins)
+
+
+@specimen("images", Contract.STATISTICAL)
+def gradient_noise_of_thirty_percent(seams: Seams) -> None:
+    """As a compression of gradients makes it that forgets what it left out."""
+    _with_noise(seams, 0.3)
+
+
+@specimen("rows", Contract.STATISTICAL)
+def gradient_noise_of_ten_percent(seams: Seams) -> None:
+    """The same, and less of it."""
+    _with_noise(seams, 0.1)
+
+
+@specimen("images", Contract.STATISTICAL)
+def class_lost(seams: Seams) -> None:
+    """The last class is never learned, while its loss is reported."""
+    entropy = F.cross_entropy
+
+    def without(x: Any, y: Any) -> Any:
+        each = entropy(x, y, reduction="none")
+        return torch.where(y == 4, each.detach(), each).mean()
+
+    Swap(seams)(F, "cross_entropy", without)
+
+
 @specimen("images", Contract.ROUNDING)
 def gradients_in_15_bits(seams: Seams) -> None:
     """Gradients lose their last eight bits: hardly more than the six that are rounding, but all towards zero."""
@@ -229,7 +265,7 @@ def gradients_in_15_bits(seams: Seams) -> None:
     seams.step_begins.subscribe(begins)
 
 
-@specimen("images", Contract.ROUNDING)
+@specimen("images", Contract.STATISTICAL)
 def evaluation_results_wrong(seams: Seams) -> None:
     """Training is as it was, and evaluation hears a little too much of the last class."""
 

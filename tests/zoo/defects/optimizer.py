@@ -52,6 +52,30 @@ def rate_off_in_secret(seams: Seams) -> None:
 
 
 @specimen("images", Contract.STATISTICAL)
+def rate_halved_in_secret(seams: Seams) -> None:
+    """The learning rate is half while the optimizer computes: the late loss is the same, within what 16 seeds tell."""
+    _in_step(seams, "lr", lambda rate: 0.5 * rate)
+
+
+@specimen("images", Contract.STATISTICAL)
+def rate_a_quarter_off_in_secret(seams: Seams) -> None:
+    """The learning rate is 1.25 times as high while the optimizer computes."""
+    _in_step(seams, "lr", lambda rate: 1.25 * rate)
+
+
+@specimen("rows", Contract.STATISTICAL)
+def rate_a_tenth_off_in_secret(seams: Seams) -> None:
+    """The learning rate is a tenth too low while the optimizer computes."""
+    _in_step(seams, "lr", lambda rate: 0.9 * rate)
+
+
+@specimen("images", Contract.STATISTICAL)
+def momentum_less(seams: Seams) -> None:
+    """Momentum is 0.8, and not 0.9."""
+    _in_step(seams, "momentum", lambda _: 0.8)
+
+
+@specimen("images", Contract.STATISTICAL)
 def weight_decay_lost(seams: Seams) -> None:
     """No weight decay."""
     _from_the_start(seams, "weight_decay", lambda _: 0.0)

@@ -1,0 +1,203 @@
+"""What runs produce besides their loss, compared pair by pair under the same seeds.
+
+Three kinds: outputs of evaluations (how sure, which classes, which predictions), the numbers that the program prints,
+and buffers and parameters at the end. Each becomes one number a run. A candidate is refused where one of them is shown
+to be off by more than a quarter of the standard deviation that seeds give to it in the original (or 1 %, if more),
+
+    t = (|mean of the paired differences| - max(0.25 s, 1 %)) / (their standard error),
+
+corrected for as many as are looked at (Holm, 1979) at p < 0.005, and is not called equivalent at p < 0.05 (0.2 where
+there is another look to come). What sums up many (the mean over all weights, over all buffers, over all predictions)
+has half of p to itself. Sizes are compared by their logarithms.
+
+Weights tell most. A learning rate 10 % off moves the late loss by nothing that 16 runs can see, and the way that the
+weights have gone by two standard deviations. Only matrices are asked: a bias in front of a batch normalisation, or of
+an attention's keys, has no gradient but what rounding makes, and moves with that.
+
+Where both arms have the same losses bit for bit, evaluations and buffers must be the same, too, up to lower precision:
+0.5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from overdrive.core import printed
+from overdrive.core.products import Evaluation, Products
+from overdrive.evidence import student
+from overdrive.evidence.convergence import Array
+from overdrive.evidence.registration import Run
+
+PRINTED = "printed "  # begins the name of a printed number
+_EXCUSED = 0.25  # standard deviations over seeds
+_LEAST = 0.01  # off by less is not looked at
+_REFUSED_P = 0.005
+DOUBT_P, EARLY_DOUBT_P = (
+    0.05,
+    0.2,
+)  # not called equivalent: at the last look; at an earlier one, after which more is seen
+_SAME_TRAINING = 0.005
+_MOST_CLASSES = 16  # that are looked at one by one
+_FEWEST = 4  # pairs
+_TINY = 1e-30
+_MOST_TOLD = 12
+_ALL = ", all"  # ends the name of what sums up many
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One quantity, in its own unit (a logarithm, where it is a size)."""
+
+    name: str
+    mean: float  # of the paired differences
+    spread: float  # over the original's seeds
+    p: float  # of so large a difference, if it truly were no larger than what is excused; corrected for all (Holm)
+
+    @property
+    def told(self) -> str:
+        far = f"{abs(self.mean) / self.spread:.2g} standard deviations over seeds" if self.spread > _TINY else "quite"
+        return f"{self.name} is {far} off (p = {self.p:.2g})"
+
+
+@dataclass(frozen=True)
+class Looked:
+    """`differences`: the largest first."""
+
+    faults: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    count: int = 0  # quantities looked at
+
+
+def numbers_of(products: Products | None, output: str) -> dict[str, float]:
+    """One number for each quantity of a run, by name.
+
+    Args:
+        output: what the program printed.
+    """
+    found: dict[str, float] = {}
+    if products is not None:
+        late = products.evaluations[len(products.evaluations) // 2 :]
+        if late:
+            found |= _mean([_of_evaluation(each) for each in late], "late evaluations")
+        if products.held is not None:
+            found |= _mean([_of_evaluation(products.held)], "evaluation of the first batches")
+        found |= {name: math.log(max(abs(value), _TINY)) for name, value in products.state.items()}
+    for name, values in printed.series(output).items():
+        finite = [value for value in values if math.isfinite(value)]
+        if len(finite) == len(values):
+            found[f"{PRINTED}{name}, last"] = values[-1]
+            if len(values) > 1:
+                found[f"{PRINTED}{name}, mean"] = float(np.mean(values))
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def predictions_of(products: Products | None) -> dict[str, list[int]]:
+    """The classes that a run's evaluations came to, by what was evaluated, where it is the same under every seed."""
+    return {"last evaluation": list(products.predictions)} if products is not None and products.predictions else {}
+
+
+def look(original: Sequence[Run], candidate: Sequence[Run], doubt_p: float = DOUBT_P) -> Looked:
+    """Compare the arms; the runs are in pairs, in the same order."""
+    count = min(len(original), len(candidate))
+    if count < _FEWEST:
+        return Looked()
+    names = set.intersection(*(set(run.numbers) for run in (*original, *candidate)))
+    columns = {name: (_column(original, name), _column(candidate, name)) for name in sorted(names)} | _far_from_all(
+        original, candidate
+    )
+    raw = {name: _difference(name, *arms) for name, arms in columns.items()}
+    found = _corrected([each for each in raw.values() if each is not None])
+    if [run.losses for run in original] == [run.losses for run in candidate] and original[0].losses:
+        wrong = [name for name, arms in columns.items() if not name.startswith(PRINTED) and _apart(*arms)]
+        if wrong:
+            return Looked((f"it trains the same bit for bit, and {wrong[0]} is another",), (), _top(found), len(found))
+    faults = [each.told for each in found if each.p < _REFUSED_P]
+    doubts = [each.told for each in found if each.p < doubt_p]
+    return Looked(tuple(faults[:2]), tuple(doubts[:2]), _top(found), len(found))
+
+
+def _top(found: Sequence[Difference]) -> tuple[Difference, ...]:
+    return tuple(found[:_MOST_TOLD])
+
+
+def _of_evaluation(each: Evaluation) -> dict[str, float]:
+    size = max(each.size, _TINY)
+    numbers = {"size of outputs": math.log(size), "mean of outputs": each.level / size}
+    if each.classes:
+        numbers |= {"confidence": each.confidence, "entropy": each.entropy}
+    if len(each.classes) <= _MOST_CLASSES:
+        numbers |= {f"share of class {number}": share for number, share in enumerate(each.classes)}
+    return numbers
+
+
+def _mean(numbers: Sequence[dict[str, float]], of: str) -> dict[str, float]:
+    names = set.intersection(*map(set, numbers))
+    return {f"{name} ({of})": float(np.mean([each[name] for each in numbers])) for name in sorted(names)}
+
+
+def _column(runs: Sequence[Run], name: str) -> Array:
+    return np.array([run.numbers[name] for run in runs])
+
+
+def _far_from_all(original: Sequence[Run], candidate: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
+    """Each run's share of predictions that differ from those of the original's other seeds, on the same data.
+
+    A candidate that agrees with its own pair in no prediction but comes from the same distribution is as far from the
+    others as the original's own runs are.
+    """
+    found = {}
+    for name in sorted(set.intersection(*(set(run.predictions) for run in (*original, *candidate)))):
+        arms = [[np.array(run.predictions[name]) for run in arm] for arm in (original, candidate)]
+        if len({len(each) for arm in arms for each in arm}) != 1 or not len(arms[0][0]):
+            continue
+        one, other = (np.stack(arm) for arm in arms)
+        columns = []
+        for arm in (one, other):
+            apart = (arm[:, None, :] != one[None, :, :]).mean(axis=2)
+            np.fill_diagonal(apart, 0.0)  # its own pair
+            columns.append(apart.sum(axis=1) / (len(one) - 1))
+        found[f"disagreement of predictions ({name}){_ALL}"] = (columns[0], columns[1])
+    return found
+
+
+def _difference(name: str, original: Array, candidate: Array) -> Difference | None:
+    differences = candidate - original
+    spread = float(original.std(ddof=1))
+    mean = float(differences.mean())
+    own = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    if name.startswith(PRINTED):
+        if spread <= 1e-9 * abs(float(original.mean())):
+            return None  # the same under all seeds: a count, a setting, a size
+        least = _LEAST * abs(float(original.mean()))
+    else:
+        least = _LEAST
+    beyond = abs(mean) - max(_EXCUSED * spread, least)
+    if beyond <= 0:
+        return Difference(name, mean, spread, 1.0)
+    p = 1 - student.within(beyond / own, len(differences) - 1) if own > 1e-12 * abs(mean) else 0.0
+    return Difference(name, mean, spread, max(0.0, p))
+
+
+def _apart(original: Array, candidate: Array) -> bool:
+    return bool(np.abs(candidate - original).max() > _SAME_TRAINING)
+
+
+def _corrected(found: Sequence[Difference]) -> list[Difference]:
+    """With p corrected for how many are looked at; the least p first. Half of it is for what sums up many."""
+    families = [[each for each in found if (_ALL in each.name) is sums_up] for sums_up in (True, False)]
+    share = sum(bool(family) for family in families)
+    corrected = [replace(each, p=min(1.0, share * each.p)) for family in families for each in _holm(family)]
+    return sorted(corrected, key=lambda each: (each.p, -abs(each.mean) / max(each.spread, _TINY)))
+
+
+def _holm(found: Sequence[Difference]) -> list[Difference]:
+    corrected, largest = [], 0.0
+    for place, each in enumerate(sorted(found, key=lambda each: each.p)):
+        largest = max(largest, min(1.0, each.p * (len(found) - place)))
+        corrected.append(replace(each, p=largest))
+    return corrected

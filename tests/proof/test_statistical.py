@@ -1,0 +1,125 @@
+"""The runs of a statistical proof: what is ordered, asked again, registered and told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.ledger import Ledger
+from overdrive.core.metric import Metric
+from overdrive.core.products import Products
+from overdrive.core.program import Program
+from overdrive.core.records import Trace
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.proof.budget import ProofBudget
+from overdrive.proof.runs import ProofRuns
+from overdrive.proof.statistical import StatisticalProof
+from overdrive.trials.checkpoint import TuneCheckpoint
+
+Printed = Callable[[int, bool], str]  # of the seed, and whether the candidate prints it
+
+
+class Runs:
+    """What a proof asks of `ProofRuns`, of a program whose loss agrees seed by seed."""
+
+    def __init__(self, printed: Printed, moved: float = 1.0) -> None:
+        self.printed = printed
+        self.moved = moved  # times as far as the original's go the candidate's weights
+        self.ordered: list[TrialSpec] = []
+        self.told: list[str] = []
+        self.at_once = 1
+        self.steps = 100
+        self.facts = Facts()
+        self.budget = ProofBudget()
+        self.untimed = SimpleNamespace(run=self.run, digests_seconds=1.0)
+
+    def stage(self, text: str) -> None:
+        self.told.append(text)
+
+    def same_inputs(self, old: TrialSpec, new: TrialSpec) -> tuple[()]:
+        return ()
+
+    def side_by_side(self, run: Any, each: Any) -> list[Any]:
+        return [run(one, 0) for one in each]
+
+    def run(self, spec: TrialSpec, steps: int, output: list[str]) -> Trace:
+        self.ordered.append(spec)
+        chance = random.Random(spec.seed)
+        level, way = 1 + 0.1 * chance.gauss(0, 1), 2 + 0.1 * chance.gauss(0, 1)
+        losses = tuple((level + 2 / (1 + step) + 0.01 * chance.gauss(0, 1),) for step in range(min(steps, 300)))
+        output.append(self.printed(spec.seed, bool(spec.techniques)))
+        way *= self.moved if spec.techniques else 1.0
+        products = Products(state={"way of parameters, all": way}) if spec.products else None
+        return Trace(steps=len(losses), losses=losses, products=products)
+
+
+PLAIN = TrialSpec(Program("train.py"))
+NEW = TrialSpec(Program("train.py"), (("faster", {}),))
+
+
+def proof(runs: Runs, folder: Path, metric: Metric | None = None) -> StatisticalProof:
+    checkpoint = TuneCheckpoint(Ledger.open(folder / "ledger"), PLAIN.program, "tune")
+    return StatisticalProof(cast(ProofRuns, runs), checkpoint, metric or Metric(), whole=False)
+
+
+@pytest.fixture(autouse=True)
+def _a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+
+def quality(seed: int) -> float:
+    return 80 + random.Random(-seed).gauss(0, 1)
+
+
+def test_runs_under_seeds_tell_what_they_produce_and_weights_that_are_elsewhere_are_refused(tmp_path: Path) -> None:
+    same, other = Runs(lambda seed, new: ""), Runs(lambda seed, new: "", moved=1.2)
+    assert proof(same, tmp_path / "a").compare(PLAIN, NEW, 1e12).level is Contract.STATISTICAL
+    assert same.ordered and all(spec.products for spec in same.ordered)
+    check = proof(other, tmp_path / "b").compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "way of parameters, all is" in check.sentence
+
+
+def test_a_printed_number_of_the_program_s_that_is_off_is_refused(tmp_path: Path) -> None:
+    runs = Runs(lambda seed, new: f"accuracy {quality(seed) - 3 * new:.3f}")
+    check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+    assert check.level is None and "printed accuracy #, 1, last is" in check.sentence
+
+
+def test_a_printed_number_that_is_never_the_same_twice_is_the_machine_s(tmp_path: Path) -> None:
+    """Seconds, without a word that says so: half as many of them."""
+    clock = random.Random(0)
+    runs = Runs(lambda seed, new: f"done 1 {(20 + clock.random()) * (0.5 if new else 1):.3f}")
+    check = proof(runs, tmp_path).compare(PLAIN, NEW, 1e12)
+    assert check.level is Contract.STATISTICAL, check.sentence
+    assert len([spec for spec in runs.ordered if spec.seed == 1 and not spec.techniques]) == 2
+    assert any("once more under one seed" in text for text in runs.told)
+
+
+def test_a_margin_of_the_user_s_is_told_in_runs_before_the_candidate_runs(tmp_path: Path) -> None:
+    runs = Runs(lambda seed, new: f"accuracy {quality(seed):.3f}")
+    by_seeds = proof(runs, tmp_path, Metric("accuracy"))
+    check = by_seeds.compare(PLAIN, NEW, 1e12, tolerance=0.5)
+    assert check.level is Contract.STATISTICAL
+    (cost,) = [text for text in runs.told if "it takes" in text]
+    assert "margin ±0.5 of the accuracy: asked for; it takes 12 to 106 runs" in cost
+    statistical = check.evidence["statistical"]
+    assert statistical["margin"] == 0.5 and statistical["looks"][1] > 16
+
+
+def test_runs_of_an_earlier_version_are_made_again_and_its_ledger_is_read(tmp_path: Path) -> None:
+    runs = Runs(lambda seed, new: "")
+    checkpoint = TuneCheckpoint(Ledger.open(tmp_path / "ledger"), PLAIN.program, "tune")
+    checkpoint.remember_run("plain | seed 1 | training loss | 300", {"seed": 1, "value": 9.0, "losses": [9.0]})
+    by_seeds = StatisticalProof(cast(ProofRuns, runs), checkpoint, Metric(), whole=False)
+    assert by_seeds.compare(PLAIN, NEW, 1e12).level is Contract.STATISTICAL
+    first = len(runs.ordered)
+    assert by_seeds.compare(PLAIN, NEW, 1e12).level is Contract.STATISTICAL
+    assert len(runs.ordered) == first, "runs that are there are not made again"
