@@ -31,6 +31,7 @@ class Trials:
     """Stands in for live trials: gains are logarithms of speedups."""
 
     gains: ClassVar[Mapping[str, float]] = {}
+    together: ClassVar[Mapping[tuple[str, str], float]] = {}  # of two, beside that
     crashes: ClassVar[Collection[str]] = ()
     leaves_out: ClassVar[Mapping[str, str]] = {}
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
@@ -67,7 +68,8 @@ class Trials:
         for half, row in enumerate(rows):
             on = self._switch(row, factors) - self.left_out.keys()
             noise = 0.03 * self._rng.standard_normal()
-            seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) + noise
+            together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
+            seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
             found.append(Block(self._number, number, row, seconds, number + half / 2, number % 8 < self.busy))
         return found
 
@@ -110,6 +112,16 @@ def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, mon
     waiting = sorted(asked._waiting(), key=lambda each: -each[1])
     assert [each.technique.name for each, _ in waiting][:2] == ["faster", "fast"]
     assert {"idle", "slow"} <= {each.name for each in found.rejected}
+
+
+def test_what_gains_only_beside_another_has_its_duel(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, one={}, other={}, idle={}, lazy={})
+    trials.gains, trials.together = {"one": 0.1}, {("one", "other"): 0.5}
+    seen, _ = screened()
+    assert seen.hopeless("one") is None and seen.hopeless("other") is None
+    assert seen.hopeless("idle") and seen.speedups["other"].low > 1.3
 
 
 def test_one_that_kills_its_process_is_left_out_by_name(

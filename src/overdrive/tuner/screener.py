@@ -22,6 +22,8 @@ from overdrive.evidence.screening import (
     Design,
     Effects,
     Row,
+    carry_over,
+    choose,
     estimate,
     labels_of,
     next_look,
@@ -47,7 +49,9 @@ _FEWEST_PAIRS = 8  # with which anything is said at all
 _FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: others hold the cores
 _FEWEST_OF_PROCESS = 4  # pairs, without which starting yet another process leads nowhere
 _HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
+_HOPELESS_BESIDE = 0.05  # likewise: the probability of being worth a per cent in the best company
 _LONGEST_START = 10.0  # seconds that one may add to a process's start: compiling comes when the rest is known
+_LONGEST_LEAD = 8  # times the usual untimed steps before a block
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
 _SIGMA = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
@@ -60,13 +64,15 @@ class Screened:
 
     Attributes:
         beliefs: gains on the logarithm of speed, prior included.
-        speedups: as measured, on average over the others being on and off.
+        speedups: as measured, beside the plan that these figures speak for.
+        idle: that are not expected to gain anything, whatever else is on.
         beyond: those that another contract would allow.
         failed: left out in the trials, with the reason.
     """
 
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
     speedups: Mapping[str, Interval] = field(default_factory=dict)
+    idle: Collection[str] = ()
     beyond: Collection[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     pairs: int = 0
@@ -77,7 +83,7 @@ class Screened:
         """Why a candidate needs no duel; None where it does, or nothing is known of it."""
         if name in self.failed:
             return self.failed[name]
-        if name in self.beliefs and self.beliefs[name].above < _HOPELESS:
+        if name in self.idle:
             return f"no gain among all others: {told(self.speedups[name])}"
         return None
 
@@ -122,6 +128,7 @@ class Screener:
         self._pairs, self._processes = 0, 0
         self._look = self._quota = next_look(0)  # pairs: of all at the next look, and of a process
         self._start_seconds, self._pair_seconds = 0.0, 0.0
+        self._lead_factor = 1
         self._careful = False  # a process died, and it is not known with which
         self._noise = _noise_of(found.control.pairs if found.control else [])
 
@@ -166,6 +173,7 @@ class Screener:
         """One pair of blocks more; whether that was enough."""
         self._note(trial.left_out)
         began = time.monotonic()
+        trial.lead_factor = self._lead_factor
         self._blocks += trial.pair(self._pairs, self._next_rows(), self._design.factors)
         self._pairs += 1
         self._pair_seconds = time.monotonic() - began
@@ -189,6 +197,9 @@ class Screener:
         verdict = race(effects, self._active, self._inside, factors)
         self._active -= {each.label for each in verdict.drop}
         self._active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
+        late = carry_over(self._blocks, factors)
+        if late is not None and late.longer_lead:
+            self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         self._progress.detail(f"{self._pairs} pairs of blocks, {self._processes} processes: {self._best(effects)}")
@@ -228,11 +239,17 @@ class Screener:
         if not self._blocks or (effects := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
             return nothing
         names = [name for name in effects.labels if name in self._techniques and name not in self._failed]
-        believed = beliefs(effects).by_label
+        believed = beliefs(effects)
+        plan = choose(effects, self._inside, self._design.factors, believed=believed).plan
+        partners = frozenset().union(*effects.interacting)
+        # What gains only beside another is believed to gain nothing alone: of these the best company counts.
+        idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}
+        idle |= {name for name in partners & set(names) if believed.best[name] < _HOPELESS_BESIDE}
         return replace(
             nothing,
-            beliefs={name: believed[name] for name in names},
-            speedups={name: effects.speedup(name) for name in names},
+            beliefs={name: believed.by_label[name] for name in names},
+            speedups={name: effects.beside(name, plan) for name in names},
+            idle=frozenset(idle) - set(plan),
             beyond=frozenset(self._beyond),
         )
 
