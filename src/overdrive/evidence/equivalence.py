@@ -35,6 +35,7 @@ class Check:
     invariants: tuple[Invariant, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)  # by level: what was compared, as plain data
     late: bool = False  # there was no time for it: nothing is said of the plan
+    pending: bool = False  # only what its duel ran was compared: the proof of the whole plan is to come
 
 
 OPEN = Check(Contract.OPEN, "it changes the training itself, as was asked for by name")
@@ -62,6 +63,24 @@ def first_non_finite(trace: Trace) -> int | None:
 def same_bits(one: Trace, other: Trace) -> bool:
     """All losses, parameters, optimizer and random states equal bit for bit at the same step."""
     return one.steps == other.steps and one.losses == other.losses and one.state == other.state
+
+
+def same_in_its_duel(one: Trace, other: Trace) -> Check | None:
+    """What a duel says of a technique that is to be exact, until the whole plan is proved; None where it differs."""
+    if not same_bits(one, other):
+        return None
+    parts = ["losses", "parameters", "optimizer states", "random states"]
+    sentence = f"the {one.steps} steps of its duel came to the same, bit for bit"
+    evidence = {"exact": {"steps": one.steps, "parts": parts, "first_difference": None}}
+    return Check(Contract.EXACT, sentence, evidence=evidence, pending=True)
+
+
+def same_in_their_duels(checks: Sequence[Check]) -> Check:
+    """Of a plan each of whose techniques was the same in its duel, beside those that were there before it."""
+    fewest = min(checks, key=lambda check: int(check.evidence["exact"]["steps"]))
+    steps = fewest.evidence["exact"]["steps"]
+    sentence = f"in the duels of its techniques {steps} steps or more came to the same, bit for bit"
+    return replace(fewest, sentence=f"{sentence}; no time was left to hash each of them", pending=False)
 
 
 def differing_invariant(original: Trace, candidate: Trace) -> str | None:

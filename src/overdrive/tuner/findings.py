@@ -182,7 +182,11 @@ class Findings:
 
     def _proved_exact(self) -> Iterator[Adopted]:
         """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
-        return itertools.takewhile(lambda each: each.check.level is Contract.EXACT or each.needed, self.adopted)
+
+        def proved(each: Adopted) -> bool:
+            return each.needed or (each.check.level is Contract.EXACT and not each.check.pending)
+
+        return itertools.takewhile(proved, self.adopted)
 
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""

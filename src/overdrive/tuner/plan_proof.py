@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.equivalence import OPEN, Check
+from overdrive.evidence.equivalence import OPEN, Check, same_in_their_duels
 from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.culprits import risk, sort_out
@@ -71,6 +71,8 @@ class PlanProof:
             found.adopted = list(members)
             level = found.loosest()
             check = self._known(level) or self._prove(level)
+            if check.late and not self._failed:  # after a failure duels are not believed
+                check = self._by_duels() or check
             if check.level is not None:
                 self._proved[key] = _Proved(members, check)
                 self._progress.outcome(f"{self._called(key)} keeps {check.level}: {check.sentence}")
@@ -106,8 +108,23 @@ class PlanProof:
         last = self._found.adopted[-1]
         if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
             return None
+        if last.check.pending:
+            return None
         direct = level is Contract.EXACT and last.duel.old == self._found.reference()
         return last.check if direct or level is Contract.ROUNDING else None
+
+    def _by_duels(self) -> Check | None:
+        """What the duels said of the plan in the findings, if each of its techniques was the same, bit for bit, beside
+        those before it and no others."""
+        checks = []
+        for count, each in enumerate(self._found.adopted, start=1):
+            if each.needed:
+                continue
+            beside = self._found.best()[: count - 1]
+            if each.check.level is not Contract.EXACT or each.joined or each.duel.old.techniques != beside:
+                return None
+            checks.append(each.check)
+        return same_in_their_duels(checks) if checks else None
 
     def _proved_beginning(self) -> list[str]:
         """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""
@@ -129,6 +146,8 @@ class PlanProof:
         found.adopted = list(searched)
         level = found.loosest()
         check = self._known(level) or self._prove(level)  # its trials were made, when the last of it joined
+        if check.late:
+            check = self._by_duels() or check
         if check.level is None:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
