@@ -231,7 +231,8 @@ def _alike(one: Sequence[float], other: Sequence[float]) -> bool:
 def _along(found: Any, expected: Any) -> float:
     """The error along what was expected, as a share of that; 0 where it is not finite, or nothing is expected."""
     with np.errstate(all="ignore"):
-        share = float(np.vdot(found - expected, expected) / np.vdot(expected, expected)) if expected.size else 0.0
+        one, other = np.einsum("i,i", found - expected, expected), np.einsum("i,i", expected, expected)
+        share = float(one / other) if expected.size else 0.0
     return share if np.isfinite(share) else 0.0
 
 

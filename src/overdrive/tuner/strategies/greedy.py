@@ -23,6 +23,8 @@ _OTHER_PROGRAM = 1.1
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
+# What a technique saves where it helps counts for as much beside what others were measured at: most do not help.
+_HELPS = 0.4  # the prior of the screening (evidence/screening/prior.py)
 
 
 class Greedy:
@@ -123,7 +125,8 @@ class Greedy:
         saving = self._screened.saving(technique.name)
         if saving is not None:
             return max(0.0, saving)
-        return self._found.facts.share(*technique.targets) * technique.expected_saving
+        usual = self._found.facts.share(*technique.targets) * technique.expected_saving
+        return usual * (_HELPS if self._screened.beliefs else 1.0)
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet."""
