@@ -134,12 +134,13 @@ def test_one_that_kills_its_process_is_left_out_by_name(
     assert "fatal" not in trials.started[-1] and seen.pairs >= 24
 
 
-def test_one_that_is_left_out_in_the_trial_says_why(
+def test_one_that_is_left_out_beside_the_others_may_be_tried_alone_at_the_end(
     trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bring(offer, monkeypatch, fast={}, idle={}, shy={})
     trials.gains, trials.leaves_out = {"fast": 0.3, "shy": 1.0}, {"shy": "not here"}
-    assert screened()[0].hopeless("shy") == "not here"
+    seen, _ = screened()
+    assert seen.hopeless("shy") is None and seen.saving("shy") == 0.0 and "shy" not in seen.beliefs
 
 
 def test_what_another_contract_would_bring_is_told(

@@ -67,7 +67,8 @@ class Screened:
         speedups: as measured, beside the plan that these figures speak for.
         idle: that are not expected to gain anything, whatever else is on.
         beyond: those that another contract would allow.
-        failed: left out in the trials, with the reason.
+        failed: that killed their process, with the reason.
+        left_out: that left themselves out beside all others; what each would do alone is not known.
     """
 
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Screened:
     idle: Collection[str] = ()
     beyond: Collection[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+    left_out: Collection[str] = ()
     pairs: int = 0
     processes: int = 0
     seconds: float = 0.0
@@ -89,6 +91,8 @@ class Screened:
 
     def saving(self, name: str) -> float | None:
         """The share of a step that it is expected to save; None where it was not screened."""
+        if name in self.left_out:
+            return 0.0
         return 1 - math.exp(-self.beliefs[name].mean) if name in self.beliefs else None
 
     def beyond_the_contract(self) -> list[str]:
@@ -124,6 +128,7 @@ class Screener:
         self._active = set(labels_of(self._design.factors))
         self._blocks: list[Block] = []
         self._failed: dict[str, str] = {}
+        self._left_out: set[str] = set()
         self._rng = np.random.default_rng(0)
         self._pairs, self._processes = 0, 0
         self._look = self._quota = next_look(0)  # pairs: of all at the next look, and of a process
@@ -216,15 +221,16 @@ class Screener:
     def _racing(self) -> list[str]:
         return [name for name in self._techniques if name in self._active]
 
-    def _note(self, left_out: Mapping[str, str]) -> None:
-        self._failed.update(left_out)
-        self._active -= left_out.keys()
+    def _note(self, left_out: Collection[str]) -> None:
+        self._left_out |= set(left_out)
+        self._active -= set(left_out)
 
     def _blame(self, on: Collection[str], reason: str) -> bool:
         """A process died with these on; whether another may go on: without the one, or to find out which it was."""
         suspects = [name for name in on if name in self._active and name in self._techniques]
         if len(suspects) == 1:
-            self._note({suspects[0]: reason})
+            self._failed[suspects[0]] = reason
+            self._active.discard(suspects[0])
             return len(self._failed) < _MOST_FAILURES
         careful, self._careful = self._careful, True
         return bool(suspects) and not careful
@@ -232,13 +238,15 @@ class Screener:
     def _screened(self) -> Screened:
         nothing = Screened(
             failed=self._failed,
+            left_out=frozenset(self._left_out),
             pairs=self._pairs,
             processes=self._processes,
             seconds=time.monotonic() - self._began,
         )
         if not self._blocks or (effects := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
             return nothing
-        names = [name for name in effects.labels if name in self._techniques and name not in self._failed]
+        out = self._failed.keys() | self._left_out
+        names = [name for name in effects.labels if name in self._techniques and name not in out]
         believed = beliefs(effects)
         plan = choose(effects, self._inside, self._design.factors, believed=believed).plan
         partners = frozenset().union(*effects.interacting)

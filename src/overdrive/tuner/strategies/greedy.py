@@ -58,7 +58,11 @@ class Greedy:
             return self._begun(max(in_time, key=lambda each: each[1])[0])
         untried = {each.technique.name: each for each, _ in rated if each.label not in self._tried}
         for each in untried.values():
-            self._reject(Rejected(each.technique.name, each.settings, f"not tried: {self._lacks(each)}"))
+            self._tried.add(each.label)
+            reason = f"not tried: {self._lacks(each)}"
+            self._found.rejected.append(Rejected(each.technique.name, each.settings, reason))
+        if untried:
+            self._progress.outcome(f"no time is left to try {', '.join(untried)}")
         return None
 
     def tell(self, candidate: Candidate, outcome: Adopted | Rejected) -> None:
