@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,15 @@ from overdrive.core.json_data import from_json, to_json
 from overdrive.core.products import Products
 from overdrive.worker.session import Session
 from overdrive.worker.torch.products import Watch, _outputs
+
+
+@pytest.fixture(autouse=True)
+def _no_other_models() -> Iterator[None]:
+    """Modules are found by the garbage collector's lists: those that other tests left alive are hidden from it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Net(nn.Module):
