@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.datacache.fingerprint import fingerprint
+from overdrive.datacache.unchanged import Unchanged
 from overdrive.datacache.watch import Watch
 
 
@@ -83,3 +85,12 @@ def test_what_one_list_loses_is_not_what_the_next_gains(others: int) -> None:
     assert not watch.changed()
     other.insert(0, one.pop())
     assert watch.changed()
+
+
+def test_settings_count_but_where_techniques_that_change_them_are_switched(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Unchanged(([1, 2],), fingerprint([1, 2]))
+    assert seen.changed() is None
+    monkeypatch.setattr("overdrive.datacache.unchanged.settings", lambda: ("other",))
+    assert "a setting" in (seen.changed() or "")
+    monkeypatch.setenv("OVERDRIVE_SWITCHED", "1")
+    assert seen.changed() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from overdrive.core.messages import Switch, Switched
 from overdrive.core.records import Block, ExitReason, TrialOver
@@ -60,7 +61,7 @@ class ScreeningTrial:
         self.switch_seconds = 0.0  # the most that a switch took
         self.on: tuple[str, ...] = ()  # what was last to be on
         self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
-        self.trial = SwitchedTrial(pool, spec)
+        self.trial = SwitchedTrial(pool, replace(spec, environment={**spec.environment, "OVERDRIVE_SWITCHED": "1"}))
         self._began = began
         self._disturbed = disturbed
         self._size = 1

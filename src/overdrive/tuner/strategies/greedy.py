@@ -24,6 +24,7 @@ _OTHER_PROGRAM = 1.1
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
 # What a technique saves where it helps counts for as much beside what others were measured at: most do not help.
+_EVEN_SO = 0.2
 _HELPS = 0.4  # the prior of the screening (evidence/screening/prior.py)
 
 
@@ -129,12 +130,23 @@ class Greedy:
         saving = self._screened.saving(technique.name)
         if saving is not None:
             return max(0.0, saving)
-        usual = self._found.facts.share(*technique.targets) * technique.expected_saving
-        return usual * (_HELPS if self._screened.beliefs else 1.0)
+        return self._usual(technique) * (_HELPS if self._screened.beliefs else 1.0)
+
+    def _usual(self, technique: Technique) -> float:
+        """The share of a step that it saves where it helps."""
+        return self._found.facts.share(*technique.targets) * technique.expected_saving
 
     def _hopeless(self, candidate: Candidate) -> str | None:
-        """Why the screening leaves it out, if it was not tried yet."""
-        return None if candidate.label in self._tried else self._screened.hopeless(candidate.technique.name)
+        """Why the screening leaves it out, if it was not tried yet.
+
+        What usually saves much is tried all the same, last: where it could not act beside all others, nobody would know.
+        """
+        name = candidate.technique.name
+        if candidate.label in self._tried:
+            return None
+        if name not in self._screened.failed and self._usual(candidate.technique) > _EVEN_SO:
+            return None
+        return self._screened.hopeless(name)
 
     def _suits(self, technique: Technique) -> bool:
         """Whether it may be tried now; what its contract forbids is noted once, what the facts forbid at the end."""
