@@ -139,7 +139,7 @@ class Greedy:
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet.
 
-        What usually saves much is tried all the same, last: where it could not act beside all others, nobody would know.
+        What usually saves much is tried all the same, last: if it could not act beside all others, nobody would know.
         """
         name = candidate.technique.name
         if candidate.label in self._tried:
