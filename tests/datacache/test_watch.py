@@ -37,16 +37,19 @@ def another_type(array: Any) -> None:
     array.dtype = np.int32
 
 
-@pytest.mark.parametrize("change", [swapped, shuffled, reversed_, one_bit])
-@pytest.mark.parametrize("make", [rows, lambda: np.asfortranarray(rows()), lambda: rows()[:, ::2]])
-def test_a_change_in_place_is_seen(change: Callable[[Any], None], make: Callable[[], Any]) -> None:
-    array = make() if change is not one_bit else rows()
+def assert_seen(array: Any, change: Callable[[Any], None]) -> None:
     watch = Watch()
     watch.array(array)
     watch.hold()
     assert not watch.changed()
     change(array)
     assert watch.changed()
+
+
+@pytest.mark.parametrize("change", [swapped, shuffled, reversed_, one_bit])
+@pytest.mark.parametrize("make", [rows, lambda: np.asfortranarray(rows()), lambda: rows()[:, ::2]])
+def test_a_change_in_place_is_seen(change: Callable[[Any], None], make: Callable[[], Any]) -> None:
+    assert_seen(make() if change is not one_bit else rows(), change)
 
 
 def test_objects_that_change_places_are_seen() -> None:
@@ -66,13 +69,7 @@ def transposed(array: Any) -> None:
 @pytest.mark.parametrize("size", [(8, 4), (300, 1000)])
 @pytest.mark.parametrize("change", [transposed, another_type])
 def test_another_form_is_seen(change: Callable[[Any], None], size: tuple[int, ...]) -> None:
-    array = np.zeros(size, np.float32)
-    watch = Watch()
-    watch.array(array)
-    watch.hold()
-    assert not watch.changed()
-    change(array)
-    assert watch.changed()
+    assert_seen(np.zeros(size, np.float32), change)
 
 
 @pytest.mark.parametrize("others", [0, 7])

@@ -13,5 +13,9 @@ class Interval:
     estimate: float
     high: float
 
+    def as_speedup(self) -> str:
+        """`1.25x [1.20, 1.30]`."""
+        return f"{self.estimate:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
     def __str__(self) -> str:
         return f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"

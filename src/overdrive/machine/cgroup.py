@@ -26,7 +26,7 @@ def cores(root: Path = ROOT) -> float | None:
 def throttled(root: Path = ROOT) -> float | None:
     """Seconds for which this process's group had used up its CPU time, since it began; None where nobody tells."""
     for group in _groups("cpu", root):
-        told = dict(line.split()[:2] for line in _text(group / "cpu.stat").splitlines() if len(line.split()) > 1)
+        told = _statistics(group / "cpu.stat")
         for name, units in (("throttled_usec", 1e6), ("throttled_time", 1e9)):  # v2, v1
             if (number := _number(told.get(name, ""))) is not None:
                 return number / units
@@ -51,11 +51,14 @@ def _memory(root: Path) -> Iterator[tuple[int, int]]:
             continue
         used = _number_in(group / "memory.current") or _number_in(group / "memory.usage_in_bytes") or 0
         # What the kernel keeps of files that were read is given up as soon as memory is needed.
-        statistics = dict(
-            line.split()[:2] for line in _text(group / "memory.stat").splitlines() if len(line.split()) > 1
-        )
+        statistics = _statistics(group / "memory.stat")
         cached = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
         yield limit, max(0, used - (_number(cached) or 0))
+
+
+def _statistics(path: Path) -> dict[str, str]:
+    """The lines "name value" of a file."""
+    return dict(line.split()[:2] for line in _text(path).splitlines() if len(line.split()) > 1)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:

@@ -97,6 +97,10 @@ class Technique:
         """None where the technique may help, else the reason why it cannot. Unsure means None: a trial tells."""
         return None
 
+    def usual_saving(self, facts: Facts) -> float:
+        """The share of a step that it saves where it helps: a guess from other programs."""
+        return facts.share(*self.targets) * self.expected_saving
+
     def processes(self, facts: Facts) -> int:
         """Pairs of fresh processes that its duel takes: more than one, where its effect is another in each process."""
         return 1

@@ -123,9 +123,8 @@ class Duel:
 
     def describe(self) -> str:
         """Its speed-up and the interval, as text; there must be one."""
-        interval = self.interval
-        assert interval is not None
-        return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+        assert self.interval is not None
+        return self.interval.as_speedup()
 
 
 @dataclass(frozen=True)

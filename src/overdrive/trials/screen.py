@@ -58,7 +58,6 @@ class ScreeningTrial:
             raise ValueError(f"{stiff[0]} cannot be switched in a running process")
         self.number = number
         self.start_seconds = 0.0  # until it was warm
-        self.switch_seconds = 0.0  # the most that a switch took
         self.on: tuple[str, ...] = ()  # what was last to be on
         self.lead_factor = 1  # how many times the usual untimed steps go before a block (see `carry_over`)
         self.trial = SwitchedTrial(pool, replace(spec, environment={**spec.environment, "OVERDRIVE_SWITCHED": "1"}))
@@ -119,7 +118,7 @@ class ScreeningTrial:
 
     def _switch(self, on: Collection[str]) -> None:
         self.on = tuple(on)
-        self.switch_seconds = max(self.switch_seconds, self.trial.switch(on).seconds)
+        self.trial.switch(on)
 
     def _block(self, on: Collection[str]) -> Block:
         trial = self.trial

@@ -20,7 +20,7 @@ from overdrive.evidence.confirmation import Spread, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, noise_floor
 from overdrive.techniques.catalogue import catalogue
-from overdrive.techniques.technique import Settings
+from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
 
 
@@ -124,6 +124,11 @@ class Findings:
         self.adopted.append(adopted)
         if adopted.duel.new_facts is not None:
             self.facts = adopted.duel.new_facts.with_costs_of(self.facts)
+
+    def may_be_tried(self, technique: Technique) -> bool:
+        """Whether it is for such programs, and among those that the user wants: an open one has to be named."""
+        named = technique.name in self.only if self.only else technique.contract is not Contract.OPEN
+        return named and self.facts.framework in technique.frameworks
 
     def wanted(self) -> str:
         """What a candidate has to save now: "time" or "memory"."""

@@ -70,9 +70,7 @@ class PlanProof:
         while True:
             found.adopted = list(members)
             level = found.loosest()
-            check = self._known(level) or self._prove(level)
-            if check.late and not self._failed:  # after a failure duels are not believed
-                check = self._by_duels() or check
+            check = self._checked(level)
             if check.level is not None:
                 self._proved[key] = _Proved(members, check)
                 self._progress.outcome(f"{self._called(key)} keeps {check.level}: {check.sentence}")
@@ -86,6 +84,13 @@ class PlanProof:
             return None
         self._failed[key] = check, level  # a statistical proof that comes late leaves time for the rest
         return False
+
+    def _checked(self, level: Contract) -> Check:
+        """The plan in the findings: as it is known, or proved now, or told by its duels where that came too late."""
+        check = self._known(level) or self._prove(level)
+        if check.late and not self._failed:  # after a failure duels are not believed
+            return self._by_duels() or check
+        return check
 
     def _prove(self, level: Contract) -> Check:
         """The plan in the findings against the untouched program."""
@@ -108,7 +113,7 @@ class PlanProof:
         last = self._found.adopted[-1]
         if last.duel.new.techniques != self._found.best() or last.joined or last.check.level is not level:
             return None
-        if last.check.pending:
+        if last.check.pending:  # hashed with the whole plan
             return None
         direct = level is Contract.EXACT and last.duel.old == self._found.reference()
         return last.check if direct or level is Contract.ROUNDING else None
@@ -145,9 +150,7 @@ class PlanProof:
             return False
         found.adopted = list(searched)
         level = found.loosest()
-        check = self._known(level) or self._prove(level)  # its trials were made, when the last of it joined
-        if check.late:
-            check = self._by_duels() or check
+        check = self._checked(level)  # its trials were made, when the last of it joined
         if check.level is None:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")

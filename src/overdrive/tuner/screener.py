@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
@@ -32,7 +31,6 @@ from overdrive.evidence.screening import (
     race,
 )
 from overdrive.evidence.screening.beliefs import Belief, beliefs
-from overdrive.evidence.speed import Pair
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Technique
 from overdrive.trials.duel import FEWEST_SECONDS
@@ -54,7 +52,6 @@ _LONGEST_START = 10.0  # seconds that one may add to a process's start: compilin
 _LONGEST_LEAD = 8  # times the usual untimed steps before a block
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
-_SIGMA = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 _WORTH_TELLING = 1.05  # speedup beyond the contract, at the lower end of its interval
 
 
@@ -86,7 +83,7 @@ class Screened:
         if name in self.failed:
             return self.failed[name]
         if name in self.idle:
-            return f"no gain among all others: {told(self.speedups[name])}"
+            return f"no gain among all others: {self.speedups[name].as_speedup()}"
         return None
 
     def saving(self, name: str) -> float | None:
@@ -104,10 +101,6 @@ class Screened:
             f" [{self.speedups[name].low:.2g}, {self.speedups[name].high:.2g}]: --contract {known[name].contract}."
             for name in sorted(better, key=lambda each: -self.speedups[each].estimate)
         ]
-
-
-def told(speedup: Interval) -> str:
-    return f"{speedup.estimate:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]"
 
 
 class Screener:
@@ -135,7 +128,7 @@ class Screener:
         self._start_seconds, self._pair_seconds = 0.0, 0.0
         self._lead_factor = 1
         self._careful = False  # a process died, and it is not known with which
-        self._noise = _noise_of(found.control.pairs if found.control else [])
+        self._noise = math.sqrt(found.spread().block_variance / 2) or _USUAL_NOISE
 
     def run(self) -> Screened:
         """Nothing is in it where there is too little to screen, or no time."""
@@ -216,7 +209,7 @@ class Screener:
     def _best(self, effects: Effects) -> str:
         speedups = {name: effects.speedup(name) for name in effects.labels if name in self._techniques}
         best = sorted(speedups, key=lambda name: -speedups[name].estimate)[:3]
-        return ", ".join(f"{name} {told(speedups[name])}" for name in best)
+        return ", ".join(f"{name} {speedups[name].as_speedup()}" for name in best)
 
     def _racing(self) -> list[str]:
         return [name for name in self._techniques if name in self._active]
@@ -268,7 +261,7 @@ class Screener:
             return self._progress.outcome(f"nothing established in {screened.pairs} pairs of blocks{besides}")
         hopeful = [name for name in screened.beliefs if screened.hopeless(name) is None and name not in self._beyond]
         hopeful.sort(key=lambda name: -screened.beliefs[name].mean)
-        best = ", ".join(f"{name} {told(screened.speedups[name])}" for name in hopeful[:6])
+        best = ", ".join(f"{name} {screened.speedups[name].as_speedup()}" for name in hopeful[:6])
         self._progress.outcome(
             f"{screened.pairs} pairs of blocks{besides} in {screened.processes} processes, {screened.seconds:.0f} s; "
             + (f"worth a duel: {best}" if hopeful else "none of them gains anything")
@@ -278,26 +271,16 @@ class Screener:
         self._found.notes += screened.beyond_the_contract()
 
 
-def _noise_of(pairs: Sequence[Pair]) -> float:
-    """The standard deviation of one block's log time, by the control."""
-    if len(pairs) < 4:
-        return _USUAL_NOISE
-    ratios = np.log([pair.seconds_a / pair.seconds_b for pair in pairs])
-    return max(1e-3, _SIGMA * float(np.median(np.abs(ratios - np.median(ratios)))) / math.sqrt(2))
-
-
 def _that_go_together(found: Findings) -> dict[str, Technique]:
     """The techniques to be screened: of those that exclude each other, the one that promises most."""
 
     def suits(technique: Technique) -> bool:
-        by_name = technique.name in found.only or (not found.only and technique.contract is not Contract.OPEN)
         able = technique.switchable and not technique.process_level and technique.usual_start <= _LONGEST_START
-        fits = found.facts.framework in technique.frameworks and "time" in technique.aims
-        return by_name and able and fits and not technique.applies(found.facts)
+        wanted = found.may_be_tried(technique) and "time" in technique.aims
+        return wanted and able and not technique.applies(found.facts)
 
     def rank(technique: Technique) -> tuple[bool, float]:
-        promise = found.facts.share(*technique.targets) * technique.expected_saving
-        return not found.contract.allows(technique.contract), -promise
+        return not found.contract.allows(technique.contract), -technique.usual_saving(found.facts)
 
     chosen: dict[str, Technique] = {}
     for technique in sorted(filter(suits, catalogue().values()), key=rank):

@@ -18,6 +18,7 @@ from overdrive.tuner.neighbours import neighbours
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screener import Screener
+from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
 
 
@@ -32,7 +33,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, deadline, prover)
         judge = Judge(found, duels, prover, schedule)
-        asked = Greedy(found, schedule, progress, Screener(found, pool, schedule, progress).run())
+        asked: Strategy = Greedy(found, schedule, progress, Screener(found, pool, schedule, progress).run())
         while (candidate := asked.ask()) is not None:
             asked.tell(candidate, judge.judge(candidate))
             if found.adopted and found.quick_plain().techniques == found.best():

@@ -23,9 +23,11 @@ _OTHER_PROGRAM = 1.1
 # What each further setting of a technique promises, as a share of the one before. One is not tried where that is less
 # than a duel could tell from nothing.
 _NEXT_SETTING = 0.7
-# What a technique saves where it helps counts for as much beside what others were measured at: most do not help.
+# What usually saves more than this share of a step has its duel though the screening saw nothing of it.
 _EVEN_SO = 0.2
-_HELPS = 0.4  # the prior of the screening (evidence/screening/prior.py)
+# What a technique saves where it helps counts for as much beside what others were measured at: most do not help (the
+# prior of the screening, evidence/screening/prior.py).
+_HELPS = 0.4
 
 
 class Greedy:
@@ -130,11 +132,7 @@ class Greedy:
         saving = self._screened.saving(technique.name)
         if saving is not None:
             return max(0.0, saving)
-        return self._usual(technique) * (_HELPS if self._screened.beliefs else 1.0)
-
-    def _usual(self, technique: Technique) -> float:
-        """The share of a step that it saves where it helps."""
-        return self._found.facts.share(*technique.targets) * technique.expected_saving
+        return technique.usual_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet.
@@ -144,7 +142,7 @@ class Greedy:
         name = candidate.technique.name
         if candidate.label in self._tried:
             return None
-        if name not in self._screened.failed and self._usual(candidate.technique) > _EVEN_SO:
+        if name not in self._screened.failed and candidate.technique.usual_saving(self._found.facts) > _EVEN_SO:
             return None
         return self._screened.hopeless(name)
 
@@ -152,10 +150,7 @@ class Greedy:
         """Whether it may be tried now; what its contract forbids is noted once, what the facts forbid at the end."""
         found = self._found
         chosen = {name for name, _ in found.best()}
-        by_name_only = found.only or technique.contract is Contract.OPEN
-        if found.facts.framework not in technique.frameworks or technique.name in chosen:
-            return False
-        if (by_name_only and technique.name not in found.only) or found.wanted() not in technique.aims:
+        if not found.may_be_tried(technique) or technique.name in chosen or found.wanted() not in technique.aims:
             return False
         if technique.contract is not Contract.OPEN and not found.contract.allows(technique.contract):
             if technique.name not in self._tried:
