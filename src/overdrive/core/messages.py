@@ -75,10 +75,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Switched:
-    """Which techniques act from now on, and the seconds that switching took."""
+    """Which techniques act from now on."""
 
     on: tuple[str, ...]
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -207,8 +207,8 @@ class Worker:
                 return False
             case messages.Switch(on):
                 assert self.session is not None
-                seconds = switch(self.session, on)
-                self.report(messages.Switched(switched_on(self.session), seconds))
+                switch(self.session, on)
+                self.report(messages.Switched(switched_on(self.session)))
             case messages.TellFacts(costs):
                 self.report(self.facts(costs))
             case messages.TellRecorded():

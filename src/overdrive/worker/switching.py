@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 
 
-def switch(session: Session, on: Collection[str]) -> float:
+def switch(session: Session, on: Collection[str]) -> None:
     """Have these techniques on, and all others off that can be switched; between two steps only.
 
     What is to be off goes first, the latest installed at the beginning: what is on never lies upon what is gone.
-
-    Returns: the seconds that it took.
     """
-    began = time.perf_counter()
     switchable = [name for name in catalogue() if name in session.handles and catalogue()[name].switchable]
     for name in reversed(switchable):
         if name not in on:
@@ -24,7 +20,6 @@ def switch(session: Session, on: Collection[str]) -> float:
     for name in switchable:
         if name in on:
             session.handles[name].on()
-    return time.perf_counter() - began
 
 
 def switched_on(session: Session) -> tuple[str, ...]:

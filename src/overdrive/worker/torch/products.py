@@ -25,6 +25,7 @@ from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch import fetches
+from overdrive.worker.digests import spacing
 from overdrive.worker.torch.state import Subject
 
 _MOST_EVALUATIONS = 64
@@ -227,8 +228,8 @@ def _told(what: str, values: Mapping[str, float]) -> dict[str, float]:
     """Some of them, and the geometric mean of all."""
     if not values:
         return {}
-    spacing = -(-len(values) // _MOST_TOLD)
-    found = {f"{what} {name}": values[name] for name in list(values)[::spacing]}
+    every = -(-len(values) // _MOST_TOLD)
+    found = {f"{what} {name}": values[name] for name in list(values)[::every]}
     logs = [math.log(max(value, 1e-30)) for value in values.values()]
     return {**found, f"{what}s, all": math.exp(sum(logs) / len(logs))}
 
@@ -240,8 +241,7 @@ def _size(values: torch.Tensor) -> float:
 
 def _sampled(tensor: torch.Tensor) -> torch.Tensor:
     """Elements from all over it, as fp64 on the CPU."""
-    spacing = -(-tensor.numel() // _SAMPLED) | 1 if tensor.numel() > _SAMPLED else 1
-    return tensor.detach().reshape(-1)[::spacing].to("cpu", torch.float64)
+    return tensor.detach().reshape(-1)[:: spacing(tensor.numel(), _SAMPLED)].to("cpu", torch.float64)
 
 
 def _outputs(result: Any) -> _Matrix | None:
@@ -266,8 +266,8 @@ def _thinned(tensor: torch.Tensor, classes: int) -> torch.Tensor:
     """A view with all classes of fewer rows, spaced evenly: a copy of all may not fit beside the model."""
     for axis in range(tensor.dim()):
         if axis != classes and tensor.numel() > _MOST_NUMBERS:
-            spacing = min(tensor.shape[axis], -(-tensor.numel() // _MOST_NUMBERS))
-            tensor = tensor[(slice(None),) * axis + (slice(None, None, spacing),)]
+            every = min(tensor.shape[axis], -(-tensor.numel() // _MOST_NUMBERS))
+            tensor = tensor[(slice(None),) * axis + (slice(None, None, every),)]
     return tensor
 
 
