@@ -79,7 +79,7 @@ def test_one_that_fails_to_switch_is_left_out_and_its_pair_dropped(
     pool: TrialPool, spec: Callable[..., TrialSpec]
 ) -> None:
     design, rng = Design([on_off("fails"), on_off("hastens")]), np.random.default_rng(1)
-    trial = ScreeningTrial(pool, spec("fails", "hastens"), 0)
+    trial = ScreeningTrial(pool, spec("fails", "hastens"), 0, disturbed=lambda waited, others: False)
     try:
         trial.trial.first_step()
         pairs = [trial.pair(number, design.next_pair(["fails", "hastens"], rng), design.factors) for number in range(4)]
@@ -118,8 +118,3 @@ def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., 
     finally:
         trial.stop()
     assert failed(over.value) is None
-
-
-def test_what_cannot_be_switched_is_refused(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
-    with pytest.raises(ValueError, match="stays cannot be switched"):
-        ScreeningTrial(pool, spec("stays"), 0)

@@ -38,5 +38,5 @@ def test_where_nobody_tells_it_is_said_once_and_only_of_what_was_measured() -> N
 
 
 def test_a_candidate_is_left_out_with_that_reason() -> None:
-    assert "others held the cores in 52% of its pairs" in (no_faster(duel(19, 21), "threads") or "")
+    assert "others held the cores in 52% of its pairs" in (no_faster(duel(19, 21)) or "")
     assert Duel(SPEC, SPEC).verdict is Verdict.INCONCLUSIVE

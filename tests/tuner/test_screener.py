@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -12,15 +13,21 @@ import numpy as np
 import pytest
 
 from overdrive.core.contract import Contract
+from overdrive.core.interval import Interval
 from overdrive.core.program import Program
 from overdrive.core.records import ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check
 from overdrive.evidence.screening import Block, Factor, Row, on_in
+from overdrive.evidence.screening.beliefs import Belief
 from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.duel import Duel
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Findings
-from overdrive.tuner.screener import Screened, Screener
+from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.screened import Screened
+from overdrive.tuner.screener import Screener
+from overdrive.tuner.strategies import Candidate
 from overdrive.tuner.strategies.greedy import Greedy
 from tests.simulated import Offer, offer
 
@@ -37,6 +44,7 @@ class Trials:
     length: ClassVar[int] = 10**9  # pairs of blocks, after which the program ends
     busy: ClassVar[int] = 0  # of eight pairs, in how many a neighbour is at work
     started: ClassVar[list[list[str]]] = []
+    spread: ClassVar[float] = 0.0  # between processes, one standard deviation
 
     def __init__(self, pool: Any, spec: TrialSpec, number: int, began: float) -> None:
         self.on: tuple[str, ...] = ()
@@ -46,9 +54,13 @@ class Trials:
         self._number = number
         self._made = 0
         self._rng = np.random.default_rng(number)
+        self._stiff = {name for name in self._names if catalogue()[name].process_level}
+        self._own = self.spread * self._rng.standard_normal()
         self.started.append(self._names)
 
     def warm_up(self, rows: Sequence[Row], factors: Sequence[Factor], until: float) -> float:
+        if set(self.crashes) & self._stiff:
+            raise TrialOver(ExitReason("crash", "SIGSEGV before the first step"))
         for row in rows:
             self._switch(row, factors)
         return 0.01
@@ -66,8 +78,8 @@ class Trials:
         self.left_out = {name: why for name, why in self.leaves_out.items() if name in self._names}
         found = []
         for half, row in enumerate(rows):
-            on = self._switch(row, factors) - self.left_out.keys()
-            noise = 0.03 * self._rng.standard_normal()
+            on = (self._switch(row, factors) | self._stiff) - self.left_out.keys()
+            noise = 0.03 * self._rng.standard_normal() + self._own
             together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
             found.append(Block(self._number, number, row, seconds, number + half / 2, number % 8 < self.busy))
@@ -85,7 +97,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
 
 def screened(contract: Contract = Contract.ROUNDING, only: Collection[str] = ()) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract, only=frozenset(only))
-    schedule: Any = SimpleNamespace(selection_ends=lambda: time.monotonic() + 600.0)
+    schedule: Any = SimpleNamespace(selection_ends=lambda: time.monotonic() + 60.0)
     pool: Any = None
     return Screener(found, pool, schedule, Progress()).run(), found
 
@@ -98,7 +110,7 @@ def bring(offer: Offer, monkeypatch: pytest.MonkeyPatch, **named: Mapping[str, A
     offer(**{name: {**OURS, **declared} for name, declared in named.items()})
     for name, technique in catalogue().items():
         if name not in named:
-            monkeypatch.setattr(type(technique), "switchable", False)
+            monkeypatch.setattr(type(technique), "frameworks", ())
 
 
 def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +122,7 @@ def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, mon
     assert seen.speedups["faster"].low < math.exp(0.6) < seen.speedups["faster"].high
     asked = Greedy(found, SimpleNamespace(time_for_another=lambda *_: True), Progress(), seen)  # type: ignore[arg-type]
     waiting = sorted(asked._waiting(), key=lambda each: -each[1])
-    assert [each.technique.name for each, _ in waiting][:2] == ["faster", "fast"]
+    assert [each.chosen[0][0] for each, _ in waiting][:2] == ["faster", "fast"]
     assert {"idle", "slow"} <= {each.name for each in found.rejected}
 
 
@@ -185,3 +197,86 @@ def test_a_busy_machine_is_not_believed(
     trials.gains, trials.busy = {"fast": 0.5}, busy
     seen, _ = screened()
     assert bool(seen.beliefs) is says and seen.pairs >= 24
+
+
+STIFF = {"switchable": False, "environment": lambda self, settings: {"ANY": "1"}}
+
+
+def test_what_must_be_there_before_a_process_starts_is_switched_from_process_to_process(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, stiff=STIFF, lazy=STIFF)
+    trials.gains, trials.spread = {"fast": 0.3, "stiff": 0.2, "slow": -0.2}, 0.01
+    seen, _ = screened()
+    assert seen.processes >= 8 and set(seen.choice) == {"fast", "stiff"}
+    assert all(("stiff" in one) is ("stiff" not in other) for one, other in pairs_of(trials.started[:8]))
+    assert seen.speedups["stiff"].low < math.exp(0.2) < seen.speedups["stiff"].high
+    told = seen.attribution([("fast", {}), ("stiff", {})])
+    assert told is not None and [each.name for each in told.shares] == ["fast", "stiff"]
+    assert told.total.low < math.exp(0.5) < told.total.high and told.interaction is None
+    assert seen.attribution([("fast", {}), ("stiff", {"other": 1})]) is None
+    assert seen.attribution([("unknown", {})]) is None
+
+
+def pairs_of(started: list[list[str]]) -> list[tuple[list[str], list[str]]]:
+    return list(zip(started[::2], started[1::2], strict=True))
+
+
+def test_where_processes_die_before_their_first_step_only_what_can_be_switched_is_screened(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, stiff=STIFF)
+    trials.gains, trials.crashes = {"fast": 0.3}, {"stiff"}
+    seen, _ = screened()
+    assert seen.choice == ("fast",) and "stiff" not in seen.beliefs and seen.hopeless("stiff") is None
+
+
+def together(*names: str) -> tuple[Greedy, Findings]:
+    """What a strategy makes of a screening that chose these."""
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(names))
+    believed = {name: Belief(0.2, 0.02, 0.99, 0.2, 0.0) for name in names}
+    schedule: Any = SimpleNamespace(time_for_another=lambda *_, **__: True)
+    known = Screened(
+        settings={name: {} for name in names},
+        choice=names,
+        beliefs=believed,
+        speedups={name: Interval(1.1, 1.2, 1.3) for name in names},
+    )
+    return Greedy(found, schedule, Progress(), known), found
+
+
+def lost(candidate: Candidate, check: Check | None) -> Rejected:
+    spec = TrialSpec(Program("x.py", ()))
+    return Rejected(candidate.label, {}, "not the same", Duel(spec, spec), check)
+
+
+def test_what_was_chosen_is_tried_at_once_by_contract(offer: Offer) -> None:
+    loose = {"contract": Contract.STATISTICAL}
+    offer(one=OURS, other=OURS, third=OURS, fourth=OURS, loose=OURS | loose, looser=OURS | loose)
+    asked, found = together("one", "loose", "other", "third", "fourth", "looser")
+    first = asked.ask()
+    assert first is not None and first.label == "one + other + third + fourth"
+    assert first.promise == pytest.approx(1 - math.exp(-0.8))
+    asked.tell(first, lost(first, Check(None, "other bits")))  # faster, and not the same: half by half
+    half = asked.ask()
+    assert half is not None and half.label == "one + other"
+    asked.tell(half, lost(half, None))  # no faster: one by one
+    other_half, loosest = asked.ask(), asked.ask()
+    assert other_half is not None and other_half.label == "third + fourth"
+    assert loosest is not None and loosest.label == "loose + looser"
+    singles = [each.label for each, _ in asked._waiting()]
+    assert {"one", "other"} <= set(singles) and len(found.other_duels) == 2 and not found.rejected
+
+
+def test_what_joined_together_shares_its_duel_and_counts_once(offer: Offer) -> None:
+    offer(one=OURS, other=OURS)
+    asked, found = together("one", "other")
+    candidate = asked.ask()
+    assert candidate is not None
+    plain = TrialSpec(Program("x.py", ()))
+    duel = Duel(plain, replace(plain, techniques=candidate.chosen), interval=Interval(1.4, 1.5, 1.6))
+    check = Check(Contract.EXACT, "the same", pending=True)
+    asked.tell(candidate, [Adopted(name, {}, duel, check) for name in ("one", "other")])
+    assert found.gain() == 1.5 and [each.name for each in found.adopted] == ["one", "other"]
+    assert all(each.speedup == Interval(1.1, 1.2, 1.3) for each in found.adopted)
+    assert asked.ask() is None

@@ -53,7 +53,8 @@ class Attribution:
     rounds: int
     total: Interval
     shares: tuple[Share, ...]
-    interaction: Interval  # total / product of `alone`; below 1 the techniques gain the same thing twice
+    # total / product of `alone`; below 1 the techniques gain the same thing twice. None: none was found to.
+    interaction: Interval | None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "shares": [asdict(share) for share in self.shares]}

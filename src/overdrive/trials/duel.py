@@ -177,8 +177,14 @@ def changes_training(spec: TrialSpec) -> bool:
 
 def nothing_new(duel: Duel, new: Trial) -> bool:
     """Whether all that the new side has and the old has not was left out: nothing is there to be measured."""
-    added = {name for name, _ in duel.new.techniques} - {name for name, _ in duel.old.techniques}
+    added = set(new_names(duel))
     return bool(added) and added <= new.left_out.keys()
+
+
+def new_names(duel: Duel) -> tuple[str, ...]:
+    """The techniques that the new side has and the old one has not."""
+    old = {name for name, _ in duel.old.techniques}
+    return tuple(name for name, _ in duel.new.techniques if name not in old)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Block as Measured
 from overdrive.evidence.screening import Factor, Row, on_in
-from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_STEPS, block_steps, lead_steps, warmed_up
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -35,6 +34,7 @@ class ScreeningTrial:
     """Runs fold-over pairs in a process of its own.
 
     Labels of factors are names of techniques in the spec. A placebo's label is no technique's: switching it is nothing.
+    Techniques that cannot be switched are on all the time.
     """
 
     def __init__(
@@ -50,12 +50,7 @@ class ScreeningTrial:
             number: of the process, which its blocks carry.
             began: time.monotonic() of the screening's beginning, from which its blocks are timed.
             disturbed: whether a neighbour disturbed a block, by what it waited and what others used (see `Block`).
-
-        Raises:
-            ValueError: a technique of the spec cannot be switched.
         """
-        if stiff := [name for name, _ in spec.techniques if not catalogue()[name].switchable]:
-            raise ValueError(f"{stiff[0]} cannot be switched in a running process")
         self.number = number
         self.start_seconds = 0.0  # until it was warm
         self.on: tuple[str, ...] = ()  # what was last to be on

@@ -20,17 +20,21 @@ from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
-from overdrive.tuner.findings import Findings, Rejected, Standing
+from overdrive.tuner.findings import Findings, Rejected, Standing, duels_of
 from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
+from overdrive.tuner.screened import Screened
 
 
 class Finaliser:
     """Turns what was adopted into a plan that is proved and confirmed, or into none."""
 
-    def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
+    def __init__(
+        self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule, screened: Screened
+    ) -> None:
         self._found = found
+        self._screened = screened
         self._duels = duels
         self._prover = prover
         self._schedule = schedule
@@ -46,6 +50,9 @@ class Finaliser:
         """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
         found = self._found
         while len(found.adopted) > 1:
+            if told := self._screened.attribution(found.best()):
+                found.attribution = told
+                return
             if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())
@@ -87,9 +94,9 @@ class Finaliser:
             duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
             self._duels.progress.outcome(duel.describe() if duel.interval else "nothing established")
             if full_processes(duel) >= AGAIN.processes or beyond_doubt(duel):
-                found.again.append((name, duel))
+                found.other_duels.append((f"{name}, again", duel))
                 return duel.verdict is Verdict.FASTER
-        its = next(each.duel.interval for each in found.adopted if each.name == name)
+        its = next(each.speedup for each in found.adopted if each.name == name)
         return its is not None and its.low > CLEAR_GAIN  # nothing more could be established: its own duel stands
 
     def _leave_to_duels(self, reason: str) -> None:
@@ -174,7 +181,7 @@ class Finaliser:
             count = len({pair.process for pair in full})
             basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
-        duels = [each.duel for each in found.adopted if not each.needed]
+        duels = duels_of([each for each in found.adopted if not each.needed])
         known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]

@@ -43,6 +43,13 @@ class Adopted:
     needed: bool = False  # the program does not run without it: its duel is only the attempt
     # It joined a statistical plan, and was only looked at as that will be proved: its level where it has to do without.
     joined: Contract | None = None
+    # What it gains beside the others by the screening, where several won one duel.
+    share: Interval | None = None
+
+    @property
+    def speedup(self) -> Interval | None:
+        """What it gains by itself, as far as that is known."""
+        return self.share or self.duel.interval
 
     @property
     def level(self) -> Contract:
@@ -78,7 +85,8 @@ class Findings:
     standing: Standing | None = None  # where it did not
     proof: Check | None = None  # of the whole plan
     attribution: Attribution | None = None
-    again: list[tuple[str, Duel]] = field(default_factory=list)  # of techniques that gained nothing in the whole plan
+    # With what was tried in them: one that gained nothing in the whole plan, several that came to nothing together.
+    other_duels: list[tuple[str, Duel]] = field(default_factory=list)
     dropped: list[Rejected] = field(default_factory=list)  # adopted first, and taken out again
     adopted: list[Adopted] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -199,7 +207,7 @@ class Findings:
 
     def spread(self) -> Spread:
         """How much processes differ, by all duels so far and those of the tune before."""
-        others = [each.duel for each in self.adopted] + [duel for _, duel in self.again]
+        others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
         return spread_of(
             self.control.kept() if self.control else (), [*(duel.kept() for duel in others), *self.earlier]
@@ -210,8 +218,13 @@ class Findings:
         return noise_floor(kept) if len(kept) > 1 else None
 
 
+def duels_of(adopted: Sequence[Adopted]) -> list[Duel]:
+    """The duels that they won, each once, in order."""
+    return list({id(each.duel): each.duel for each in adopted}.values())
+
+
 def _gain(adopted: Sequence[Adopted]) -> float:
-    return math.prod(each.duel.interval.estimate for each in adopted if each.duel.interval)
+    return math.prod(duel.interval.estimate for duel in duels_of(adopted) if duel.interval)
 
 
 def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:

@@ -17,7 +17,6 @@ from overdrive.evidence.equivalence import (
     same_in_its_duel,
 )
 from overdrive.proof.prover import Prover
-from overdrive.techniques.technique import Technique
 from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
@@ -35,37 +34,45 @@ class Judge:
         self._prover = prover
         self._schedule = schedule
 
-    def judge(self, candidate: Candidate) -> Adopted | Rejected:
-        found, technique, settings = self._found, candidate.technique, candidate.settings
+    def judge(self, candidate: Candidate) -> tuple[Adopted, ...] | Rejected:
+        """One `Adopted` for each of the candidate's techniques; they share their duel and its check."""
+        found = self._found
         old = TrialSpec(found.program, found.best())
-        new = TrialSpec(found.program, (*found.best(), (technique.name, settings)))
+        new = TrialSpec(found.program, (*found.best(), *candidate.chosen))
         best = " + ".join(["plain", *(name for name, _ in found.best())])
         self._duels.progress.stage(f"{candidate.label} against {best}")
         wanted = found.wanted()
         duel = self._duel(candidate, old, new, wanted)
         if wanted == "time":
-            reason = no_faster(duel, technique.name) or self._too_large(duel)
+            reason = no_faster(duel) or self._too_large(duel)
         else:
-            reason = no_smaller(duel, technique.name, found.memory_spread())
+            reason = no_smaller(duel, found.memory_spread())
         if reason is not None:
-            return Rejected(technique.name, settings, reason, duel)
-        judged = self._check(technique, duel, old, new)
+            return _rejected(candidate, reason, duel)
+        judged = self._check(candidate, duel, old, new)
         if judged.level is None:
-            reason = f"was not seen to keep its contract: {judged.sentence}"
-            return Rejected(technique.name, settings, reason, duel, judged)
+            return _rejected(candidate, f"was not seen to keep its contract: {judged.sentence}", duel, judged)
         if judged is not OPEN and not found.contract.allows(judged.level):
-            reason = f"only {judged.level} on this program: {judged.sentence}"
-            return Rejected(technique.name, settings, reason, duel, judged)
-        joined = self._seen_at_best(technique) if found.loosest() is Contract.STATISTICAL else None
-        return Adopted(technique.name, settings, duel, judged, wanted == "memory", joined=joined)
+            return _rejected(candidate, f"only {judged.level} on this program: {judged.sentence}", duel, judged)
+        statistical = found.loosest() is Contract.STATISTICAL
+        return tuple(
+            Adopted(
+                technique.name,
+                settings,
+                duel,
+                judged,
+                wanted == "memory",
+                joined=self._seen_at_best(technique.contract) if statistical else None,
+            )
+            for technique, settings in candidate.members
+        )
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
-        technique = candidate.technique
         rules = CANDIDATE if wanted == "time" else MEMORY
-        pairs = technique.processes(self._found.facts)
+        pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
-        ends = self._schedule.selection_ends(technique.contract, candidate.promise)
+        ends = self._schedule.selection_ends(candidate.contract, candidate.promise)
         return self._duels.run_duel(old, new, rules, ends)
 
     def _too_large(self, duel: Duel) -> str | None:
@@ -73,17 +80,18 @@ class Judge:
             return None
         return f"{size(duel.new_side.peak_memory)} at its peak, which is more than was allowed"
 
-    def _seen_at_best(self, technique: Technique) -> Contract:
-        """The strictest level that it can be shown to keep: where the program does not equal itself, not exact."""
-        exact = technique.contract is Contract.EXACT
-        return Contract.ROUNDING if exact and not self._found.deterministic else technique.contract
+    def _seen_at_best(self, contract: Contract) -> Contract:
+        """The strictest level that can be shown to be kept: where the program does not equal itself, not exact."""
+        exact = contract is Contract.EXACT
+        return Contract.ROUNDING if exact and not self._found.deterministic else contract
 
-    def _check(self, technique: Technique, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
+    def _check(self, candidate: Candidate, duel: Duel, old: TrialSpec, new: TrialSpec) -> Check:
         """Check at which level the candidate is still the same program: the strictest of those it may keep."""
         one, other = duel.old_trace, duel.new_trace
         if one is None or other is None:
             return Check(None, "its trial ended before it could be compared")
-        opened = technique.contract is Contract.OPEN
+        contract = candidate.contract
+        opened = contract is Contract.OPEN
         wrong = None if opened else differing_invariant(one, other)
         bad = first_non_finite(other)
         if wrong or bad:
@@ -93,9 +101,9 @@ class Judge:
         self._prover.end_by(self._schedule.confirmation_begins())
         if self._found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
             looked = self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
-            return looked if looked.level is None else self._by_itself(technique, duel, looked)
+            return looked if looked.level is None else self._by_itself(candidate, duel, looked)
         check = Check(None, "")
-        if technique.contract is Contract.EXACT or same_bits(one, other):
+        if contract is Contract.EXACT or same_bits(one, other):
             # A plan is proved once, as a whole. Runs under seeds are quicker under what is proved exact.
             by_steps = self._found.contract is not Contract.STATISTICAL
             if by_steps and (pending := same_in_its_duel(one, other)):
@@ -103,7 +111,7 @@ class Judge:
             check = self._prover.exact(old, new)
             if check.level is not None:
                 return check
-        levels = {technique.contract, technique.fallback_contract, self._seen_at_best(technique)}
+        levels = {contract, candidate.fallback_contract, self._seen_at_best(contract)}
         if Contract.ROUNDING in levels:
             check = self._prover.rounding(self._found.stepwise_plain(), new)
             if check.level is not None:
@@ -119,25 +127,33 @@ class Judge:
             return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
 
-    def _by_itself(self, technique: Technique, duel: Duel, looked: Check) -> Check:
+    def _by_itself(self, candidate: Candidate, duel: Duel, looked: Check) -> Check:
         """What promises more than the statistical plan that it joins must keep that in three replayed states at least.
 
         It is tried without the techniques of that level, whose own errors would hide its. Where its duel was the same
         bit for bit, and where it may fall to `statistical` anyway, nothing more is asked.
         """
         one, other = duel.old_trace, duel.new_trace
-        if Contract.STATISTICAL in (technique.contract, technique.fallback_contract):
+        if Contract.STATISTICAL in (candidate.contract, candidate.fallback_contract):
             return looked
         if one is not None and other is not None and same_bits(one, other):
             return looked
         plain = self._found.stepwise_plain()
-        alone = TrialSpec(plain.program, (*plain.techniques, duel.new.techniques[-1]))
+        alone = TrialSpec(plain.program, (*plain.techniques, *candidate.chosen))
         check = self._prover.few_states(plain, alone)
         if (
             check.level is None
             and not check.late
-            and technique.contract is Contract.EXACT
+            and candidate.contract is Contract.EXACT
             and self._found.deterministic
         ):
             check = self._prover.exact(plain, alone)  # its states cannot be replayed, perhaps
         return looked if check.level is not None else check
+
+
+def _rejected(candidate: Candidate, reason: str, duel: Duel, check: Check | None = None) -> Rejected:
+    """Of several techniques under the name of all."""
+    if len(candidate.members) == 1:
+        name, settings = candidate.chosen[0]
+        return Rejected(name, settings, reason, duel, check)
+    return Rejected(candidate.label, {}, reason, duel, check)

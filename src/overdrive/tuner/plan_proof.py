@@ -12,7 +12,7 @@ from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.culprits import risk, sort_out
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of
 from overdrive.tuner.schedule import Schedule
 
 
@@ -121,14 +121,16 @@ class PlanProof:
     def _by_duels(self) -> Check | None:
         """What the duels said of the plan in the findings, if each of its techniques was the same, bit for bit, beside
         those before it and no others."""
-        checks = []
-        for count, each in enumerate(self._found.adopted, start=1):
-            if each.needed:
-                continue
-            beside = self._found.best()[: count - 1]
-            if each.check.level is not Contract.EXACT or each.joined or each.duel.old.techniques != beside:
+        checks, best, before = [], self._found.best(), len(self._found.needed())
+        suspects = [each for each in self._found.adopted if not each.needed]
+        for duel in duels_of(suspects):
+            own = [each for each in suspects if each.duel is duel]
+            beside, before = best[:before], before + len(own)
+            if duel.old.techniques != beside or duel.new.techniques != best[:before]:
                 return None
-            checks.append(each.check)
+            if any(each.check.level is not Contract.EXACT or each.joined for each in own):
+                return None
+            checks.append(own[0].check)
         return same_in_their_duels(checks) if checks else None
 
     def _proved_beginning(self) -> list[str]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from overdrive.core.objective import saves, size
 from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
 from overdrive.evidence.speed import Verdict
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, new_names
 
 # A candidate whose interval reaches this is tried once more, when the plan has become much faster.
 _NARROW_LOSS = 0.95
 
 
-def no_faster(duel: Duel, name: str) -> str | None:
+def no_faster(duel: Duel) -> str | None:
     """Why a candidate is not adopted for its speed or its behaviour, or None where it won."""
     if duel.exit_reason and not (duel.exit_reason.kind == "ended" and duel.verdict is Verdict.FASTER):
         return str(duel.exit_reason)
     if duel.old_exit_reason and duel.verdict is not Verdict.FASTER:
         return f"the duel broke off ({duel.old_exit_reason})"
-    if duel.new_trace and name in duel.new_trace.left_out:
-        return duel.new_trace.left_out[name]
+    if reason := _left_out(duel):
+        return reason
     if duel.verdict is Verdict.FASTER:
         return None
     reason = {
@@ -31,16 +31,25 @@ def no_faster(duel: Duel, name: str) -> str | None:
     return f"{reason}: {duel.describe()}" if duel.interval else f"{reason}: too few blocks"
 
 
-def no_smaller(duel: Duel, name: str, spread: int) -> str | None:
+def no_smaller(duel: Duel, spread: int) -> str | None:
     """Why a candidate is not adopted for the memory it saves, or None where it is."""
     for exit_reason, prefix in ((duel.exit_reason, ""), (duel.old_exit_reason, "the duel broke off: ")):
         if exit_reason and exit_reason.kind != "ended":
             return f"{prefix}{exit_reason}"
-    if duel.new_trace and name in duel.new_trace.left_out:
-        return duel.new_trace.left_out[name]
+    if reason := _left_out(duel):
+        return reason
     if not saves(duel.old_side.peak_memory, duel.new_side.peak_memory, spread):
         return f"needs no less memory: {peaks(duel)}"
     return None
+
+
+def _left_out(duel: Duel) -> str | None:
+    """Why something that was to be tried did not act."""
+    added = [name for name in new_names(duel) if duel.new_trace and name in duel.new_trace.left_out]
+    if not added or duel.new_trace is None:
+        return None
+    reason = duel.new_trace.left_out[added[0]]
+    return reason if len(new_names(duel)) == 1 else f"{added[0]} left itself out: {reason}"
 
 
 def peaks(duel: Duel) -> str:

@@ -32,13 +32,12 @@ from overdrive.evidence.speed import break_even_steps
 from overdrive.machine.inventory import summary, versions
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, new_names
 from overdrive.tuner.devices import devices_of
 from overdrive.tuner.figures import figures
-from overdrive.tuner.findings import Adopted, Findings, Rejected, leftovers
+from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of, leftovers
 from overdrive.tuner.formats import precision_table
 
-_AGAIN = ", again"  # of a duel that decided whether a technique is dropped
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
 _LENGTHS = (1_000, 10_000, 100_000)  # steps of the whole runs whose gain is given
 _CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
@@ -90,9 +89,7 @@ def plan_of(found: Findings, result: TuneResult) -> Plan:
         program=found.program.name,
         contract=_contract(found),
         techniques=tuple(
-            PlannedTechnique(
-                each.name, dict(each.settings), _level(found, each), each.duel.verdict.value, each.duel.interval
-            )
+            PlannedTechnique(each.name, dict(each.settings), _level(found, each), each.duel.verdict.value, each.speedup)
             for each in found.chosen
         ),
         verdict=result.verdict,
@@ -124,8 +121,8 @@ def _level(found: Findings, adopted: Adopted) -> Contract:
 
 
 def _kept(found: Findings, each: Adopted) -> Kept:
-    level, duel = str(_level(found, each)), each.duel
-    return Kept(each.name, dict(each.settings), level, duel.verdict.value, duel.interval, each.check.sentence)
+    level = str(_level(found, each))
+    return Kept(each.name, dict(each.settings), level, each.duel.verdict.value, each.speedup, each.check.sentence)
 
 
 def whole_run(before: Figures, after: Figures, steps: int) -> float:
@@ -303,15 +300,15 @@ def _duels(found: Findings) -> tuple[DuelRecord, ...]:
     named: list[tuple[str, Duel]] = []
     if found.control:
         named.append(("control (A/A)", found.control))
-    named += [(each.name, each.duel) for each in found.adopted]
-    named += [(f"{name}{_AGAIN}", duel) for name, duel in found.again]
+    named += [(" + ".join(new_names(duel)), duel) for duel in duels_of(found.adopted)]
+    named += found.other_duels
     named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
     if found.confirmation:
         named.append(("confirmation", found.confirmation))
     return tuple(
         DuelRecord(
             name=name,
-            settings=dict(dict(duel.new.techniques).get(name.removesuffix(_AGAIN), {})),
+            settings=dict(dict(duel.new.techniques).get(name.split(",")[0], {})),
             against=duel.old.name(),
             verdict=duel.verdict.value,
             speedup=duel.interval,

@@ -33,12 +33,13 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, deadline, prover)
         judge = Judge(found, duels, prover, schedule)
-        asked: Strategy = Greedy(found, schedule, progress, Screener(found, pool, schedule, progress).run())
+        screened = Screener(found, pool, schedule, progress).run()
+        asked: Strategy = Greedy(found, schedule, progress, screened)
         while (candidate := asked.ask()) is not None:
             asked.tell(candidate, judge.judge(candidate))
             if found.adopted and found.quick_plain().techniques == found.best():
                 prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
-        Finaliser(found, duels, prover, schedule).settle()
+        Finaliser(found, duels, prover, schedule, screened).settle()
         found.seeds = prover.seed_curves()
         _measure_errors(found, prover, schedule, progress)
     found.seconds = time.monotonic() - found.started

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.settings import Chosen
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.findings import Adopted, Rejected
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A technique with settings that may join the best plan so far."""
+    """What may join the best plan so far: a technique with settings, or several that are tried in one duel."""
 
-    technique: Technique
-    settings: Settings
-    promise: float = 0.0  # the share of a step that it usually saves on such a program
+    members: tuple[tuple[Technique, Settings], ...]
+    promise: float = 0.0  # the share of a step that it is expected to save on such a program
 
     @property
     def label(self) -> str:
-        return label(self.technique.name, self.settings)
+        return " + ".join(label(technique.name, settings) for technique, settings in self.members)
+
+    @property
+    def techniques(self) -> tuple[Technique, ...]:
+        return tuple(technique for technique, _ in self.members)
+
+    @property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """As a trial's spec has them."""
+        return tuple((technique.name, settings) for technique, settings in self.members)
+
+    @property
+    def contract(self) -> Contract:
+        """The strictest level that all of it can keep."""
+        return max((technique.contract for technique in self.techniques), key=lambda each: each.rank)
+
+    @property
+    def fallback_contract(self) -> Contract | None:
+        """The level at which it is tried where that does not hold, if there is one for any of its techniques."""
+        looser = [each.fallback_contract for each in self.techniques if each.fallback_contract]
+        loosest = max(looser, key=lambda each: each.rank, default=None)
+        return loosest if loosest and loosest.rank > self.contract.rank else None
+
+    @property
+    def usual_start(self) -> float:
+        """Seconds that it adds to the start of a process."""
+        return sum(technique.usual_start for technique in self.techniques)
+
+    def processes(self, facts: Facts) -> int:
+        """Pairs of fresh processes that its duel takes."""
+        return max(technique.processes(facts) for technique in self.techniques)
 
 
 class Strategy(Protocol):
@@ -28,8 +61,8 @@ class Strategy(Protocol):
     def ask(self) -> Candidate | None:
         """The next candidate; None where none is left, or no time for it."""
 
-    def tell(self, candidate: Candidate, outcome: Adopted | Rejected) -> None:
-        """What the judge found: one that may join the plan, or why it may not."""
+    def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
+        """What the judge found: what may join the plan, one for each technique, or why nothing of it may."""
 
 
 def label(name: str, settings: Settings) -> str:

@@ -1,20 +1,24 @@
-"""The greedy strategy: what promises most joins the best plan so far, if it is faster and the same."""
+"""The greedy strategy: what promises most joins the best plan so far, if it is faster and the same.
+
+What the screening chose comes first, all of one contract in one duel. Where that comes to nothing, its techniques are
+tried one by one, as all others are; where only its check does, half by half.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.techniques.technique import Technique
+from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.screener import Screened
+from overdrive.tuner.screened import Screened
 from overdrive.tuner.strategies import Candidate, label
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
@@ -46,39 +50,47 @@ class Greedy:
         # techniques help each other, so that autocast may lose in one memory order and win in the other.
         self._second_chances: dict[str, tuple[float, float]] = {}
         self._contenders: list[Adopted] = []  # winning settings of one technique, of which one is to be taken
+        self._groups = self._chosen_together()
 
     def ask(self) -> Candidate | None:
+        while self._groups:
+            group = self._groups.pop(0)
+            if group.label not in self._tried and self._in_time(group):
+                return group
         rated = list(self._waiting())
         if self._contenders:
             name = self._contenders[0].name
-            others = [each for each, _ in rated if each.technique.name == name]
-            if others and self._schedule.time_for_another(level=others[0].technique.contract):
+            others = [each for each, _ in rated if each.chosen[0][0] == name]
+            if others and self._schedule.time_for_another(level=others[0].contract):
                 return self._begun(others[0])
             self._adopt_the_mildest()
             return self.ask()
         in_time = [(each, rating) for each, rating in rated if self._in_time(each)]
         if in_time:
             return self._begun(max(in_time, key=lambda each: each[1])[0])
-        untried = {each.technique.name: each for each, _ in rated if each.label not in self._tried}
+        untried = {each.chosen[0][0]: each for each, _ in rated if each.label not in self._tried}
         for each in untried.values():
             self._tried.add(each.label)
             reason = f"not tried: {self._lacks(each)}"
-            self._found.rejected.append(Rejected(each.technique.name, each.settings, reason))
+            self._found.rejected.append(Rejected(*each.chosen[0], reason))
         if untried:
             self._progress.outcome(f"no time is left to try {', '.join(untried)}")
         return None
 
-    def tell(self, candidate: Candidate, outcome: Adopted | Rejected) -> None:
+    def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
         again = candidate.label in self._tried
         self._tried.add(candidate.label)
-        if isinstance(outcome, Adopted):
-            if candidate.technique.compare_all and outcome.duel.interval:
-                self._contenders.append(outcome)
-                self._progress.outcome(f"{outcome.duel.describe()}; its other settings are next")
+        if not isinstance(outcome, Rejected):
+            first = outcome[0]
+            if candidate.techniques[0].compare_all and first.duel.interval:
+                self._contenders.append(first)
+                self._progress.outcome(f"{first.duel.describe()}; its other settings are next")
             else:
                 self._adopt(outcome)
             return
         duel = outcome.duel
+        if len(candidate.members) > 1:
+            return self._divide(candidate, outcome)
         if not again and duel and lost_narrowly(duel) and duel.interval:
             self._second_chances[candidate.label] = self._found.gain(), 1 - 1 / duel.interval.estimate
         self._reject(outcome)
@@ -91,15 +103,36 @@ class Greedy:
         return candidate
 
     def _lacks(self, candidate: Candidate) -> str:
-        technique = candidate.technique
-        if not self._schedule.time_for_another(technique.usual_start):
+        start, contract = candidate.usual_start, candidate.contract
+        if not self._schedule.time_for_another(start):
             return "too little of the budget is left to try and confirm it"
-        missing = self._schedule.seconds_missing(technique.usual_start, technique.contract, candidate.promise)
-        more = math.ceil(missing / 60)
-        return f"no time is left for a {technique.contract} proof: the budget lacks {more} min at least"
+        more = math.ceil(self._schedule.seconds_missing(start, contract, candidate.promise) / 60)
+        return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
 
     def _in_time(self, each: Candidate) -> bool:
-        return self._schedule.time_for_another(each.technique.usual_start, each.technique.contract, each.promise)
+        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
+
+    def _chosen_together(self) -> list[Candidate]:
+        """The screening's choice, strictest first: what joins later is proved beside what is proved already."""
+        known = catalogue()
+        chosen = [(known[name], self._screened.settings[name]) for name in self._screened.choice]
+        by_contract = [[each for each in chosen if each[0].contract is level] for level in Contract]
+        return [self._group(members) for members in by_contract if len(members) > 1]
+
+    def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
+        gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
+        return Candidate(tuple(members), 1 - math.exp(-max(0.0, gain)))
+
+    def _divide(self, candidate: Candidate, outcome: Rejected) -> None:
+        """What failed together: by halves where it was faster and not the same, one by one where it was not faster."""
+        self._progress.outcome(f"not together: {outcome.reason}")
+        if outcome.duel:
+            self._found.other_duels.append((candidate.label, outcome.duel))
+        if outcome.check is None:
+            return
+        middle = len(candidate.members) // 2
+        halves = candidate.members[:middle], candidate.members[middle:]
+        self._groups = [self._group(half) for half in halves] + self._groups
 
     def _waiting(self) -> Iterator[tuple[Candidate, float]]:
         """The candidates that may be tried, each with its rating."""
@@ -107,9 +140,9 @@ class Greedy:
         for technique in catalogue().values():
             if not self._suits(technique):
                 continue
-            candidate = Candidate(technique, {}, self._promise(technique))
+            promise = self._promise(technique)
             for rank, settings in enumerate(technique.candidates(facts)):
-                candidate = replace(candidate, settings=settings)
+                candidate = Candidate(((technique, settings),), promise)
                 if not rank and (reason := self._hopeless(candidate)):
                     self._tried.add(candidate.label)
                     found.rejected.append(Rejected(technique.name, settings, reason))
@@ -139,12 +172,12 @@ class Greedy:
 
         What usually saves much is tried all the same, last: if it could not act beside all others, nobody would know.
         """
-        name = candidate.technique.name
+        (technique,) = candidate.techniques
         if candidate.label in self._tried:
             return None
-        if name not in self._screened.failed and candidate.technique.usual_saving(self._found.facts) > _EVEN_SO:
+        if technique.name not in self._screened.failed and technique.usual_saving(self._found.facts) > _EVEN_SO:
             return None
-        return self._screened.hopeless(name)
+        return self._screened.hopeless(technique.name)
 
     def _suits(self, technique: Technique) -> bool:
         """Whether it may be tried now; what its contract forbids is noted once, what the facts forbid at the end."""
@@ -160,10 +193,15 @@ class Greedy:
             return False
         return not technique.applies(found.facts) and not conflict(technique.name, chosen)
 
-    def _adopt(self, adopted: Adopted) -> None:
-        self._found.adopt(adopted)
-        gain = peaks(adopted.duel) if adopted.for_memory else adopted.duel.describe()
-        self._progress.outcome(f"adopted: {gain}; {adopted.check.sentence}")
+    def _adopt(self, adopted: Sequence[Adopted]) -> None:
+        """What won one duel. If it is several, the screening tells what each of them gains."""
+        if len(adopted) > 1:
+            adopted = [replace(each, share=self._screened.speedups.get(each.name)) for each in adopted]
+        for each in adopted:
+            self._found.adopt(each)
+        duel = adopted[0].duel
+        gain = peaks(duel) if adopted[0].for_memory else duel.describe()
+        self._progress.outcome(f"adopted: {gain}; {adopted[0].check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
         """Adopt the first of the contenders, in the order of their candidates, that is as fast as the fastest."""
@@ -176,7 +214,7 @@ class Greedy:
                     f"{each.duel.describe()}; {label(taken.name, taken.settings)} is taken: {taken.duel.describe()}"
                 )
                 self._found.rejected.append(Rejected(each.name, each.settings, reason, each.duel, each.check))
-        self._adopt(taken)
+        self._adopt([taken])
 
     def _reject(self, rejected: Rejected) -> None:
         self._tried.add(label(rejected.name, rejected.settings))

@@ -1,0 +1,105 @@
+"""What a screening found: which candidates make the plan to begin with, and which need no duel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from overdrive.core.interval import Interval
+from overdrive.core.settings import Chosen, Settings
+from overdrive.evidence.attribution import Attribution, Share
+from overdrive.evidence.screening import Effects
+from overdrive.evidence.screening.beliefs import Belief
+from overdrive.evidence.speed import factor
+from overdrive.techniques.catalogue import catalogue
+
+_WORTH_TELLING = 1.05  # speedup beyond the contract, at the lower end of its interval
+
+
+@dataclass(frozen=True)
+class Screened:
+    """What was found. Names of techniques, with their first settings.
+
+    Attributes:
+        effects: of what was switched within processes, then of what distinguished them; those that were measured.
+        settings: of all that were measured.
+        choice: the plan to begin with, within the contract.
+        beliefs: gains on the logarithm of speed, prior included.
+        speedups: as measured, beside the choice.
+        idle: that are not expected to gain anything, whatever else is on.
+        beyond: those that another contract would allow.
+        failed: that killed their process, with the reason.
+        left_out: that left themselves out beside all others; what each would do alone is not known.
+    """
+
+    effects: Sequence[Effects] = ()
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    choice: Sequence[str] = ()
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    speedups: Mapping[str, Interval] = field(default_factory=dict)
+    idle: Collection[str] = ()
+    beyond: Collection[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    left_out: Collection[str] = ()
+    pairs: int = 0
+    processes: int = 0
+    seconds: float = 0.0
+
+    def hopeless(self, name: str) -> str | None:
+        """Why a candidate needs no duel; None where it does, or nothing is known of it."""
+        if name in self.failed:
+            return self.failed[name]
+        if name in self.idle:
+            return f"no gain among all others: {self.speedups[name].as_speedup()}"
+        return None
+
+    def saving(self, name: str) -> float | None:
+        """The share of a step that it is expected to save; None where it was not screened."""
+        if name in self.left_out:
+            return 0.0
+        return 1 - math.exp(-self.beliefs[name].mean) if name in self.beliefs else None
+
+    def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
+        """What each technique of a plan gains; None where one of them was not screened, or with other settings.
+
+        What is switched within processes and what distinguishes them add up: that they do is left to the confirmation.
+        """
+        names = [name for name, settings in techniques if self.settings.get(name) == settings]
+        if len(names) < len(techniques):
+            return None
+        shares: dict[str, Share] = {}
+        totals, together = [], []
+        for effects in self.effects:
+            plan = [name for name in names if name in effects.labels]
+            within = effects.contributions(plan)
+            for name in plan:
+                alone = effects.speedup_of([name])
+                shares[name] = Share(name, within[name], alone, effects.beside(name, plan))
+            weights = effects.of_plan(plan)
+            totals.append(effects.gain(weights))
+            if (beside := weights - sum(effects.of_plan([name]) for name in plan)).any():
+                together.append(effects.gain(beside))
+        return Attribution(
+            f"screening ({self.pairs} pairs of blocks in {self.processes} processes)",
+            self.pairs,
+            _product(totals),
+            tuple(shares[name] for name in names),
+            _product(together) if together else None,
+        )
+
+    def beyond_the_contract(self) -> list[str]:
+        """A sentence for each technique that another contract would allow, and that gains."""
+        known = catalogue()
+        better = [name for name in self.beyond if name in self.speedups and self.speedups[name].low > _WORTH_TELLING]
+        return [
+            f"`{name}` would make it about {self.speedups[name].estimate:.2g} times as fast"
+            f" [{self.speedups[name].low:.2g}, {self.speedups[name].high:.2g}]: --contract {known[name].contract}."
+            for name in sorted(better, key=lambda each: -self.speedups[each].estimate)
+        ]
+
+
+def _product(gains: Sequence[tuple[float, float]]) -> Interval:
+    """Of speedups, each with the logarithm of its estimate and the standard error of that; 95 %."""
+    half = 1.96 * math.hypot(*(error for _, error in gains))
+    return factor(math.fsum(gain for gain, _ in gains), half)
