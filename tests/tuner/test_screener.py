@@ -97,7 +97,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
 
 def screened(contract: Contract = Contract.ROUNDING, only: Collection[str] = ()) -> tuple[Screened, Findings]:
     found = Findings(Program("x.py", ()), contract, only=frozenset(only))
-    schedule: Any = SimpleNamespace(selection_ends=lambda: time.monotonic() + 60.0)
+    schedule: Any = SimpleNamespace(screening_ends=lambda: time.monotonic() + 24.0)
     pool: Any = None
     return Screener(found, pool, schedule, Progress()).run(), found
 

@@ -33,8 +33,11 @@ class CannotReport(Exception):
     """Nothing was written; the message is one sentence for people."""
 
 
-def report(path: Path, output: Path | None) -> None:
+def report(path: Path, output: Path | None, everything: bool = False) -> None:
     """Print the evidence behind the plan in this file, or write it to `output` as HTML.
+
+    Args:
+        everything: name also what was not tried.
 
     Raises:
         CannotReport: the plan cannot be read, or the report cannot be written.
@@ -53,7 +56,7 @@ def report(path: Path, output: Path | None) -> None:
     # The plan lies where it is now, not where the tune wrote it.
     result = replace(read(TuneResult, measured), plan=str(path)) if measured else from_plan(plan)
     if output is None:
-        table(result, Console(highlight=False))
+        table(result, Console(highlight=False), everything)
         return
     try:
         write_atomically(output, page(result))
@@ -106,11 +109,12 @@ def _same_file(one: Path, other: Path) -> bool:
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
+@click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
 @click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
-def command(plan_path: Path, output: Path | None) -> None:
+def command(plan_path: Path, output: Path | None, everything: bool) -> None:
     """The evidence behind a plan, in the terminal or as one HTML file."""
 
     try:
-        report(plan_path, output)
+        report(plan_path, output, everything)
     except CannotReport as error:
         fail(str(error))

@@ -45,11 +45,13 @@ def tune(
     objective: Objective = TIME,
     only: frozenset[str] = frozenset(),
     force: bool = False,
+    everything: bool = False,
 ) -> int:
     """
     Args:
         only: the techniques to try, if not all.
         force: replace a plan that has techniques even by one that has none.
+        everything: name also what was not tried.
 
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
@@ -80,7 +82,7 @@ def tune(
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {found.refusal}", file=sys.stderr)
         return 1
-    _keep(found, result, output, json_path, force, ledger, console)
+    _keep(found, result, output, json_path, force, ledger, console, everything)
     checkpoint.finished(result.date, to_json(result))
     ledger.close()
     return 0
@@ -94,6 +96,7 @@ def _keep(
     force: bool,
     ledger: Ledger,
     console: Console,
+    everything: bool,
 ) -> None:
     """Write the plan, the report and the JSON, and print the table. A plan that is there stays if this one is empty."""
     made = plan_of(found, result)
@@ -110,7 +113,7 @@ def _keep(
     write_atomically(report, page(result))
     if json_path:
         write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
-    table(result, console)
+    table(result, console, everything)
     console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
 
 
@@ -154,6 +157,7 @@ def _has_something(path: Path) -> bool:
     help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
+@click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def command(
     contract: str,
@@ -164,6 +168,7 @@ def command(
     objective: Objective,
     only: frozenset[str],
     force: bool,
+    everything: bool,
     words: tuple[str, ...],
 ) -> None:
     """Find the fastest plan that keeps the contract, by duels against the program as it is.
@@ -187,6 +192,7 @@ def command(
                 objective,
                 only,
                 force,
+                everything,
             )
         except CannotWrite as error:
             fail(str(error))

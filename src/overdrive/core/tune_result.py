@@ -74,11 +74,16 @@ class Kept:
 
 @dataclass(frozen=True)
 class NotKept:
-    """A technique that is not in the plan, and why."""
+    """A technique that is not in the plan, and why.
+
+    `kind`: "measured"; or it was not: "contract" (another one than was asked for), "time" (none was left for it),
+    "unfit" (it has no use here). Empty where that was not recorded.
+    """
 
     name: str = _text(80)
     settings: Settings = field(default_factory=dict)
     reason: str = _text(400)
+    kind: str = _text(20)
     verdict: str = _text(20)
     speedup: Interval | None = None
 
@@ -231,4 +236,5 @@ class TuneResult:
     date: str = _text(60)
     isolation: str = _text(400)
     notes: tuple[str, ...] = ()
+    next_step: str = _text(1000)  # what to do now, where nothing was established or not all was tried
     notice: str = _text(1000)  # what a reader must know of where the numbers come from, before any of them

@@ -54,7 +54,10 @@ def page(result: TuneResult) -> str:
         statistical=proof_plots.statistical(result),
         losses=plots.losses(result),
         duels=plots.duels(result),
-        rejected=[_rejected(each) for each in words.dropped(result)],
+        rejected=[_rejected(each) for each in words.tried(result)],
+        untried=words.untried(result),
+        others=[_rejected(each) for each in words.dropped(result) if each not in words.tried(result)],
+        next_step=result.next_step,
         machine=machine_rows(result.machine, result.versions),
         command=" ".join(words.command(result)),
     )

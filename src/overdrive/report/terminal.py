@@ -13,18 +13,15 @@ from overdrive.report.ratio import ratio
 from overdrive.report.reading import harmless
 
 
-def table(result: TuneResult, console: Console) -> None:
-    """Print the verdict, the numbers, what was adopted and what was not, the proof, and how to run the plan."""
+def table(result: TuneResult, console: Console, everything: bool = False) -> None:
+    """Print the numbers, what was adopted and what was not, the proof, the verdict, and how to run the plan.
+
+    Args:
+        everything: name also what was not tried, each with its reason.
+    """
     result, paper = harmless(result), Paper(console)
-    found = words.verdict(result)
-    good = words.usable(result)
     program = result.program[:2000]
     paper.say(f"Overdrive: {program}" if program else "Overdrive", "dim")
-    paper.say()
-    style = "bold green" if good else "bold red" if found in ("FASTER", "SLOWER") else "bold"
-    paper.say(words.sentence(result), style)
-    if result.notice:
-        paper.say(result.notice)
     paper.say()
     numbers = words.before_after(result)
     if numbers:
@@ -37,10 +34,25 @@ def table(result: TuneResult, console: Console) -> None:
     if formats := [row for row in precision(result) if row.measured]:
         body = [(f"{row.name} {row.by}".strip(), row.speed, row.memory, row.error, row.learns) for row in formats]
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
-    rejected = [(each.name, words.reason(each)) for each in words.dropped(result)]
+    rejected = words.dropped(result) if everything else words.tried(result)
     if rejected:
-        paper.rows(("tried, not used", "why"), rejected)
+        head = "not used" if everything else "measured, not used"
+        paper.rows((head, "why"), [(each.name, words.reason(each)) for each in rejected])
+    untried = words.untried(result)
+    if untried and not everything:
+        paper.say(f"{untried} --all lists them.")
     for line in filter(None, (*words.sums(result), words.items(result), *words.sentences(result))):
+        paper.say(line)
+    paper.say()
+    _verdict(result, paper)
+
+
+def _verdict(result: TuneResult, paper: Paper) -> None:
+    """What it came to, and what to type now: last, where the eye is."""
+    found, good = words.verdict(result), words.usable(result)
+    style = "bold green" if good else "bold red" if found in ("FASTER", "SLOWER") else "bold"
+    paper.say(words.sentence(result), style)
+    for line in filter(None, (result.notice, result.next_step)):
         paper.say(line)
     command = words.command(result) if good else []
     if command:

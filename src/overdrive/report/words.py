@@ -226,10 +226,29 @@ def interaction(result: TuneResult) -> str:
 
 
 def dropped(result: TuneResult) -> list[NotKept]:
-    """What was tried and is not in the plan: rejected by its duel, or without effect in the whole plan."""
+    """What is not in the plan: rejected by its duel, without effect in the whole plan, or not tried at all."""
     reasons = {(each.name, each.reason) for each in result.rejected}
     gone = result.attribution.dropped if result.attribution else ()
     return [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
+
+
+_NOT_TRIED = {"time": "no time was left for {}", "contract": "{} under another contract", "unfit": "{} of no use here"}
+
+
+def tried(result: TuneResult) -> list[NotKept]:
+    """Of what is not in the plan, all that something was measured of."""
+    return [each for each in dropped(result) if each.kind not in _NOT_TRIED]
+
+
+def untried(result: TuneResult) -> str:
+    """How much was not tried, and why; names where there are few."""
+    parts = []
+    for kind, said in _NOT_TRIED.items():
+        names = [each.name for each in dropped(result) if each.kind == kind]
+        if names:
+            few = f" ({', '.join(names)})" if kind == "time" and len(names) <= 6 else ""
+            parts.append(said.format(f"{len(names)}{few}"))
+    return f"Not tried: {'; '.join(parts)}." if parts else ""
 
 
 def sentences(result: TuneResult) -> list[str]:

@@ -31,6 +31,12 @@ class Rejected:
     reason: str
     duel: Duel | None = None
     check: Check | None = None  # where it came to one
+    kind: str = "measured"  # see `NotKept`
+    measured: Interval | None = None  # where that was not by its duel
+
+    @property
+    def speedup(self) -> Interval | None:
+        return self.measured or (self.duel.interval if self.duel else None)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Findings:
     refusal: str | None = None
     refusal_is_failure: bool = False  # the program itself failed
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
+    budget: float | None = None  # seconds
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     isolation: str = ""
@@ -239,5 +246,5 @@ def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
         reason = technique.applies(facts) if facts else None
         if reason is None and found.objective.aim not in technique.aims:
             reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
-        rest.append(Rejected(name, {}, reason or "not tried"))
+        rest.append(Rejected(name, {}, reason or "not tried", kind="unfit" if reason else "time"))
     return rest

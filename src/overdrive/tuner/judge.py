@@ -72,7 +72,7 @@ class Judge:
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
-        ends = self._schedule.selection_ends(candidate.contract, candidate.promise)
+        ends = self._schedule.selection_ends(candidate.contract, candidate.promise, candidate.screened)
         return self._duels.run_duel(old, new, rules, ends)
 
     def _too_large(self, duel: Duel) -> str | None:

@@ -33,6 +33,7 @@ from overdrive.machine.inventory import summary, versions
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, new_names
+from overdrive.tuner.advice import next_step
 from overdrive.tuner.devices import devices_of
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of, leftovers
@@ -80,6 +81,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         date=datetime.date.today().isoformat(),
         isolation=found.isolation,
         notes=tuple(_notes(found, before, after)),
+        next_step=next_step(found),
     )
 
 
@@ -98,7 +100,11 @@ def plan_of(found: Findings, result: TuneResult) -> Plan:
         noise_floor=result.noise_floor,
         baseline=_rates(result.baseline),
         tuned=_rates(result.tuned),
-        rejected=tuple(PlanRejected(each.name, dict(each.settings), each.reason) for each in result.rejected),
+        rejected=tuple(
+            PlanRejected(each.name, dict(each.settings), each.reason)
+            for each in result.rejected
+            if each.kind == "measured"
+        ),
         tuning_seconds=result.tuning_seconds,
         break_even_steps=result.break_even_steps,
         machine={key: value for key, value in machine.items() if isinstance(value, (str, int, float, bool))},
@@ -236,8 +242,8 @@ def _last_facts(found: Findings) -> Facts | None:
 
 
 def _not_kept(each: Rejected) -> NotKept:
-    verdict, speedup = (each.duel.verdict.value, each.duel.interval) if each.duel else ("", None)
-    return NotKept(each.name, dict(each.settings), each.reason, verdict, speedup)
+    verdict = each.duel.verdict.value if each.duel else ""
+    return NotKept(each.name, dict(each.settings), each.reason, each.kind, verdict, each.speedup)
 
 
 def _attribution(found: Findings) -> AttributionRecord | None:

@@ -17,6 +17,7 @@ _FACTORIAL_BLOCK_SECONDS = 0.15  # or one step, where that takes longer
 _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start and its blocks
 _SHORTEST_DUEL_SECONDS = 5.0
 _MOST_PROMISED = 0.5
+_SCREENING_SHARE = 0.4
 _CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
 
 
@@ -25,6 +26,7 @@ class Schedule:
 
     def __init__(self, found: Findings, deadline: float, prover: Prover) -> None:
         self.deadline = deadline
+        self.contributions_known = False  # they need no time of their own
         self._found = found
         self._prover = prover
 
@@ -74,22 +76,37 @@ class Schedule:
         # A digest log more: those of the statistical proof were made under other threads.
         return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
-    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+    def screening_ends(self) -> float:
+        """Two fifths of the time until the last candidate, and a quarter of all that is left at the least."""
+        now = time.monotonic()
+        return now + max(_SCREENING_SHARE * (self.selection_ends() - now), (self.deadline - now) / 4)
+
+    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0, chosen: bool = False) -> float:
+        """
+        Args:
+            chosen: it is for what a screening chose. Where nothing else is adopted, that is worth more than the time
+                to confirm it: what is established without is told as such.
+        """
         proof, adopted = self.proof_begins(joining, promise), len(self._found.adopted)
-        if not adopted:
+        if not adopted and chosen:
+            unconfirmed = 0.0 if joining is Contract.EXACT else self._prover.seconds_needed(joining)
+            return max(proof, self.deadline - unconfirmed)
+        if not adopted or self.contributions_known:
             return proof
         if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates
         return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
-    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
+    def time_for_another(
+        self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0, chosen: bool = False
+    ) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
-        return self.seconds_missing(start, level, promise) < 0
+        return self.seconds_missing(start, level, promise, chosen) < 0
 
-    def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
+    def seconds_missing(self, start: float, level: Contract, promise: float, chosen: bool = False) -> float:
         """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
-        return time.monotonic() + needed - self.selection_ends(level, promise)
+        return time.monotonic() + needed - self.selection_ends(level, promise, chosen)
 
     def time_to_run_duel_again(self) -> bool:
         """Whether there is time for another duel of a technique that gained nothing in the whole plan."""

@@ -43,7 +43,6 @@ from overdrive.tuner.process_rows import WANTED, ProcessRows, affordable
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Screened
 
-_SHARE = 0.4  # of the budget that is left, which it may take
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
 _FEWEST_PAIRS = 8  # with which anything is said at all
@@ -66,7 +65,7 @@ class Screener:
         self._pool = pool
         self._progress = progress
         self._began = time.monotonic()
-        self._deadline = self._began + _SHARE * (schedule.selection_ends() - self._began)
+        self._deadline = schedule.screening_ends()
         self._start_seconds = _WARM_UP_SECONDS + (found.control.old_side.setup_seconds if found.control else 0.0)
         self._rng = np.random.default_rng(0)
         techniques = _that_go_together(found)

@@ -25,6 +25,7 @@ from overdrive.tuner.strategies.greedy import Greedy
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
     """Find the fastest plan that keeps the contract, within the budget."""
     found = Findings(request.program, request.contract, request.objective, request.only)
+    found.budget = request.budget
     deadline = found.started + request.budget
     found.earlier = checkpoint.earlier_duels()
     duels = DuelRunner(pool, checkpoint, progress)
@@ -34,6 +35,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         schedule = Schedule(found, deadline, prover)
         judge = Judge(found, duels, prover, schedule)
         screened = Screener(found, pool, schedule, progress).run()
+        schedule.contributions_known = bool(screened.choice)
         asked: Strategy = Greedy(found, schedule, progress, screened)
         while (candidate := asked.ask()) is not None:
             asked.tell(candidate, judge.judge(candidate))

@@ -72,7 +72,7 @@ class Greedy:
         for each in untried.values():
             self._tried.add(each.label)
             reason = f"not tried: {self._lacks(each)}"
-            self._found.rejected.append(Rejected(*each.chosen[0], reason))
+            self._found.rejected.append(Rejected(*each.chosen[0], reason, kind="time"))
         if untried:
             self._progress.outcome(f"no time is left to try {', '.join(untried)}")
         return None
@@ -110,18 +110,18 @@ class Greedy:
         return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
 
     def _in_time(self, each: Candidate) -> bool:
-        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
+        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise, each.screened)
 
     def _chosen_together(self) -> list[Candidate]:
         """The screening's choice, strictest first: what joins later is proved beside what is proved already."""
         known = catalogue()
         chosen = [(known[name], self._screened.settings[name]) for name in self._screened.choice]
         by_contract = [[each for each in chosen if each[0].contract is level] for level in Contract]
-        return [self._group(members) for members in by_contract if len(members) > 1]
+        return [self._group(members) for members in by_contract if members]
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
-        return Candidate(tuple(members), 1 - math.exp(-max(0.0, gain)))
+        return Candidate(tuple(members), 1 - math.exp(-max(0.0, gain)), screened=True)
 
     def _divide(self, candidate: Candidate, outcome: Rejected) -> None:
         """What failed together: by halves where it was faster and not the same, one by one where it was not faster."""
@@ -145,7 +145,8 @@ class Greedy:
                 candidate = Candidate(((technique, settings),), promise)
                 if not rank and (reason := self._hopeless(candidate)):
                     self._tried.add(candidate.label)
-                    found.rejected.append(Rejected(technique.name, settings, reason))
+                    measured = self._screened.speedups.get(technique.name)
+                    found.rejected.append(Rejected(technique.name, settings, reason, measured=measured))
                     continue
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
                 promised = candidate.promise * _NEXT_SETTING**rank
@@ -189,7 +190,8 @@ class Greedy:
             if technique.name not in self._tried:
                 self._tried.add(technique.name)
                 reason = f"its contract is {technique.contract}, you asked for {found.contract}"
-                found.rejected.append(Rejected(technique.name, {}, reason))
+                measured = self._screened.speedups.get(technique.name)
+                found.rejected.append(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
             return False
         return not technique.applies(found.facts) and not conflict(technique.name, chosen)
 

@@ -1,0 +1,104 @@
+"""What to do now, where a tune established nothing or had no time for all: the cause, and the command to type."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+from overdrive.core.contract import Contract
+from overdrive.core.objective import TIME
+from overdrive.core.program import Program
+from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.speed import Verdict
+from overdrive.trials.duel import Duel
+from overdrive.tuner.findings import Findings, Rejected
+
+_STEPS = 200  # that a process should make for its blocks and what goes before them
+_LENGTH_OPTIONS = ("--epochs", "--num-epochs", "--num_epochs", "--max-steps", "--max_steps", "--steps", "--iters")
+_BUDGETS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)  # minutes
+_LITTLE = 1.02  # a speedup: one that reaches no further is none
+
+
+def next_step(found: Findings) -> str:
+    """One or two sentences; "" where there is nothing to be said."""
+    untried = [each.name for each in found.rejected if each.kind == "time"]
+    if found.chosen:
+        if not untried or found.budget is None:
+            return ""
+        return f"{len(untried)} more could be tried in a longer tune: {_tune(found, found.program, _longer(found))}."
+    if found.refusal or found.control is None:
+        return ""
+    return _short(found, found.control) or _busy(found, found.control) or _slow(found, untried) or _nothing(found)
+
+
+def _short(found: Findings, control: Duel) -> str:
+    """The program ends before anything can be measured."""
+    total = control.total_steps
+    if total is None or total >= _STEPS:
+        return ""
+    times = math.ceil(_STEPS / max(1, total))
+    said = f"The program ends after {total} steps, and about {_STEPS} are needed"
+    given = list(found.program.arguments)
+    for place, value in enumerate(given[1:], start=1):
+        if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
+            given[place] = str(int(value) * times)
+            return f"{said}: {_tune(found, replace(found.program, arguments=tuple(given)))}."
+    return f"{said}: give it {times} times as many by its own options or its data."
+
+
+def _busy(found: Findings, control: Duel) -> str:
+    """Others had the machine."""
+    duels = [control, *(each.duel for each in found.rejected if each.duel), *(duel for _, duel in found.other_duels)]
+    if found.confirmation:
+        duels.append(found.confirmation)
+    share = left_out([pair for duel in duels for pair in duel.pairs])
+    if share <= MOST_LEFT_OUT:
+        return ""
+    return f"This machine is busy: others held the cores in {share:.0%} of what was measured. Tune when it is quieter."
+
+
+def _slow(found: Findings, untried: Sequence[str]) -> str:
+    """There was too little time."""
+    control = found.control
+    if control is None or not untried or found.budget is None:
+        return ""
+    step = control.old_side.seconds_per_step
+    start = control.old_side.setup_seconds
+    causes = [f"a step takes {step:.2g} s"] if step > 0.5 else []
+    causes += [f"a process needs {start:.0f} s for its first step"] if start > 10 else []
+    cause = f" ({', '.join(causes)})" if causes else ""
+    return f"There was no time for {len(untried)} candidates{cause}: {_tune(found, found.program, _longer(found))}."
+
+
+def _nothing(found: Findings) -> str:
+    """All that could be tried was."""
+    measured = [each for each in (*found.rejected, *found.dropped) if each.kind == "measured"]
+    best = max(measured, key=_estimate, default=None)
+    if best is None:
+        return ""
+    if _estimate(best) > _LITTLE or any(each.duel and each.duel.verdict is Verdict.FASTER for each in measured):
+        said = f"{len(measured)} candidates were measured, and none was established at {found.contract}"
+    else:
+        said = f"There is nothing to gain at {found.contract}: {len(measured)} candidates were measured"
+    return f"{said}; the best was {best.name}, {_estimate(best):.2f}x."
+
+
+def _estimate(each: Rejected) -> float:
+    return each.speedup.estimate if each.speedup else 0.0
+
+
+def _longer(found: Findings) -> int:
+    """Minutes of a budget with twice the time."""
+    wanted = 2 * (found.budget or 0.0) / 60
+    return next((each for each in _BUDGETS if each >= wanted), _BUDGETS[-1])
+
+
+def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
+    """The command, in backquotes."""
+    options = [] if found.contract is Contract.ROUNDING else ["--contract", str(found.contract)]
+    options += ["--budget", f"{minutes}m"] if minutes else []
+    options += [] if found.objective == TIME else ["--objective", str(found.objective)]
+    options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
+    return f"`{shlex.join(['overdrive', 'tune', *options])} {program.command()}`"
