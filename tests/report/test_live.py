@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from overdrive.core.interval import Interval
 from overdrive.report import live
 
 
@@ -19,8 +20,46 @@ def test_reading_samples_is_told_now_and_then(terminal: bool, monkeypatch: pytes
         for seconds in (0.5, 11, 12, 13, 30):
             monkeypatch.setattr(live.time, "monotonic", lambda now=now + seconds: now)
             told.filling(int(1000 * seconds), 50_000)
-            if told._status:
-                told._status._live.refresh()
+            if told._screen:
+                told._screen.refresh()
     text = shown.getvalue()
     assert "11,000 of 50,000 samples read" in text and "30,000 of 50,000" in text
     assert ("12,000 of" in text) is terminal
+
+
+def test_candidates_are_shown_in_order_and_the_time_counts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    with live.Live(Console(file=shown, force_terminal=True, width=120), 60.0) as told:
+        told.stage("screening")
+        assert told._screen is not None
+        told.candidates("24 pairs of blocks", {"slow": Interval(0.5, 0.6, 0.7), "fast": Interval(1.2, 1.4, 1.6)})
+        told._screen.refresh()
+        first = shown.getvalue()
+        now = told._began
+        monkeypatch.setattr(live.time, "monotonic", lambda: now + 40)
+        told._screen.refresh()
+        later = shown.getvalue()[len(first) :]
+    assert first.index("fast") < first.index("slow") and "1.40x [1.20, 1.60]" in first
+    assert "0:20 of the budget left" in later and "fast" in later
+
+
+def test_without_a_terminal_the_best_candidates_are_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    with live.Live(Console(file=shown, force_terminal=False, width=120), 60.0) as told:
+        now = told._began
+        for seconds in (1, 11, 12):
+            monkeypatch.setattr(live.time, "monotonic", lambda now=now + seconds: now)
+            told.candidates(f"{seconds} pairs", {"fast": Interval(1.2, 1.4, 1.6)})
+    assert shown.getvalue().split() == ["11", "pairs:", "fast", "1.40x", "[1.20,", "1.60]"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "drawn"),
+    [
+        (Interval(0.5, 1.0, 2.0), "────────────●────────────"),
+        (Interval(1.0, 2**0.5, 2.0), "            │─────●──────"),
+        (Interval(0.0, 0.1, float("inf")), "●───────────│────────────"),
+    ],
+)
+def test_a_bar_shows_where_an_interval_lies(interval: Interval, drawn: str) -> None:
+    assert live.bar(interval) == drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -95,11 +96,24 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
     return fresh
 
 
-def screened(contract: Contract = Contract.ROUNDING, only: Collection[str] = ()) -> tuple[Screened, Findings]:
-    found = Findings(Program("x.py", ()), contract, only=frozenset(only))
+class Kept:
+    """A ledger's place for a screening."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] | None = None
+
+    def screening(self) -> dict[str, Any] | None:
+        return json.loads(json.dumps(self.state))  # type: ignore[no-any-return]
+
+    def remember_screening(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -> tuple[Screened, Findings]:
+    found = Findings(Program("x.py", ()), contract)
     schedule: Any = SimpleNamespace(screening_ends=lambda: time.monotonic() + 24.0)
-    pool: Any = None
-    return Screener(found, pool, schedule, Progress()).run(), found
+    duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
+    return Screener(found, duels, schedule).run(), found
 
 
 OURS = {"switchable": True}
@@ -280,3 +294,29 @@ def test_what_joined_together_shares_its_duel_and_counts_once(offer: Offer) -> N
     assert found.gain() == 1.5 and [each.name for each in found.adopted] == ["one", "other"]
     assert all(each.speedup == Interval(1.1, 1.2, 1.3) for each in found.adopted)
     assert asked.ask() is None
+
+
+def test_a_screening_that_was_broken_off_goes_on(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, stiff=STIFF)
+    trials.gains, kept = {"fast": 0.3}, Kept()
+    monkeypatch.setattr(trials, "stop", lambda self: killed() if len(self.started) == 3 else None)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        screened(kept=kept)
+    assert kept.state is not None and not kept.state["over"]
+    before = len(kept.state["blocks"])
+    seen, _ = screened(kept=kept)
+    assert before >= 16 and seen.pairs > before / 2 and "fast" in seen.choice
+    known, processes = kept.state, len(trials.started)
+    assert known is not None and known["over"] and known["pairs"] == seen.pairs
+    times = [block["at"] for block in known["blocks"]]
+    again, _ = screened(kept=kept)
+    assert len(trials.started) == processes and again.choice == seen.choice and times
+    bring(offer, monkeypatch, fast={}, idle={}, other={})  # another program, or other candidates: all over
+    screened(kept=kept)
+    assert len(trials.started) > processes

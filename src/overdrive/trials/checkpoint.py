@@ -27,11 +27,12 @@ class TuneCheckpoint:
         self._known = ledger.recall(self.key, "duel")
         self._runs = ledger.recall(self.key, "run")
         self._registrations = ledger.recall(self.key, "registration")
+        self._screening = ledger.recall(self.key, "screening").get("all")
         self._results = ledger.recall(self.key, "result")
 
     @property
     def resumes(self) -> bool:
-        return bool(self._known or self._runs)
+        return bool(self._known or self._runs or self._screening)
 
     def duel(self, name: str, old: TrialSpec, new: TrialSpec) -> Duel | None:
         data = self._known.get(name)
@@ -39,6 +40,13 @@ class TuneCheckpoint:
 
     def remember_duel(self, name: str, duel: Duel) -> None:
         self._ledger.remember(self.key, "duel", name, store_duel(duel))
+
+    def screening(self) -> dict[str, Any] | None:
+        """How far the screening had come."""
+        return self._screening
+
+    def remember_screening(self, state: dict[str, Any]) -> None:
+        self._ledger.remember(self.key, "screening", "all", state)
 
     def run(self, name: str) -> dict[str, Any] | None:
         """A run of one arm of a proof, under one seed."""

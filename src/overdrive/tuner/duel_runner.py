@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
+from overdrive.core.interval import Interval
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.duel import Duel, Rules
@@ -28,7 +30,8 @@ class Progress:
 
     def pair(self, duel: Duel) -> None: ...
 
-    def detail(self, text: str) -> None: ...
+    def candidates(self, text: str, speedups: Mapping[str, Interval]) -> None:
+        """How a screening goes on: what was measured so far, and each candidate's speedup by it."""
 
     def outcome(self, text: str) -> None: ...
 

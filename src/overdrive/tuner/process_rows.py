@@ -19,8 +19,6 @@ from overdrive.evidence.screening import (
     on_in,
     on_off,
 )
-from overdrive.techniques.technique import Technique
-from overdrive.tuner.findings import Findings
 
 FEWEST, WANTED = 4, 8  # processes; with 8 an effect has an error of 2 % where processes differ by 3 %
 
@@ -75,15 +73,3 @@ class ProcessRows:
         if not self.design.factors or len(both) < FEWEST:
             return None
         return estimate_of_processes(both, self.design.factors, spread)
-
-
-def affordable(techniques: Sequence[Technique], processes: float, found: Findings) -> list[str]:
-    """Those that can be told apart where there is time to start so many processes: what promises most first.
-
-    Half of the time is for what is switched within them. A pair of processes tells about one more than nothing.
-    """
-    pairs = int(min(processes / 2, WANTED) / 2)
-    if 2 * pairs < FEWEST:
-        return []
-    best = sorted(techniques, key=lambda each: -each.usual_saving(found.facts))
-    return [each.name for each in best[: pairs + 1]]

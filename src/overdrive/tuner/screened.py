@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Chosen, Settings
 from overdrive.evidence.attribution import Attribution, Share
-from overdrive.evidence.screening import Effects
-from overdrive.evidence.screening.beliefs import Belief
+from overdrive.evidence.screening import Candidate, Effects, Factor, choose
+from overdrive.evidence.screening.beliefs import Belief, beliefs
 from overdrive.evidence.speed import factor
 from overdrive.techniques.catalogue import catalogue
 
+_HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
+_HOPELESS_BESIDE = 0.05  # likewise: the probability of being worth a per cent in the best company
+_MOST_TOLD = 6  # candidates in a sentence
 _WORTH_TELLING = 1.05  # speedup beyond the contract, at the lower end of its interval
 
 
@@ -45,6 +48,48 @@ class Screened:
     pairs: int = 0
     processes: int = 0
     seconds: float = 0.0
+
+    def taken_in(
+        self,
+        effects: Effects,
+        factors: Sequence[Factor],
+        candidates: Iterable[Candidate],
+        settings: Mapping[str, Settings],
+    ) -> Screened:
+        """The same, and what these effects say.
+
+        Args:
+            candidates: that may be chosen.
+            settings: of all that may be told of.
+        """
+        out = self.failed.keys() | set(self.left_out)
+        names = [name for name in effects.labels if name in settings and name not in out]
+        believed = beliefs(effects)
+        plan = choose(effects, [each for each in candidates if each.label not in out], factors, believed=believed).plan
+        partners = frozenset().union(*effects.interacting)
+        # What gains only beside another is believed to gain nothing alone: of these the best company counts.
+        idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}
+        idle |= {name for name in partners & set(names) if believed.best[name] < _HOPELESS_BESIDE}
+        return replace(
+            self,
+            effects=(*self.effects, effects),
+            settings={**self.settings, **{name: settings[name] for name in names}},
+            choice=(*self.choice, *plan),
+            beliefs={**self.beliefs, **{name: believed.by_label[name] for name in names}},
+            speedups={**self.speedups, **{name: effects.beside(name, plan) for name in names}},
+            idle=frozenset(self.idle) | (idle - set(plan)),
+        )
+
+    def sentence(self, disturbed: int = 0) -> str:
+        """What came of it. `disturbed`: pairs of blocks that do not count."""
+        besides = f" ({disturbed} of them left out: others held the cores)" if disturbed else ""
+        if not self.beliefs:
+            return f"nothing established in {self.pairs} pairs of blocks{besides}"
+        hopeful = [name for name in self.beliefs if self.hopeless(name) is None and name not in self.beyond]
+        hopeful.sort(key=lambda name: -self.beliefs[name].mean)
+        best = ", ".join(f"{name} {self.speedups[name].as_speedup()}" for name in hopeful[:_MOST_TOLD])
+        said = f"worth a duel: {best}" if hopeful else "none of them gains anything"
+        return f"{self.pairs} pairs of blocks{besides} in {self.processes} processes, {self.seconds:.0f} s; {said}"
 
     def hopeless(self, name: str) -> str | None:
         """Why a candidate needs no duel; None where it does, or nothing is known of it."""

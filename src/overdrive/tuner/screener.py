@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
@@ -24,24 +25,20 @@ from overdrive.evidence.screening import (
     Effects,
     Row,
     carry_over,
-    choose,
     estimate,
     next_look,
     on_off,
     pairs_of_process,
     race,
 )
-from overdrive.evidence.screening.beliefs import beliefs
-from overdrive.techniques.catalogue import catalogue, conflict
-from overdrive.techniques.technique import Technique
 from overdrive.trials.duel import FEWEST_SECONDS
-from overdrive.trials.pool import TrialPool
 from overdrive.trials.screen import ScreeningTrial, failed
-from overdrive.tuner.duel_runner import Progress
+from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.process_rows import WANTED, ProcessRows, affordable
+from overdrive.tuner.process_rows import WANTED, ProcessRows
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Screened
+from overdrive.tuner.switchable import affordable, that_go_together
 
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
@@ -49,26 +46,39 @@ _FEWEST_PAIRS = 8  # with which anything is said at all
 _FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: others hold the cores
 _FEWEST_OF_PROCESS = 4  # pairs of blocks
 _WARM_UP_SECONDS = 2.5
-_HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
-_HOPELESS_BESIDE = 0.05  # likewise: the probability of being worth a per cent in the best company
-_LONGEST_START = 10.0  # seconds that one may add to a process's start: compiling comes when the rest is known
 _LONGEST_LEAD = 8  # times the usual untimed steps before a block
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
 
 
+@dataclass(frozen=True)
+class _State:
+    """How far a screening has come."""
+
+    within: tuple[str, ...]
+    around: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    made: tuple[Row, ...]
+    active: tuple[str, ...]
+    racing: tuple[str, ...]  # of `around`
+    failed: Mapping[str, str]
+    left_out: tuple[str, ...]
+    pairs: int
+    over: bool
+
+
 class Screener:
     """Screens a program that has no plan yet, once."""
 
-    def __init__(self, found: Findings, pool: TrialPool, schedule: Schedule, progress: Progress) -> None:
+    def __init__(self, found: Findings, duels: DuelRunner, schedule: Schedule) -> None:
         self._found = found
-        self._pool = pool
-        self._progress = progress
+        self._duels = duels
+        self._progress = duels.progress
         self._began = time.monotonic()
         self._deadline = schedule.screening_ends()
         self._start_seconds = _WARM_UP_SECONDS + (found.control.old_side.setup_seconds if found.control else 0.0)
         self._rng = np.random.default_rng(0)
-        techniques = _that_go_together(found)
+        techniques = that_go_together(found)
         stiff = [each for each in techniques.values() if each.process_level]
         processes = (self._deadline - self._began) / self._start_seconds
         self._around = ProcessRows(affordable(stiff, processes, found), self._rng)
@@ -100,9 +110,11 @@ class Screener:
         if self._deadline - self._began < _LEAST_SECONDS:
             return Screened()
         self._progress.stage(f"screening: {len(self._techniques)} candidates switched on and off in live trials")
-        while time.monotonic() < self._deadline and (self._racing() or self._around.racing):
-            if not self._process():
-                break
+        over = self._go_on()
+        while not over and time.monotonic() < self._deadline and (self._racing() or self._around.racing):
+            over = not self._process()
+            self._keep()
+        self._keep(over=True)
         screened = self._screened()
         self._tell(screened)
         return screened
@@ -112,7 +124,7 @@ class Screener:
         number = len(self._around.made)
         around = self._around.next_names()
         spec = TrialSpec(self._found.program, self._chosen([*around, *self._racing()]))
-        trial = ScreeningTrial(self._pool, spec, number, self._began)
+        trial = ScreeningTrial(self._duels.pool, spec, number, self._began)
         before = self._pairs
         try:
             until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
@@ -181,16 +193,49 @@ class Screener:
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {len(self._around.made)} processes"
-        self._progress.detail(f"{so_far}: {self._best(effects)}")
+        speedups = {name: effects.speedup(name) for name in effects.labels if name in self._techniques}
+        self._progress.candidates(so_far, speedups)
         self._decided = verdict.stop or not self._racing()
+        self._keep()
+
+    def _keep(self, over: bool = False) -> None:
+        """What a tune that is broken off goes on from."""
+        within = [factor.name for factor in self._design.factors]
+        state = _State(
+            tuple(within),
+            tuple(factor.name for factor in self._around.design.factors),
+            tuple(self._blocks),
+            tuple(self._around.made),
+            tuple(name for name in within if name in self._active),
+            tuple(self._around.racing),
+            self._failed,
+            tuple(self._left_out),
+            self._pairs,
+            over,
+        )
+        self._duels.checkpoint.remember_screening(to_json(state))
+
+    def _go_on(self) -> bool:
+        """Go on where a tune that was broken off stood; whether its screening was over."""
+        known = self._duels.checkpoint.screening()
+        state = from_json(_State, known) if known else None
+        names = tuple(factor.name for factor in self._design.factors)
+        if state is None or state.within != names:
+            return False
+        if state.around != tuple(factor.name for factor in self._around.design.factors):
+            return False
+        self._progress.outcome("(known in part from a tune that was broken off)")
+        self._blocks, self._around.made = list(state.blocks), list(state.made)
+        self._active, self._around.racing = set(state.active), list(state.racing)
+        self._failed, self._left_out, self._pairs = dict(state.failed), set(state.left_out), state.pairs
+        self._look = self._quota = next_look(self._pairs)
+        if len(self._around.made) % 2:  # the other half of this pair of processes is not to be had any more
+            self._around.made.append((0,) * len(self._around.design.factors))
+        self._began -= max((block.at for block in self._blocks), default=0.0)  # what comes is later
+        return state.over
 
     def _effects(self) -> Effects:
         return estimate(self._blocks, self._design.factors, noise=self._noise)
-
-    def _best(self, effects: Effects) -> str:
-        speedups = {name: effects.speedup(name) for name in effects.labels if name in self._techniques}
-        best = sorted(speedups, key=lambda name: -speedups[name].estimate)[:3]
-        return ", ".join(f"{name} {speedups[name].as_speedup()}" for name in best)
 
     def _racing(self) -> list[str]:
         return [each.name for each in self._design.factors if each.name in self._active and not each.placebo]
@@ -232,60 +277,14 @@ class Screener:
             return screened
         spread = max(math.sqrt(self._found.spread().variance / 2), 1e-3)
         around = self._around.effects(self._blocks, self._design.factors, within, spread)
-        screened = self._with(screened, within, self._design)
-        return self._with(screened, around, self._around.design) if around else screened
-
-    def _with(self, screened: Screened, effects: Effects, design: Design) -> Screened:
-        """The same, and what these effects say."""
-        out = self._failed.keys() | self._left_out
-        names = [name for name in effects.labels if name in self._techniques and name not in out]
-        believed = beliefs(effects)
-        inside = [each for each in self._inside if each.label not in out]
-        plan = choose(effects, inside, design.factors, believed=believed).plan
-        partners = frozenset().union(*effects.interacting)
-        # What gains only beside another is believed to gain nothing alone: of these the best company counts.
-        idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}
-        idle |= {name for name in partners & set(names) if believed.best[name] < _HOPELESS_BESIDE}
-        return replace(
-            screened,
-            effects=(*screened.effects, effects),
-            settings={**screened.settings, **dict(self._chosen(names))},
-            choice=(*screened.choice, *plan),
-            beliefs={**screened.beliefs, **{name: believed.by_label[name] for name in names}},
-            speedups={**screened.speedups, **{name: effects.beside(name, plan) for name in names}},
-            idle=frozenset(screened.idle) | (idle - set(plan)),
-        )
+        settings = dict(self._chosen(self._techniques))
+        screened = screened.taken_in(within, self._design.factors, self._inside, settings)
+        return screened.taken_in(around, self._around.design.factors, self._inside, settings) if around else screened
 
     def _tell(self, screened: Screened) -> None:
         disturbed = len({block.pair for block in self._blocks if block.dropped})
-        besides = f" ({disturbed} of them left out: others held the cores)" if disturbed else ""
-        if not screened.beliefs:
-            return self._progress.outcome(f"nothing established in {screened.pairs} pairs of blocks{besides}")
-        hopeful = [name for name in screened.beliefs if screened.hopeless(name) is None and name not in self._beyond]
-        hopeful.sort(key=lambda name: -screened.beliefs[name].mean)
-        best = ", ".join(f"{name} {screened.speedups[name].as_speedup()}" for name in hopeful[:6])
-        self._progress.outcome(
-            f"{screened.pairs} pairs of blocks{besides} in {screened.processes} processes, {screened.seconds:.0f} s; "
-            + (f"worth a duel: {best}" if hopeful else "none of them gains anything")
-        )
-        for sentence in screened.beyond_the_contract():
+        self._progress.outcome(screened.sentence(disturbed))
+        beyond = screened.beyond_the_contract()
+        for sentence in beyond:
             self._progress.outcome(sentence)
-        self._found.notes += screened.beyond_the_contract()
-
-
-def _that_go_together(found: Findings) -> dict[str, Technique]:
-    """The techniques to be screened: of those that exclude each other, the one that promises most."""
-
-    def suits(technique: Technique) -> bool:
-        able = (technique.switchable or technique.process_level) and technique.usual_start <= _LONGEST_START
-        wanted = found.may_be_tried(technique) and "time" in technique.aims
-        return wanted and able and not technique.compare_all and not technique.applies(found.facts)
-
-    def rank(technique: Technique) -> tuple[bool, float]:
-        return not found.contract.allows(technique.contract), -technique.usual_saving(found.facts)
-
-    chosen: dict[str, Technique] = {}
-    for technique in sorted(filter(suits, catalogue().values()), key=rank):
-        if conflict(technique.name, chosen) is None:
-            chosen[technique.name] = technique
-    return {name: chosen[name] for name in catalogue() if name in chosen}
+        self._found.notes += beyond

@@ -34,7 +34,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, deadline, prover)
         judge = Judge(found, duels, prover, schedule)
-        screened = Screener(found, pool, schedule, progress).run()
+        screened = Screener(found, duels, schedule).run()
         schedule.contributions_known = bool(screened.choice)
         asked: Strategy = Greedy(found, schedule, progress, screened)
         while (candidate := asked.ask()) is not None:

@@ -1,0 +1,42 @@
+"""Which candidates a screening takes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overdrive.techniques.catalogue import catalogue, conflict
+from overdrive.techniques.technique import Technique
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.process_rows import FEWEST, WANTED
+
+_LONGEST_START = 10.0  # seconds that one may add to a process's start: compiling comes when the rest is known
+
+
+def that_go_together(found: Findings) -> dict[str, Technique]:
+    """The techniques to be screened: of those that exclude each other, the one that promises most."""
+
+    def suits(technique: Technique) -> bool:
+        able = (technique.switchable or technique.process_level) and technique.usual_start <= _LONGEST_START
+        wanted = found.may_be_tried(technique) and "time" in technique.aims
+        return wanted and able and not technique.compare_all and not technique.applies(found.facts)
+
+    def rank(technique: Technique) -> tuple[bool, float]:
+        return not found.contract.allows(technique.contract), -technique.usual_saving(found.facts)
+
+    chosen: dict[str, Technique] = {}
+    for technique in sorted(filter(suits, catalogue().values()), key=rank):
+        if conflict(technique.name, chosen) is None:
+            chosen[technique.name] = technique
+    return {name: chosen[name] for name in catalogue() if name in chosen}
+
+
+def affordable(techniques: Sequence[Technique], processes: float, found: Findings) -> list[str]:
+    """Those that can be told apart where there is time to start so many processes: what promises most first.
+
+    Half of the time is for what is switched within them. A pair of processes tells about one more than nothing.
+    """
+    pairs = int(min(processes / 2, WANTED) / 2)
+    if 2 * pairs < FEWEST:
+        return []
+    best = sorted(techniques, key=lambda each: -each.usual_saving(found.facts))
+    return [each.name for each in best[: pairs + 1]]
