@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,13 +24,14 @@ import pytest
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.ledger import Ledger
+from overdrive.core.messages import Switched
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
 from overdrive.core.records import Block, ExitReason, StepRecord, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
-from overdrive.trials import factorial, interleaved, sequential, untimed
+from overdrive.trials import factorial, interleaved, screen, sequential, untimed
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
@@ -78,6 +79,7 @@ class Simulated:
 
         for room in (sequential, untimed, factorial, oom_recovery, interleaved):
             patch.setattr(room, "Trial", trial)
+        patch.setattr(screen, "SwitchedTrial", trial)
         patch.setattr("overdrive.tuner.neighbours.busy_share", lambda: 0.0)
         if self.takes_time:
             began = time.monotonic()
@@ -133,6 +135,12 @@ class _Trial:
             seconds += self._program.evaluation * (self.step // epoch - before // epoch)
         self._program.spent += seconds * (lead + steps) / steps
         return Block(self.step, steps, seconds, 8 * steps, self._program.peak(self._names))
+
+    def switch(self, on: Collection[str]) -> Switched:
+        known = catalogue_module.catalogue()
+        stiff = [name for name, _ in self.spec.techniques if not known[name].switchable]
+        self._names = frozenset({*stiff, *(each for each in on if each in known)} - self.left_out.keys())
+        return Switched(tuple(on))
 
     def facts(self, costs: bool = False) -> Facts:
         return self._program.facts
@@ -227,7 +235,7 @@ def searched(
     folder: Path,
     contract: Contract = Contract.ROUNDING,
     objective: Objective = TIME,
-    budget: float = 3600.0,
+    budget: float | None = 3600.0,
     progress: Progress | None = None,
 ) -> Findings:
     """A whole tune of the program that was entered, all but what is written at the end."""
@@ -236,5 +244,5 @@ def searched(
     with TrialPool(isolate=False) as pool:
         checkpoint = TuneCheckpoint(ledger, program, f"{contract} {objective}")
         only = frozenset(name for name, each in catalogue_module.catalogue().items() if "simulated" in each.__module__)
-        request = TuneRequest(program, contract, budget, None, objective, only)
+        request = TuneRequest(program, contract, budget, objective=objective, only=only)
         return tune(request, pool, checkpoint, progress or Progress())

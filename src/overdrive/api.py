@@ -24,7 +24,8 @@ def tune(
     arguments: Sequence[str] = (),
     *,
     contract: str = "rounding",
-    budget: float = 600.0,
+    budget: float | None = None,
+    runs: int = 10,
     output: str | Path | None = None,
     techniques: Sequence[str] = (),
     objective: str = "time",
@@ -35,7 +36,7 @@ def tune(
 
     Args:
         contract: "exact", "rounding" or "statistical": how much may change.
-        budget: seconds to spend at most.
+        budget: seconds to spend at most; None: as long as it pays over `runs` runs, and ten minutes at most.
         techniques: try these alone; empty: all.
         objective: "time", "memory" or "time-under-memory=SIZE".
 
@@ -47,7 +48,8 @@ def tune(
 
     with tempfile.TemporaryDirectory(prefix="overdrive-") as folder:
         path = Path(folder) / "result.json"
-        options = ["--contract", contract, "--budget", f"{budget:g}s", "--objective", objective, "--json", str(path)]
+        options = ["--contract", contract, "--runs", str(runs), "--objective", objective, "--json", str(path)]
+        options += ["--budget", f"{budget:g}s"] if budget else []
         options += ["--output", str(output)] if output else []
         options += ["--techniques", ",".join(techniques)] if techniques else []
         done = _command("tune", *options, str(script), *arguments, quiet=True)

@@ -51,8 +51,9 @@ def test_contributions_are_reserved_for_what_may_be_adopted_next() -> None:
     assert made.selection_ends() == NOW + 100.0 - made.field_seconds(8)
 
 
-def test_nothing_is_reserved_where_nothing_is_adopted() -> None:
-    assert schedule(100.0, adopted=0).selection_ends() == NOW + 100.0
+def test_nothing_is_reserved_where_nothing_is_adopted_but_the_proof_of_what_is_not_exact() -> None:
+    assert schedule(100.0, adopted=0).selection_ends() == NOW + 110.0
+    assert schedule(100.0, adopted=0).selection_ends(Contract.ROUNDING) == NOW + 100.0
 
 
 def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> None:

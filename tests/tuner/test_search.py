@@ -440,7 +440,7 @@ def test_a_proof_in_fp64_for_which_there_is_no_time_is_given_up_at_once_and_not_
     ).enter(monkeypatch)
     found = searched(tmp_path, budget=600.0)
     assert names(found) == ["pools"] and found.verdict is Verdict.FASTER and found.confirmed and program.spent < 610.0
-    assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
+    assert "broke off" in reasons(found)["layout"] and "too little of the budget" in reasons(found)["blocks"]
     assert sum(spec.replay is not None for spec in program.started) == 1
 
 
@@ -463,7 +463,7 @@ def test_a_candidate_for_which_there_is_no_time_is_not_begun_again_by_the_next_c
     ).enter(monkeypatch)
     found = searched(tmp_path, budget=900.0)
     assert names(found) == [] and program.spent < 910.0
-    assert "broke off" in reasons(found)["layout"] and "no time is left" in reasons(found)["blocks"]
+    assert "broke off" in reasons(found)["layout"] and "too little of the budget" in reasons(found)["blocks"]
     candidates = [spec for spec in program.started if spec.replay is not None and spec.replay.role == "candidate"]
     assert len([spec for spec in candidates if spec.techniques]) == 1
 

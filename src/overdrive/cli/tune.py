@@ -38,7 +38,7 @@ from overdrive.tuner.tune import tune as run_tune
 def tune(
     program: Program,
     contract: Contract,
-    budget: float,
+    budget: float | None,
     output: Path,
     json_path: Path | None,
     metric: Metric | None = None,
@@ -46,9 +46,11 @@ def tune(
     only: frozenset[str] = frozenset(),
     force: bool = False,
     everything: bool = False,
+    runs: int = 10,
 ) -> int:
     """
     Args:
+        budget: seconds; None: as long as it pays over `runs` runs.
         only: the techniques to try, if not all.
         force: replace a plan that has techniques even by one that has none.
         everything: name also what was not tried.
@@ -61,17 +63,18 @@ def tune(
     check_places(program, {"-o": output, "the report": output.with_suffix(".html"), "--json": json_path})
     console = Console(stderr=False, highlight=False)
     ledger = Ledger.open(default_path())
-    request = TuneRequest(program, contract, budget, metric, objective, only)
+    request = TuneRequest(program, contract, budget, runs, metric, objective, only)
+    most = request.most_seconds()
     checkpoint = TuneCheckpoint(ledger, program, request.purpose())
     for notice in filter(None, (ledger.notice,)):
         console.print(notice, markup=False)
     if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(
-        f"Tuning {program.command()} under the contract {contract}, for at most {budget / 60:.3g} minutes.",
+        f"Tuning {program.command()} under the contract {contract}, for at most {most / 60:.3g} minutes.",
         markup=False,
     )
-    with TrialPool() as pool, Live(console, budget) as live:
+    with TrialPool() as pool, Live(console, most) as live:
         pool.on_fill = live.filling
         found = run_tune(request, pool, checkpoint, live)
         last_output = pool.last_output
@@ -137,7 +140,20 @@ def _has_something(path: Path) -> bool:
     help="How much may change: exact = every bit the same; rounding = other orders of summation; "
     "statistical = the same result within the noise of the seed.",
 )
-@click.option("--budget", type=Duration(), default="10m", show_default=True, help="Time to spend at most.")
+@click.option(
+    "--budget",
+    type=Duration(auto=True),
+    default="auto",
+    show_default=True,
+    help="Time to spend at most, such as 5m. auto: as long as it pays over --runs, and ten minutes at most.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="How many runs like this one you will make: what --budget auto is worth.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
 @metric_option
@@ -161,7 +177,8 @@ def _has_something(path: Path) -> bool:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def command(
     contract: str,
-    budget: float,
+    budget: float | None,
+    runs: int,
     output: Path | None,
     json_path: Path | None,
     metric: Metric | None,
@@ -193,6 +210,7 @@ def command(
                 only,
                 force,
                 everything,
+                runs,
             )
         except CannotWrite as error:
             fail(str(error))

@@ -14,9 +14,15 @@ from overdrive.core.objective import Objective, ObjectiveError
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+    def __init__(self, auto: bool = False) -> None:
+        """`auto`: the word is one, and stands for None: as long as it pays."""
+        self._auto = auto
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float | None:
         if isinstance(value, float):
             return value
+        if self._auto and value == "auto":
+            return None
         parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?", str(value).strip())
         if not str(value).strip() or parts is None:
             self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 1h30m", param, context)

@@ -25,7 +25,7 @@ def next_step(found: Findings) -> str:
     """One or two sentences; "" where there is nothing to be said."""
     untried = [each.name for each in found.rejected if each.kind == "time"]
     if found.chosen:
-        if not untried or found.budget is None:
+        if not untried:
             return ""
         return f"{len(untried)} more could be tried in a longer tune: {_tune(found, found.program, _longer(found))}."
     if found.refusal or found.control is None:
@@ -62,7 +62,7 @@ def _busy(found: Findings, control: Duel) -> str:
 def _slow(found: Findings, untried: Sequence[str]) -> str:
     """There was too little time."""
     control = found.control
-    if control is None or not untried or found.budget is None:
+    if control is None or not untried:
         return ""
     step = control.old_side.seconds_per_step
     start = control.old_side.setup_seconds
@@ -91,7 +91,7 @@ def _estimate(each: Rejected) -> float:
 
 def _longer(found: Findings) -> int:
     """Minutes of a budget with twice the time."""
-    wanted = 2 * (found.budget or 0.0) / 60
+    wanted = 2 * found.budget / 60
     return next((each for each in _BUDGETS if each >= wanted), _BUDGETS[-1])
 
 

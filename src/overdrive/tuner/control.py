@@ -18,23 +18,23 @@ from overdrive.tuner.neighbours import untold
 from overdrive.tuner.oom_recovery import OomRecovery
 
 _PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
+_SHORTEST = 90.0  # seconds of a tune, however short the program
 _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
 
 
 class Control:
     """Runs the control; where nothing can be looked for, `found` says why and there is no prover."""
 
-    def __init__(self, found: Findings, duels: DuelRunner, deadline: float, metric: Metric | None) -> None:
+    def __init__(self, found: Findings, duels: DuelRunner, metric: Metric | None) -> None:
         self._found = found
         self._duels = duels
-        self._deadline = deadline
         self._metric = metric
 
     def run(self) -> Prover | None:
         found = self._found
         plain = found.reference()
         self._duels.progress.stage("control: the program against itself")
-        duel = found.control = self._duels.run_duel(plain, plain, CONTROL, self._deadline)
+        duel = found.control = self._duels.run_duel(plain, plain, CONTROL, found.deadline())
         failure = duel.old_exit_reason or duel.exit_reason
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
@@ -48,6 +48,7 @@ class Control:
             )
         if duel.old_facts is not None:
             found.facts = duel.old_facts
+        self._shorten()
         prover = self._prover(duel)
         if not self._repeats(duel, prover):
             return None
@@ -55,7 +56,7 @@ class Control:
         return prover
 
     def _prover(self, duel: Duel) -> Prover:
-        seconds = self._deadline - self._found.started
+        seconds = self._found.budget
         prover = Prover(
             UntimedRunner(self._duels.pool),
             self._duels.checkpoint,
@@ -71,8 +72,19 @@ class Control:
                 duel.old_side.peak_memory,
             ),
         )
-        prover.end_by(self._deadline)
+        prover.end_by(self._found.deadline())
         return prover
+
+    def _shorten(self) -> None:
+        """Where nobody said how long: never longer than the runs that are to be made faster."""
+        found, length = self._found, self._found.run_seconds()
+        if found.runs is None or length is None or found.runs * length >= found.budget:
+            return
+        found.budget = max(_SHORTEST, found.runs * length)
+        self._duels.progress.outcome(
+            f"the program runs for {length:.0f} s: at most {found.budget / 60:.2g} minutes are worth it for "
+            f"{found.runs} runs (--runs, --budget)"
+        )
 
     def _repeats(self, duel: Duel, prover: Prover) -> bool:
         """Whether a plan can be looked for, given what the program's two traces have in common."""
@@ -119,7 +131,7 @@ class Control:
         if found.needed():
             found.notes.append("With that it runs, and out of memory later on: nothing faster was looked for.")
             return None
-        recovery = OomRecovery(found, self._duels, self._deadline)
+        recovery = OomRecovery(found, self._duels, found.deadline())
         if recovery.run():
             return self.run()
         found.refusal_is_failure = True

@@ -104,7 +104,8 @@ class Findings:
     refusal: str | None = None
     refusal_is_failure: bool = False  # the program itself failed
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
-    budget: float | None = None  # seconds
+    budget: float = 600.0  # seconds
+    runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     isolation: str = ""
@@ -160,6 +161,17 @@ class Findings:
     def reference(self) -> TrialSpec:
         """What everything is compared with: the untouched program, with what it needs to run at all."""
         return TrialSpec(self.program, tuple((each.name, each.settings) for each in self.needed()))
+
+    def deadline(self) -> float:
+        """Of time.monotonic()."""
+        return self.started + self.budget
+
+    def run_seconds(self) -> float | None:
+        """How long the program runs as it is; None where no trial came to its end."""
+        if self.control is None or self.control.total_steps is None:
+            return None
+        side = self.control.old_side
+        return side.setup_seconds + self.control.total_steps * side.seconds_per_step
 
     def peak(self) -> int:
         """Bytes at the peak of the best so far; 0 where not known."""

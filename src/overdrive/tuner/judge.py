@@ -72,7 +72,7 @@ class Judge:
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
-        ends = self._schedule.selection_ends(candidate.contract, candidate.promise, candidate.screened)
+        ends = self._schedule.selection_ends(candidate.contract, candidate.promise)
         return self._duels.run_duel(old, new, rules, ends)
 
     def _too_large(self, duel: Duel) -> str | None:
@@ -98,7 +98,7 @@ class Judge:
             return Check(None, wrong or f"its loss is not finite in step {bad}")
         if opened:
             return OPEN
-        self._prover.end_by(self._schedule.confirmation_begins())
+        self._prover.end_by(self._schedule.proof_of_one_ends())
         if self._found.loosest() is Contract.STATISTICAL:  # so will the whole plan be proved, and no stricter
             looked = self._prover.screened(self._found.quick_plain(), new, one, other, closer=True)
             return looked if looked.level is None else self._by_itself(candidate, duel, looked)

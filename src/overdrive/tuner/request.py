@@ -9,6 +9,8 @@ from overdrive.core.metric import Metric
 from overdrive.core.objective import TIME, Objective
 from overdrive.core.program import Program
 
+LONGEST = 600.0  # seconds of a tune whose budget is not given
+
 
 @dataclass(frozen=True)
 class TuneRequest:
@@ -16,7 +18,8 @@ class TuneRequest:
 
     program: Program
     contract: Contract = Contract.ROUNDING
-    budget: float = 600.0  # seconds
+    budget: float | None = None  # seconds; None: as long as it pays, and ten minutes at most
+    runs: int = 10  # of the program that the user will make: what a tune may cost is measured by them
     metric: Metric | None = None  # that a statistical proof compares; None: the training loss
     objective: Objective = TIME
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
@@ -24,3 +27,6 @@ class TuneRequest:
     def purpose(self) -> str:
         """The key that separates tunes of one program in the ledger."""
         return f"{self.contract}, {self.objective}"
+
+    def most_seconds(self) -> float:
+        return LONGEST if self.budget is None else self.budget

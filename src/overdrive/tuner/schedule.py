@@ -8,7 +8,7 @@ from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps
-from overdrive.tuner.duel_runner import AGAIN, confirmation
+from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, confirmation
 from overdrive.tuner.findings import Findings
 
 FACTORIAL_ROUNDS = 20  # blocks of every configuration that the contributions are made of
@@ -69,6 +69,10 @@ class Schedule:
         needed = self._prover.seconds_needed(level, self._found.quick_plain(), gain)
         return self.confirmation_begins() - needed - self.rest_seconds()
 
+    def proof_of_one_ends(self) -> float:
+        """When a candidate has to be proved; the first of all may take the time in which it would be confirmed."""
+        return self.confirmation_begins() if self._found.adopted else self.deadline
+
     def rest_seconds(self) -> float:
         """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
         joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
@@ -77,36 +81,41 @@ class Schedule:
         return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
     def screening_ends(self) -> float:
-        """Two fifths of the time until the last candidate, and a quarter of all that is left at the least."""
+        """Two fifths of the time until the last candidate, and a third of all that is left at the least."""
         now = time.monotonic()
-        return now + max(_SCREENING_SHARE * (self.selection_ends() - now), (self.deadline - now) / 4)
+        return now + max(_SCREENING_SHARE * (self.proof_begins() - now), (self.deadline - now) / 3)
 
-    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0, chosen: bool = False) -> float:
-        """
-        Args:
-            chosen: it is for what a screening chose. Where nothing else is adopted, that is worth more than the time
-                to confirm it: what is established without is told as such.
+    def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
+        """When the last duel of a candidate has to be over.
+
+        Where nothing is adopted yet, a first technique is worth more than the time to confirm it: what is established
+        without is told as such. One that is exact is proved in its duel.
         """
         proof, adopted = self.proof_begins(joining, promise), len(self._found.adopted)
-        if not adopted and chosen:
+        if not adopted:
             unconfirmed = 0.0 if joining is Contract.EXACT else self._prover.seconds_needed(joining)
             return max(proof, self.deadline - unconfirmed)
-        if not adopted or self.contributions_known:
+        if self.contributions_known:
             return proof
         if time.monotonic() + self.field_seconds(2 * max(adopted, 2) + 2) > proof:
             return proof  # the contributions come too late already: their time is for candidates
         return proof - self.field_seconds(2 * (adopted + 1) + 2)  # the duel that ends then may add one
 
-    def time_for_another(
-        self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0, chosen: bool = False
-    ) -> bool:
-        """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
-        return self.seconds_missing(start, level, promise, chosen) < 0
+    def pays(self, saving: float) -> bool:
+        """Whether what is expected to save this share of a step gains more than a duel costs, over the user's runs."""
+        length = self._found.run_seconds()
+        if self._found.runs is None or length is None:
+            return True
+        return self._found.runs * length * saving / max(1.0, self._found.gain()) > self._duel_seconds(CANDIDATE)
 
-    def seconds_missing(self, start: float, level: Contract, promise: float, chosen: bool = False) -> float:
+    def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
+        """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
+        return self.seconds_missing(start, level, promise) < 0
+
+    def seconds_missing(self, start: float, level: Contract, promise: float) -> float:
         """Seconds by which the budget is too small, at least: with a larger one the proofs before it are longer."""
         needed = max(_SHORTEST_DUEL_SECONDS, self._start_seconds()) + start
-        return time.monotonic() + needed - self.selection_ends(level, promise, chosen)
+        return time.monotonic() + needed - self.selection_ends(level, promise)
 
     def time_to_run_duel_again(self) -> bool:
         """Whether there is time for another duel of a technique that gained nothing in the whole plan."""

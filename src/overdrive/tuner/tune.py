@@ -25,14 +25,14 @@ from overdrive.tuner.strategies.greedy import Greedy
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
     """Find the fastest plan that keeps the contract, within the budget."""
     found = Findings(request.program, request.contract, request.objective, request.only)
-    found.budget = request.budget
-    deadline = found.started + request.budget
+    found.budget = request.most_seconds()
+    found.runs = request.runs if request.budget is None else None
     found.earlier = checkpoint.earlier_duels()
     duels = DuelRunner(pool, checkpoint, progress)
     found.notes += neighbours()
-    prover = Control(found, duels, deadline, request.metric).run()
+    prover = Control(found, duels, request.metric).run()
     if prover:
-        schedule = Schedule(found, deadline, prover)
+        schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
         screened = Screener(found, duels, schedule).run()
         schedule.contributions_known = bool(screened.choice)

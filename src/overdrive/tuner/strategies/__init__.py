@@ -19,7 +19,6 @@ class Candidate:
 
     members: tuple[tuple[Technique, Settings], ...]
     promise: float = 0.0  # the share of a step that it is expected to save on such a program
-    screened: bool = False  # a screening chose it
 
     @property
     def label(self) -> str:

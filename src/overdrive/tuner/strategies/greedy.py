@@ -65,7 +65,7 @@ class Greedy:
                 return self._begun(others[0])
             self._adopt_the_mildest()
             return self.ask()
-        in_time = [(each, rating) for each, rating in rated if self._in_time(each)]
+        in_time = [(each, rating) for each, rating in rated if self._in_time(each) and self._pays(each)]
         if in_time:
             return self._begun(max(in_time, key=lambda each: each[1])[0])
         untried = {each.chosen[0][0]: each for each, _ in rated if each.label not in self._tried}
@@ -74,7 +74,13 @@ class Greedy:
             reason = f"not tried: {self._lacks(each)}"
             self._found.rejected.append(Rejected(*each.chosen[0], reason, kind="time"))
         if untried:
-            self._progress.outcome(f"no time is left to try {', '.join(untried)}")
+            worth = [name for name, each in untried.items() if self._pays(each)]
+            if worth:
+                self._progress.outcome(f"no time is left to try {', '.join(worth)}")
+            if len(worth) < len(untried):
+                self._progress.outcome(
+                    f"another minute is expected to bring less than it costs over {self._found.runs} runs (--runs)"
+                )
         return None
 
     def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
@@ -104,13 +110,19 @@ class Greedy:
 
     def _lacks(self, candidate: Candidate) -> str:
         start, contract = candidate.usual_start, candidate.contract
+        if not self._pays(candidate):
+            return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
         if not self._schedule.time_for_another(start):
             return "too little of the budget is left to try and confirm it"
         more = math.ceil(self._schedule.seconds_missing(start, contract, candidate.promise) / 60)
         return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
 
+    def _pays(self, each: Candidate) -> bool:
+        named = each.chosen[0][0] in self._found.only
+        return named or self._found.wanted() != "time" or self._schedule.pays(each.promise)
+
     def _in_time(self, each: Candidate) -> bool:
-        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise, each.screened)
+        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
 
     def _chosen_together(self) -> list[Candidate]:
         """The screening's choice, strictest first: what joins later is proved beside what is proved already."""
@@ -121,7 +133,7 @@ class Greedy:
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
-        return Candidate(tuple(members), 1 - math.exp(-max(0.0, gain)), screened=True)
+        return Candidate(tuple(members), 1 - math.exp(-max(0.0, gain)))
 
     def _divide(self, candidate: Candidate, outcome: Rejected) -> None:
         """What failed together: by halves where it was faster and not the same, one by one where it was not faster."""
