@@ -20,7 +20,7 @@ from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.walk.code_walk import STANDS_FOR
-from overdrive.seams.torch.iterators import in_worker
+from overdrive.seams.torch.fetchers import in_worker
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
