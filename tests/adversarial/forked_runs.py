@@ -211,14 +211,14 @@ class _Told(logging.Handler):
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
         from overdrive.datacache import loader
-        from overdrive.seams.torch import iterators
+        from overdrive.seams.torch import lasting_workers
         from overdrive.techniques.data.prefix_cache import serving
 
         self._replace(_MapDatasetFetcher, "fetch", self._is_real)
         self._replace(loader._Fetcher, "fetch", self._batch)
         self._replace(loader._OneByOne, "fetch", self._batch)
         self._replace(serving.Served, "_finish", self._half)
-        made = iterators._while_valid.__wrapped__
+        made = lasting_workers._while_valid.__wrapped__
 
         def while_valid(kind: Any) -> Any:
             found = made(kind)
@@ -227,7 +227,7 @@ class _Told(logging.Handler):
 
         from functools import cache
 
-        iterators._while_valid = cache(while_valid)
+        lasting_workers._while_valid = cache(while_valid)
 
     def _replace(self, owner: Any, name: str, by: Callable[..., Any]) -> None:
         real = getattr(owner, name)

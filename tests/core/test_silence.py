@@ -1,4 +1,4 @@
-"""`silenced`: nothing is shown inside, and the program's own warnings are not shown once more because of it."""
+"""What is silenced or overheard is not shown, and the program's own warnings are not shown once more because of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from overdrive.core.silence import silenced
+from overdrive.core.silence import overheard, silenced
 from overdrive.datacache.forked import in_child
 
 
@@ -46,3 +46,17 @@ def test_nor_after_a_fork_of_ours(shown: list[str]) -> None:
     in_child(lambda tick: None)
     outdated()
     assert shown == ["outdated"]
+
+
+def test_what_is_overheard_is_not_shown_and_the_rest_is_as_ever(shown: list[str]) -> None:
+    outdated()
+    before = list(warnings.filters)
+    for _ in range(2):
+        with overheard("value is read") as heard:
+            for _ in range(3):
+                warnings.warn("a value is read", stacklevel=1)
+                outdated()
+        assert heard == ["a value is read"] * 3
+    assert shown == ["outdated"] and list(warnings.filters) == before
+    warnings.warn("a value is read", stacklevel=1)
+    assert shown == ["outdated", "a value is read"]

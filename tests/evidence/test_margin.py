@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from overdrive.core.json_data import from_json
 from overdrive.evidence import student
 from overdrive.evidence.margin import batch_noise, margin_from, progress, runs_needed
 from overdrive.evidence.registration import SPENT, Registration, Run, of_model
@@ -116,8 +117,8 @@ def test_what_was_written_down_by_an_earlier_version_is_read() -> None:
         "margin_runs": 10,
         "alpha": 0.05,
     }
-    registration = Registration.from_dict(old)
+    registration = from_json(Registration, old)
     assert registration.certain(0.025) == pytest.approx(0.69, abs=0.005)
     assert registration.alpha_at(10) == registration.alpha_at(16) == 0.025
-    run = Run.from_dict({"seed": 3, "value": 0.5, "losses": [1.0, 0.5]})
+    run = from_json(Run, {"seed": 3, "value": 0.5, "losses": [1.0, 0.5]})
     assert run == Run(3, 0.5, (1.0, 0.5)) and not run.numbers

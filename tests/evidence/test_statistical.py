@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overdrive.core.json_data import from_json, to_json
 from overdrive.evidence.margin import margin_from
 from overdrive.evidence.registration import SPENT, Registration, Run
 from overdrive.evidence.statistical import Outcome, judge
@@ -374,7 +375,7 @@ def test_values_beyond_all_numbers_establish_nothing() -> None:
 
 
 def test_a_registration_survives_being_written_down() -> None:
-    assert Registration.from_dict(json.loads(json.dumps(REGISTERED.to_dict()))) == REGISTERED
+    assert from_json(Registration, json.loads(json.dumps(to_json(REGISTERED)))) == REGISTERED
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits
-from overdrive.seams.torch.iterators import become_worker
+from overdrive.seams.torch.fetchers import become_worker
 
 _SAMPLES = 12
 _WARMED_UP_WITH = 2

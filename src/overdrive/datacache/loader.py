@@ -12,7 +12,7 @@ from overdrive.datacache.fill import Filling
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
-from overdrive.seams.torch import fetches, iterators
+from overdrive.seams.torch import drawn_indices, fetchers, fetches, heard_iterators, iterators
 
 
 def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
@@ -45,7 +45,7 @@ class Early(Protocol):
     def batch(self, rows: Rows) -> Any: ...
 
 
-class _Fetcher(iterators.Fetcher):
+class _Fetcher(fetchers.Fetcher):
     """Replaces torch's fetcher in one iterator: gathers what is cached, fetches what is not."""
 
     def __init__(
@@ -148,19 +148,19 @@ class _OneByOne(_Fetcher):
 
 def kept_by(iterator: Any) -> CachedDataset | None:
     """What this iterator gathers its batches from; None where it fetches each sample, or makes more of what is kept."""
-    fetcher = iterators.fetcher_of(iterator)
+    fetcher = fetchers.fetcher_of(iterator)
     return fetcher.kept if type(fetcher) is _Fetcher else None
 
 
 def is_served(iterator: Any) -> bool:
     """Whether its batches come from kept samples, as they are or with more done to them."""
-    return isinstance(iterators.fetcher_of(iterator), _Fetcher)
+    return isinstance(fetchers.fetcher_of(iterator), _Fetcher)
 
 
 def stays_served(loader: Any) -> bool:
     """Whether it goes on with an iterator of ours in each epoch, in the place of workers that live on or with them."""
     current = iterators.kept_open(loader)
-    return is_served(current) or iterators.is_heard(current)
+    return is_served(current) or heard_iterators.is_heard(current)
 
 
 def release(loader: Any) -> None:
@@ -168,22 +168,22 @@ def release(loader: Any) -> None:
     current = iterators.kept_open(loader)
     if is_served(current):
         iterators.let_open_anew(loader)
-    elif iterators.is_heard(current):
-        iterators.hear_no_more(current)
+    elif heard_iterators.is_heard(current):
+        heard_iterators.hear_no_more(current)
 
 
 def gather_early(iterator: Any, early: Early | None) -> None:
     """Let `early` give the batches of an iterator that gathers what is kept (see `kept_by`)."""
-    iterators.fetcher_of(iterator).ahead = early
+    fetchers.fetcher_of(iterator).ahead = early
 
 
 def _without_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
     iterator = iterators.open_alone(loader, call) if kept.dropped is None and wanted() else call()
-    real = iterators.fetcher_of(iterator)
+    real = fetchers.fetcher_of(iterator)
     if real is not None and not isinstance(real, _Fetcher):
         kind = _OneByOne if isinstance(kept.source, SingleSource) else _Fetcher
         coming, buffers = _coming(loader, iterator), Buffers(iterators.pins(iterator))
-        iterators.fetch_by(iterator, kind(kept, real, True, wanted, coming=coming, buffers=buffers))
+        fetchers.fetch_by(iterator, kind(kept, real, True, wanted, coming=coming, buffers=buffers))
     return iterator
 
 
@@ -192,9 +192,9 @@ def _coming(loader: Any, iterator: Any) -> Callable[[], Iterable[int]] | None:
 
     For torch's own samplers only: another one may write to files or to memory that forked processes share.
     """
-    if not iterators.draws_as_torch(loader):
+    if not drawn_indices.draws_as_torch(loader):
         return None
-    drawn = iterators.indices_of(iterator)
+    drawn = drawn_indices.indices_of(iterator)
     return lambda: chain.from_iterable(drawn)
 
 
@@ -206,11 +206,11 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
         iterator = current
     else:
         iterator = iterators.open_without_workers(loader, call)
-        real, buffers = iterators.fetcher_of(iterator), Buffers(iterators.pins(iterator))
-        iterators.fetch_by(iterator, _Fetcher(kept, real, live=False, buffers=buffers))
+        real, buffers = fetchers.fetcher_of(iterator), Buffers(iterators.pins(iterator))
+        fetchers.fetch_by(iterator, _Fetcher(kept, real, live=False, buffers=buffers))
         kept.have_audited()  # workers would have begun now, with the data set as it is
     ahead = (loader.prefetch_factor or 2) * loader.num_workers
-    iterators.draw_from(iterator, iterators.Ahead(iterators.indices_of(iterator), ahead))
+    drawn_indices.draw_from(iterator, drawn_indices.Ahead(drawn_indices.indices_of(iterator), ahead))
     return iterator
 
 
@@ -221,4 +221,4 @@ def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted
         if wanted():
             kept.record(indices, batch)
 
-    return iterators.open_heard(loader, call, record)
+    return heard_iterators.open_heard(loader, call, record)

@@ -16,7 +16,7 @@ from overdrive.datacache.effects import Effects, keep_output
 from overdrive.datacache.fingerprint import objects_again
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.unchanged import UnchangedInFork
-from overdrive.seams.torch.iterators import Again, fetch_in_worker_by
+from overdrive.seams.torch.fetchers import Again, fetch_in_worker_by
 
 
 class OnlyReading:

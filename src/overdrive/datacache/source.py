@@ -11,7 +11,8 @@ from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
 from overdrive.datacache.table import Rows, Table
-from overdrive.seams.torch.iterators import become_worker, makes_its_own, map_fetcher, workers_of_program
+from overdrive.seams.torch.fetchers import become_worker, map_fetcher
+from overdrive.seams.torch.iterators import makes_its_own, workers_of_program
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from overdrive.evidence.student import chi_square_high
 
@@ -69,18 +68,6 @@ class Registration:
         least = self.spread * math.sqrt(freedom / chi_square_high(alpha, freedom))
         return min(1.0, SPREADS * of_model(least, self.noise) / self.margin)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "seeds": list(self.seeds), "looks": list(self.looks), "spent": list(self.spent)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Registration:
-        """What `to_dict` wrote, in another version perhaps."""
-        known = {each.name for each in fields(cls)}
-        kept: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-        }
-        return cls(**{name: value for name, value in kept.items() if name in known})
-
 
 def of_model(spread: float, noise: float) -> float:
     """The model's part of a spread over seeds, without the batches' noise: half of it at the least."""
@@ -102,10 +89,3 @@ class Run:
     def converged(self) -> bool:
         """The metric and every loss are finite."""
         return math.isfinite(self.value) and all(map(math.isfinite, self.losses))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Run:
-        """What `asdict` made of one, in another version perhaps."""
-        known = {each.name for each in fields(cls)}
-        kept = {name: value for name, value in data.items() if name in known}
-        return cls(**{**kept, "losses": tuple(kept["losses"])})

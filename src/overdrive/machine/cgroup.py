@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path("/")
+from overdrive.machine.reading import ROOT, first_number, number, text
+
 # v1 says "no limit" with the largest multiple of a page below 2**63; no machine has an exbibyte.
 _NO_LIMIT = 2**60
 
@@ -14,10 +15,10 @@ def cores(root: Path = ROOT) -> float | None:
     """The CPU time that may be used, in cores; None where there is no limit."""
     limits = []
     for group in _groups("cpu", root):
-        words = _text(group / "cpu.max").split()  # v2: "QUOTA PERIOD" or "max PERIOD"
-        quota, period = _number(words[0] if words else ""), _number(words[-1] if words else "")
+        words = text(group / "cpu.max").split()  # v2: "QUOTA PERIOD" or "max PERIOD"
+        quota, period = first_number(words[0] if words else ""), first_number(words[-1] if words else "")
         if not words:
-            quota, period = _number_in(group / "cpu.cfs_quota_us"), _number_in(group / "cpu.cfs_period_us")
+            quota, period = number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us")
         if quota and period and quota > 0:  # v1 says -1 for no limit
             limits.append(quota / period)
     return min(limits, default=None)
@@ -28,8 +29,8 @@ def throttled(root: Path = ROOT) -> float | None:
     for group in _groups("cpu", root):
         told = _statistics(group / "cpu.stat")
         for name, units in (("throttled_usec", 1e6), ("throttled_time", 1e9)):  # v2, v1
-            if (number := _number(told.get(name, ""))) is not None:
-                return number / units
+            if (count := first_number(told.get(name, ""))) is not None:
+                return count / units
     return None
 
 
@@ -46,19 +47,19 @@ def memory_left(root: Path = ROOT) -> int | None:
 def _memory(root: Path) -> Iterator[tuple[int, int]]:
     """Limit and use of every group that has a limit; each one above limits those below."""
     for group in _groups("memory", root):
-        limit = _number_in(group / "memory.max") or _number_in(group / "memory.limit_in_bytes")
+        limit = number(group / "memory.max") or number(group / "memory.limit_in_bytes")
         if limit is None or not 0 < limit < _NO_LIMIT:
             continue
-        used = _number_in(group / "memory.current") or _number_in(group / "memory.usage_in_bytes") or 0
+        used = number(group / "memory.current") or number(group / "memory.usage_in_bytes") or 0
         # What the kernel keeps of files that were read is given up as soon as memory is needed.
         statistics = _statistics(group / "memory.stat")
         cached = statistics.get("total_inactive_file") or statistics.get("inactive_file") or "0"
-        yield limit, max(0, used - (_number(cached) or 0))
+        yield limit, max(0, used - (first_number(cached) or 0))
 
 
 def _statistics(path: Path) -> dict[str, str]:
     """The lines "name value" of a file."""
-    return dict(line.split()[:2] for line in _text(path).splitlines() if len(line.split()) > 1)
+    return dict(line.split()[:2] for line in text(path).splitlines() if len(line.split()) > 1)
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
@@ -66,7 +67,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
     In a container the path is often the host's and not to be seen; the group's files are then at the top.
     """
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
             tops = ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
@@ -80,21 +81,3 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
                 folder = root.joinpath(top, *parts[:depth])
                 if folder.is_dir():
                     yield folder
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _number_in(path: Path) -> int | None:
-    return _number(_text(path).strip())
-
-
-def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:  # "max", or no such file
-        return None

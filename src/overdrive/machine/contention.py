@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from overdrive.machine import cgroup
+from overdrive.machine import cgroup, reading
 
 _NANOSECONDS = 1e9
 # /proc/stat's columns: user, nice, system, idle, iowait, irq, softirq, steal; guests are in user already.
@@ -49,7 +49,7 @@ class Watch:
     Reading takes about 15 us a thread, while they stand still.
     """
 
-    def __init__(self, pids: Sequence[int], root: Path = cgroup.ROOT) -> None:
+    def __init__(self, pids: Sequence[int], root: Path = reading.ROOT) -> None:
         self._pids = tuple(pids)
         self._root = root
         self._proc = str(root / "proc")
@@ -84,7 +84,7 @@ class Watch:
             folder = f"{self._proc}/{pid}/task"
             with suppress(OSError):  # it is over
                 for thread in os.listdir(folder):
-                    words = _read(f"{folder}/{thread}/schedstat").split()
+                    words = reading.text(f"{folder}/{thread}/schedstat").split()
                     if len(words) >= 2:
                         told = True
                         ran, waited = ran + int(words[0]), waited + int(words[1])
@@ -95,11 +95,11 @@ class Watch:
         while todo:
             pid = todo.pop()
             yield pid
-            todo += _read(f"{self._proc}/{pid}/task/{pid}/children").split()
+            todo += reading.text(f"{self._proc}/{pid}/task/{pid}/children").split()
 
     def _machine(self) -> tuple[float | None, float]:
         """Seconds that all cores were busy, and that the host took from them; in ticks of 10 ms."""
-        words = _read(f"{self._proc}/stat", 256).splitlines()[:1]
+        words = reading.text(f"{self._proc}/stat", 256).splitlines()[:1]
         words = words[0].split() if words else []
         if len(words) <= _STEAL_COLUMN + 1 or words[0] != "cpu":
             return None, 0.0
@@ -109,11 +109,3 @@ class Watch:
 
 def _less(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else max(0.0, after - before)
-
-
-def _read(path: str, most: int = -1) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(most)
-    except OSError:
-        return ""

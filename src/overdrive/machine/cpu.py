@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from overdrive.machine import cgroup
+from overdrive.machine import cgroup, reading
 
 # Instructions that decide which number formats and kernels are fast; /proc/cpuinfo's names, x86 and Arm.
 _FEATURES = (
@@ -28,7 +28,7 @@ _FEATURES = (
 )
 
 
-def cpu(root: Path = cgroup.ROOT) -> dict[str, Any]:
+def cpu(root: Path = reading.ROOT) -> dict[str, Any]:
     """Model, cores and instructions; what cannot be found out is left out."""
     found = {
         "model": _model(root),
@@ -41,7 +41,7 @@ def cpu(root: Path = cgroup.ROOT) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def granted_cores(root: Path = cgroup.ROOT) -> int:
+def granted_cores(root: Path = reading.ROOT) -> int:
     """The cores that this process may use, by its affinity and by its container's or job's quota.
 
     A part of a core counts for nothing, unless there is no more: a thread too many waits for its share.
@@ -65,10 +65,7 @@ def _model(root: Path) -> str:
 
 def _entry(*names: str, root: Path) -> str:
     """The first of these entries in /proc/cpuinfo."""
-    try:
-        lines = (root / "proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
+    lines = reading.text(root / "proc/cpuinfo").splitlines()
     entries = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
     return next((entries[name] for name in names if name in entries), "")
 

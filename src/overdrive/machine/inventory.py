@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core.tune_result import MachineSummary
-from overdrive.machine import cgroup
+from overdrive.machine import reading
 from overdrive.machine.amd import amd
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.gpu import gpus
@@ -22,7 +22,7 @@ __all__ = ["available_memory", "fingerprint", "granted_cores", "machine", "summa
 _GIB = 2**30
 
 
-def machine(root: Path = cgroup.ROOT) -> dict[str, Any]:
+def machine(root: Path = reading.ROOT) -> dict[str, Any]:
     """Processor, memory in bytes, GPUs and operating system; what cannot be found out is left out."""
     return {
         "cpu": cpu(root),
@@ -55,7 +55,7 @@ def _amd_gpus(root: Path) -> list[dict[str, Any]]:
     ]
 
 
-def fingerprint(root: Path = cgroup.ROOT) -> str:
+def fingerprint(root: Path = reading.ROOT) -> str:
     """A hash of all that a speed depends on: two equal ones may share their evidence.
 
     Not of what changes by itself or does not matter: free memory, the kernel's patches, the last gibibyte.

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import psutil
 
-from overdrive.machine import cgroup
+from overdrive.machine import cgroup, reading
 
 
-def total_memory(root: Path = cgroup.ROOT) -> int:
+def total_memory(root: Path = reading.ROOT) -> int:
     """The machine's memory, or the container's where that is less; 0 where it cannot be found out."""
     return _least(_of_machine("total", "SC_PHYS_PAGES"), cgroup.memory(root))
 
 
-def available_memory(root: Path = cgroup.ROOT) -> int:
+def available_memory(root: Path = reading.ROOT) -> int:
     """What can be taken without swapping and without being killed; 0 where it cannot be found out."""
     return _least(_of_machine("available", "SC_AVPHYS_PAGES"), cgroup.memory_left(root))
 

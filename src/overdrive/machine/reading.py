@@ -9,10 +9,11 @@ from pathlib import Path
 ROOT = Path("/")
 
 
-def text(path: Path) -> str:
-    """The file's text, stripped; "" where the file is not there, or may not be read."""
+def text(path: Path | str, most: int = -1) -> str:
+    """The file's text, or its first so many characters, stripped; "" where it is not there, or may not be read."""
     try:
-        return path.read_text(errors="replace").strip()
+        with open(path, errors="replace") as file:
+            return file.read(most).strip()
     except (OSError, ValueError):  # a name with a null byte
         return ""
 

@@ -6,9 +6,10 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from overdrive.core.contract import Contract
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.metric import Metric
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
@@ -91,7 +92,7 @@ class StatisticalProof:
         arms = {"original": original, "candidate": candidate}
         evidence = {
             **outcome.to_dict(),
-            **registration.to_dict(),
+            **to_json(registration),
             **{name: [each.value if math.isfinite(each.value) else None for each in arm] for name, arm in arms.items()},
             "seeds": {name: [each.seed for each in arm] for name, arm in arms.items()},
         }
@@ -187,7 +188,7 @@ class StatisticalProof:
         name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance} | {_LOOKED_AT}"
         known = self._checkpoint.registration(name)
         if known:
-            return Registration.from_dict(known)
+            return from_json(Registration, known)
         margin = margin_from(original, tolerance, self._metric.is_loss)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
         looks = LOOKS if tolerance is None else _looks_for(tolerance, original)
@@ -206,7 +207,7 @@ class StatisticalProof:
             spent=SPENT,
             worse=int(self._metric.is_loss),
         )
-        self._checkpoint.register(name, registration.to_dict())
+        self._checkpoint.register(name, to_json(registration))
         self._runs.stage(f"proof: margin ±{margin.value:.3g} of the {self._metric.name}: {margin.rule}")
         return registration
 
@@ -224,7 +225,7 @@ class StatisticalProof:
         def one(seed: int, threads: int) -> Run | None:
             known = self._checkpoint.run(self._run_name(spec, seed))
             if known is not None:
-                return Run.from_dict(known)
+                return from_json(Run, known)
             if time.monotonic() + self.run_seconds > deadline:
                 return None
             return self._seeded(replace(spec, seed=seed, threads=threads), seed)
@@ -234,7 +235,7 @@ class StatisticalProof:
     def _seeded(self, spec: TrialSpec, seed: int) -> Run | None:
         run = self._run_of(spec, seed)
         if run is not None and (run.losses or math.isfinite(run.value)):
-            self._checkpoint.remember_run(self._run_name(spec, seed), asdict(run))
+            self._checkpoint.remember_run(self._run_name(spec, seed), to_json(run))
         return run
 
     def _run_of(self, spec: TrialSpec, seed: int) -> Run | None:

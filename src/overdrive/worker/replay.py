@@ -31,7 +31,7 @@ Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
 
 class Steps(Protocol):
-    """A program's state between two steps, and what a step came to. Arrays are in fp64, flat (see `stride`)."""
+    """A program's state between two steps, and what a step came to. Arrays are flat and in fp64, thinned if large."""
 
     needs: str  # the role of the run that computes the targets, where the reference run does not
 
@@ -217,11 +217,6 @@ ROLES: Mapping[str, type[Replay]] = {
     "candidate": Candidate,
     "disturbed": Disturbed,
 }
-
-
-def stride(count: int) -> int:
-    """Every how many of a tensor's elements are kept."""
-    return -(-count // MOST_ELEMENTS) or 1
 
 
 def _alike(one: Sequence[float], other: Sequence[float]) -> bool:

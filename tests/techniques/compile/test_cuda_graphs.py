@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 
 from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.compile.cuda_graphs.captured_graph import CudaGraphPool
 from overdrive.worker.session import Session
 from tests.techniques.compile.standin import StandInGraphPool, graph_pool
 
@@ -455,6 +457,19 @@ def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(graph_pool
     graph_pool.notes = ("a value is read on the CPU",)
     left_out = same(graph_pool)
     assert left_out["cuda_graphs"] == "a value is read on the CPU" and not graph_pool.recorded
+
+
+def test_of_what_torch_warns_only_reads_on_the_cpu_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = ["default"]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    pool = object.__new__(CudaGraphPool)
+    with pytest.warns(UserWarning) as shown, pool.watched() as noted:
+        for text in ("called a synchronizing CUDA operation", "the program's own"):
+            warnings.warn(text, stacklevel=1)
+    assert noted == ["a value is read on the CPU"]
+    assert [str(each.message) for each in shown] == ["the program's own"]
+    assert modes == ["default", "warn", "default"]
 
 
 def test_a_recording_that_fails_leaves_the_program_running(graph_pool: GraphPool) -> None:

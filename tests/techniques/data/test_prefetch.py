@@ -24,7 +24,7 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.core.progress import log  # noqa: E402
-from overdrive.seams.torch.iterators import Ahead, Peeking  # noqa: E402
+from overdrive.seams.torch.drawn_indices import Ahead, Peeking  # noqa: E402
 from overdrive.techniques.data.prefetch import gathering, prefetcher  # noqa: E402
 from overdrive.techniques.data.prefetch.technique import Prefetch  # noqa: E402
 from tests.techniques.data.harness import Run, both, epochs, leaves, own_draws, seed, states  # noqa: E402

@@ -14,7 +14,8 @@ from typing import Any
 from overdrive.datacache.files import is_library
 from overdrive.datacache.forked import Tick, in_children
 from overdrive.datacache.layout import Unfit
-from overdrive.seams.torch.iterators import become_worker, parts_of
+from overdrive.seams.torch.fetchers import become_worker
+from overdrive.seams.torch.iterators import parts_of
 
 _PATIENCE = 20.0  # longer than any one item may take
 _NO_DATA = ("/dev/shm/", "/memfd:", "/proc/")

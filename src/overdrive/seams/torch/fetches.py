@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from overdrive.seams.patch import Patches
-from overdrive.seams.torch.iterators import in_worker
+from overdrive.seams.torch.fetchers import in_worker
 
 
 class _Thread(threading.local):

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from overdrive.core.rng import States
-from overdrive.seams.torch.iterators import begin
+from overdrive.seams.torch.drawn_indices import begin
 
 
 class NoWorkers(Exception):

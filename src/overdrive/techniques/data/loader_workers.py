@@ -217,7 +217,7 @@ class _Manager:
     def take(self, loader: Any) -> str | None:
         """Give it workers; or the reason why not."""
         from overdrive.datacache.source import start_method
-        from overdrive.seams.torch.iterators import draws_unseen_by_workers
+        from overdrive.seams.torch.drawn_indices import draws_unseen_by_workers
         from overdrive.seams.torch.workers import start_methods
 
         settings = self._settings
@@ -283,7 +283,7 @@ class _Manager:
             NoWorkers: workers that are started in another way than the program's do not come to work.
         """
         from overdrive.datacache.source import start_method
-        from overdrive.seams.torch.iterators import open_while
+        from overdrive.seams.torch.lasting_workers import open_while
         from overdrive.seams.torch.workers import script_not_run_again, threads_of_children, tried
 
         # New interpreters, where the program itself has only forks, or no workers at all.

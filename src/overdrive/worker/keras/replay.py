@@ -18,8 +18,9 @@ from overdrive.seams.keras.control import backend, compute_carefully
 from overdrive.seams.keras.fp64 import compute_in_double
 from overdrive.seams.keras.step_log import Application, Columns, StepLog, path_of, step_log_of, unwrapped
 from overdrive.seams.step_counter import Iterations
+from overdrive.worker.digests import spacing
 from overdrive.worker.keras import ops
-from overdrive.worker.replay import Arrays, Replay, load_arrays, save_arrays, stride
+from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay, load_arrays, save_arrays
 
 
 class KerasSteps:
@@ -197,4 +198,4 @@ def _free(name: str, taken: dict[str, Any]) -> str:
 def _kept(value: Any) -> Any:
     """Its values in fp64, flat; evenly spaced ones where there are very many."""
     flat = np.asarray(value).reshape(-1)
-    return flat[:: stride(flat.size)].astype(np.float64)
+    return flat[:: spacing(flat.size, MOST_ELEMENTS)].astype(np.float64)

@@ -15,7 +15,8 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
 from overdrive.seams.torch.internals import unseen_by_modes
-from overdrive.worker.replay import Arrays, Replay, stride
+from overdrive.worker.digests import spacing
+from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, narrow, widen
 from overdrive.worker.torch.sketch import sketch
 from overdrive.worker.torch.state import Subject, Tensors
@@ -268,4 +269,4 @@ def _kept(tensor: torch.Tensor) -> Any:
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
     flat = plain.reshape(-1)
-    return flat[:: stride(flat.numel())].to("cpu", torch.float64, copy=True).numpy()
+    return flat[:: spacing(flat.numel(), MOST_ELEMENTS)].to("cpu", torch.float64, copy=True).numpy()

@@ -16,7 +16,7 @@ from overdrive.datacache.loader import kept_by
 from overdrive.datacache.offers import Offers
 from overdrive.datacache.source import spread
 from overdrive.datacache.table import Bytes, Rows, Table, same_bits
-from overdrive.seams.torch.iterators import hear, hear_no_more, is_alone
+from overdrive.seams.torch.heard_iterators import hear, hear_no_more, is_alone
 
 _CHUNK = 64 << 20  # bytes that are sent at a time
 _COMPARED = 16  # samples that must have arrived in every bit

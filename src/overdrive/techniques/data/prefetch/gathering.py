@@ -27,7 +27,7 @@ from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.loader import gather_early
 from overdrive.datacache.offers import Copier, Give, Offers, tensors_in
 from overdrive.datacache.table import Rows
-from overdrive.seams.torch import iterators
+from overdrive.seams.torch import drawn_indices, iterators
 
 # To hand a batch over takes 30 to 100 µs, and where there is no GPU nothing else is won.
 LEAST_SECONDS = 0.0003
@@ -193,12 +193,12 @@ def gather_ahead(loader: Any, iterator: Any, kept: CachedDataset, **how: Any) ->
     Args:
         how: as for `Gathering`.
     """
-    drawn: Any = iterators.indices_of(iterator)
-    if not isinstance(drawn, iterators.Ahead):
+    drawn: Any = drawn_indices.indices_of(iterator)
+    if not isinstance(drawn, drawn_indices.Ahead):
         if not _draws_unseen(loader):
             return "its sampler is not one of torch's, whose indices can be known before"
-        drawn = iterators.Peeking(drawn, len(iterator))
-        iterators.draw_from(iterator, drawn)
+        drawn = drawn_indices.Peeking(drawn, len(iterator))
+        drawn_indices.draw_from(iterator, drawn)
     gather_early(iterator, Gathering(kept=kept, coming=drawn.coming, pins=iterators.pins(iterator), **how))
     return ""
 
@@ -214,7 +214,7 @@ def _draws_unseen(loader: Any) -> bool:
     """Whether nobody can tell that indices, but the first and the last, were drawn early."""
     from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
-    if not iterators.draws_as_torch(loader) or type(loader.sampler) not in (
+    if not drawn_indices.draws_as_torch(loader) or type(loader.sampler) not in (
         SequentialSampler,
         RandomSampler,
         DistributedSampler,

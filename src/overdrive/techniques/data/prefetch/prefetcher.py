@@ -10,7 +10,7 @@ from overdrive.core.progress import log
 from overdrive.datacache.loader import gather_early, kept_by
 from overdrive.datacache.manager import other_loaders
 from overdrive.datacache.offers import Copier, Offers
-from overdrive.seams.torch.iterators import is_heard
+from overdrive.seams.torch.heard_iterators import is_heard
 from overdrive.techniques.data.prefetch.gathering import Thread, gather_ahead
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from overdrive.core.progress import progress
 from overdrive.datacache.draws import Contents, Draws, Generators, contents_of
 from overdrive.datacache.effects import only_reading
-from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.source import Source, spread, start_method
+from overdrive.datacache.walk.code_walk import STANDS_FOR
 
 SAMPLES = 12  # that are tried
 SEEDS = (11, 12, 13)

@@ -9,11 +9,11 @@ from typing import Any
 from overdrive.datacache.code import is_library_module
 from overdrive.datacache.codec import Bytes, Form, Ragged, decode, encode
 from overdrive.datacache.draws import Generators
-from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.source import Source
 from overdrive.datacache.state import PLAIN
+from overdrive.datacache.walk.code_walk import STANDS_FOR
 from overdrive.techniques.data.prefix_cache.cut import HALVED, Halves
 from overdrive.techniques.data.prefix_cache.finding import Method
 from overdrive.techniques.data.prefix_cache.guard import ABSENT, Reached, forbidding, guarded

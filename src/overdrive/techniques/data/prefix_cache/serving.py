@@ -14,13 +14,13 @@ from overdrive.core.progress import log
 from overdrive.datacache.audit import Audit
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators, contents_of
-from overdrive.datacache.fingerprint import STANDS_FOR
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import Switch
-from overdrive.seams.torch.iterators import in_worker
+from overdrive.datacache.walk.code_walk import STANDS_FOR
+from overdrive.seams.torch.fetchers import in_worker
 from overdrive.techniques.data.prefix_cache.finding import Method, Paused, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource

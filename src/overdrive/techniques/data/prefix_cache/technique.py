@@ -103,7 +103,7 @@ class PrefixHandle(Handle):
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
         from overdrive.datacache.loader import is_served
-        from overdrive.seams.torch.iterators import Announcing, fetch_by, fetcher_of
+        from overdrive.seams.torch.fetchers import Announcing, fetch_by, fetcher_of
 
         def told(tell: Callable[[Halving], None]) -> None:
             try:

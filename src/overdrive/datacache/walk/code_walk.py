@@ -1,0 +1,157 @@
+"""Code: what functions, classes and modules are, and what they find in the world around them."""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from typing import Any
+
+from overdrive.datacache import code
+from overdrive.datacache.files import Files, looks_for_files
+from overdrive.datacache.spoken import may_speak
+from overdrive.datacache.walk.walk import Walk
+
+STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
+_CLASS_NOISE = re.compile(
+    "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
+    "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
+)
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+class CodeWalk(Walk):
+    """Knows afterwards whether code may print, or asks in which process it runs."""
+
+    def __init__(self, content: bool, files: Files) -> None:
+        super().__init__(content, files)
+        self.may_speak = False
+        self.asks_where = False
+        self._library_classes: list[type] = []
+        self._modules: list[types.ModuleType] = []
+        self._names: set[str] = set()  # that code uses
+        self._set: set[str] = set()  # attributes that it sets
+
+    def visit_module(self, module: types.ModuleType) -> None:
+        self._modules.append(module)
+        self._module(module.__name__)
+
+    def _module(self, name: str) -> None:
+        if code.is_library_module(name):
+            self.emit("library", code.version_of(name))
+            return
+        source = code.source_of(name)
+        if source is None:
+            self.hide(f"the source of {name} is not there or newer than this process", here=False)
+        else:
+            self.emit("source", source)
+
+    def visit_class(self, kind: type) -> None:
+        self.emit("class", f"{kind.__module__}.{kind.__qualname__}")
+        self._module(kind.__module__)
+        if code.is_library_module(kind.__module__):
+            self._library_classes.append(kind)
+            return
+        for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
+            self.visit(base)
+        space = vars(kind)
+        self.watch.attributes(space)
+        for name in sorted(space):
+            if not _CLASS_NOISE.fullmatch(name) and not isinstance(space[name], _DESCRIPTORS):
+                self.emit("attribute", name)
+                self.watch.name(space, name)
+                # Where prefix_cache has put its own method, the class is still what its author wrote.
+                self.visit(getattr(space[name], STANDS_FOR, space[name]))
+
+    def visit_function(self, function: types.FunctionType) -> None:
+        self.emit("function", f"{function.__module__}.{function.__qualname__}")
+        if code.is_library_code(function.__code__):
+            self.emit("library", code.version_of(function.__module__ or ""))
+        else:
+            self._module(function.__module__ or "")
+            self.watch.function(function)
+            self.visit_code(function.__code__)
+            self._surroundings(function.__code__, function.__globals__)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(function.__dict__)
+        for cell in function.__closure__ or ():
+            try:
+                held = cell.cell_contents
+                self.watch.cell(cell)
+                self.visit(held)
+            except ValueError:
+                self.emit("empty cell")
+
+    def visit_code(self, each: types.CodeType) -> None:
+        signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
+        self.emit("code", each.co_code)
+        self._names.update(each.co_names)
+        self._set |= code.attributes_set(each)
+        self.may_speak = self.may_speak or may_speak(each)
+        self.asks_where = self.asks_where or code.asks_where(each)
+        if code.asks_for_the_time(each):
+            self.hide("its code may ask what time it is")
+        self.files.looked_for = self.files.looked_for or looks_for_files(each)
+        self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
+        for constant in code.constants(each):
+            if isinstance(constant, str):  # a text such as "." is a folder only where it looks like a path
+                self.emit("constant", constant)
+                if os.sep in constant.strip(os.sep):
+                    self.files.note(constant)
+            else:
+                self.visit(constant)
+        environment = code.environment_read(each)
+        if environment:
+            self.watch.items(os.environ._data)  # type: ignore[attr-defined]
+        self.emit("environment", repr(sorted(environment.items())))
+        for inner in code.nested(each):
+            self.visit_code(inner)
+
+    def _surroundings(self, each: types.CodeType, space: dict[str, Any]) -> None:
+        """What code reads of the world outside of it."""
+        names = code.names_of(each)
+        for name in sorted(code.globals_read(each) | (code.globals_told(each) & space.keys())):
+            self.emit("global", name)
+            self.watch.name(space, name)
+            if name in space:
+                self.visit(space[name])
+                if isinstance(space[name], types.ModuleType):
+                    self._names_in(space[name], names)
+        for module in code.modules_imported(each):
+            self.visit(module)
+            self._names_in(module, names)
+
+    def _names_in(self, module: types.ModuleType, names: set[str]) -> None:
+        """What code may find in a module, by the names that it uses: `settings.SIZE`."""
+        library, space = code.is_library_module(module.__name__), vars(module)
+        for name in sorted(names & space.keys()):
+            if library:
+                self.watch.fixed(space, name)
+            else:
+                self.watch.name(space, name)
+            if not library or _is_programs_own(space[name]):  # a library's function that the program has replaced
+                self.emit("attribute", name)
+                self.visit(space[name])
+
+    def look_at_libraries(self) -> None:
+        """What code may find in modules and classes of libraries, once all of it is known."""
+        known: tuple[int, int] | None = None
+        while known != (known := (len(self._modules), len(self._names))):
+            for module in list(self._modules):
+                self._names_in(module, set(self._names))
+        for module in self._modules:
+            if code.is_library_module(module.__name__):
+                for name in self._set - vars(module).keys():  # a counter, say, that is put there
+                    self.watch.fixed(vars(module), name)
+        for kind in self._library_classes:
+            for base in kind.__mro__:
+                for name in self._names & vars(base).keys():
+                    self.watch.fixed(vars(base), name)
+
+
+def _is_programs_own(thing: Any) -> bool:
+    """A function that is neither a library's nor ours."""
+    if not isinstance(thing, types.FunctionType) or code.is_library_code(thing.__code__):
+        return False
+    return (thing.__module__ or "").split(".")[0] != __name__.split(".")[0]

@@ -1,0 +1,223 @@
+"""All kinds of objects, each by what it is made of."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import hashlib
+import io
+import pathlib
+import random
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from overdrive.datacache.files import Files
+from overdrive.datacache.state import PLAIN, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
+from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch
+from overdrive.datacache.walk.code_walk import CodeWalk
+
+_MOST_OBJECTS = 500_000
+_DEEPEST = 150
+_OF_ENUMS = frozenset(("_value_", "_name_", "_sort_order_", "__objclass__"))
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class ObjectWalk(CodeWalk):
+    """From a data set to all that it is made of; `take` is called once."""
+
+    def __init__(self, content: bool, files: Files) -> None:
+        super().__init__(content, files)
+        self.open_file = False
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._depth = 0
+
+    def take(self, roots: tuple[Any, ...]) -> tuple[str, str]:
+        """The digest of these together, and the same without the files that they name."""
+        try:
+            self.visit(roots)
+            self.look_at_libraries()
+        except (_TooMuch, RecursionError):
+            self.hide("it holds too many objects")
+        of_objects = self.hash.hexdigest()
+        self.emit("files", self.files.text())
+        if self.files.too_many:
+            self.hide("its folders hold too many files", here=False)
+        digest = self.hash.hexdigest()
+        self.watch.hold()
+        return digest, of_objects
+
+    def visit(self, thing: Any) -> None:
+        kind = type(thing)
+        if kind in PLAIN:
+            self.emit(kind.__name__, repr(thing))
+            if kind is str:
+                self.files.note(thing)
+            return
+        number = self._numbers.get(id(thing))
+        if number is not None:
+            self.emit("again", str(number))
+            return
+        self._numbers[id(thing)] = len(self._numbers)
+        self._alive.append(thing)
+        if len(self._numbers) > _MOST_OBJECTS or self._depth > _DEEPEST:
+            raise _TooMuch
+        self._depth += 1
+        try:
+            self._visit_object(thing, kind)
+        finally:
+            self._depth -= 1
+
+    def _visit_object(self, thing: Any, kind: type) -> None:
+        if kind in (list, tuple, dict, set, frozenset):
+            self._container(thing, kind)
+        elif isinstance(thing, np.ndarray):
+            visit_array(self, thing)
+        elif isinstance(thing, type):
+            self.visit_class(thing)
+        elif isinstance(thing, types.ModuleType):
+            self.visit_module(thing)
+        elif kind in _VISITORS:
+            _VISITORS[kind](self, thing)
+        elif isinstance(thing, pathlib.PurePath):
+            self.emit("path", f"{kind.__name__} {thing}")
+            self.files.note(str(thing))
+        elif isinstance(thing, (np.dtype, range, slice)):
+            self.emit(kind.__qualname__, repr(thing))
+        elif isinstance(thing, enum.Enum):
+            self.emit(kind.__qualname__, repr(thing))
+            self.watch.space(thing, vars(thing))
+            for name, value in vars(thing).items():
+                if name not in _OF_ENUMS:
+                    self.visit((name, value))
+        elif isinstance(thing, np.generic) and not thing.dtype.hasobject:
+            self.emit(thing.dtype.str, thing.tobytes())
+        elif isinstance(thing, io.IOBase):
+            self.open_file = True
+            self.hide("it holds an open file")
+        elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
+            self.generator(thing)
+        elif not visit_torch(self, thing, kind) and not visit_pandas(self, thing, kind):
+            self._instance(thing, kind)
+
+    def _container(self, thing: Any, kind: type) -> None:
+        leaves = plain_leaves(thing)
+        if leaves is not None:
+            text = repr(sorted(map(repr, thing))) if kind in (set, frozenset) else repr(thing)
+            self.emit(kind.__name__, text)
+            self.files.note_all([each for each in leaves if type(each) is str])
+            self.watch.plain(thing)
+            return
+        self.emit(kind.__name__, str(len(thing)))
+        if kind in (set, frozenset):
+            # No order to go by, so each by itself; what is in a set is hashable and rarely large.
+            self.emit("parts", repr(sorted(map(self._alone, thing))))
+            self.watch.items(thing)
+        elif kind is dict:
+            self.watch.items(thing)
+            for key, value in thing.items():
+                self.visit(key)
+                self.visit(value)
+        else:
+            if kind is list:
+                self.watch.items(thing)
+            for each in thing:
+                self.visit(each)
+
+    def _alone(self, thing: Any) -> str:
+        """The digest of one thing, whatever came before it."""
+        whole, self.hash = self.hash, hashlib.blake2b(digest_size=32)
+        numbers, self._numbers = self._numbers, {}
+        try:
+            self.visit(thing)
+            return self.hash.hexdigest()
+        finally:
+            self.hash, self._numbers = whole, numbers
+
+    def bound(self, method: Any) -> None:
+        """A method, of Python or of C, with what it is bound to."""
+        owner = getattr(method, "__self__", None)
+        self.emit("bound", f"{getattr(method, '__module__', None)}.{method.__qualname__}")
+        if owner is random._inst or owner is np.random.mtrand._rand:
+            return  # their state changes with every draw of the program; a draw is noticed otherwise
+        self.visit(owner)
+        if isinstance(method, types.MethodType):
+            self.visit(method.__func__)
+
+    def bytearray(self, thing: Any) -> None:
+        self.emit("bytearray", bytes(thing))
+        self.watch.plain(thing)
+
+    def each(self, *parts: Any) -> None:
+        for part in parts:
+            self.visit(part)
+
+    def _instance(self, thing: Any, kind: type) -> None:
+        self.emit("instance")
+        self.visit(kind)
+        for base in _BUILT_UPON:
+            if isinstance(thing, base):
+                self.visit(base(thing))
+        if isinstance(thing, (dict, list, set)):
+            self.watch.items(thing)
+        space = getattr(thing, "__dict__", None)
+        slots = slots_of(thing, kind)
+        if isinstance(space, dict):
+            self.watch.space(thing, space)
+            self.emit("attributes", repr(list(space)))
+            for value in space.values():
+                self.visit(value)
+        for name, value in slots:
+            self.emit("slot", name)
+            self.watch.slot(thing, name)
+            self.visit(value)
+        custom = pickles_itself(kind)
+        in_c = is_reduced_in_c(kind) and not isinstance(thing, _BUILT_UPON)
+        if custom and (isinstance(space, dict) or slots) and not in_c:
+            return
+        try:
+            # Refuses what has state of C's that it cannot see: locks, sockets, generators, handles.
+            parts = thing.__reduce_ex__(4)
+        except Exception:
+            self.hide(f"it holds a {kind.__module__}.{kind.__qualname__}, whose state cannot be seen")
+            return
+        if custom:
+            self.emit("reduced")
+            self.watch.digest(thing, lambda: ObjectWalk(True, Files("", None)).take((thing,))[0])
+            for part in parts if isinstance(parts, tuple) else (parts,):
+                plain = isinstance(part, (list, tuple, dict)) or not hasattr(part, "__next__")
+                self.visit(part if plain else list(part))
+
+
+_BUILT_UPON: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes, int, float)
+_VISITORS: dict[type, Callable[[ObjectWalk, Any], None]] = {
+    types.FunctionType: ObjectWalk.visit_function,
+    types.MethodType: ObjectWalk.bound,
+    types.BuiltinMethodType: ObjectWalk.bound,
+    types.CodeType: ObjectWalk.visit_code,
+    staticmethod: lambda walk, thing: walk.each("static", thing.__func__),
+    classmethod: lambda walk, thing: walk.each("class method", thing.__func__),
+    property: lambda walk, thing: walk.each("property", thing.fget, thing.fset, thing.fdel),
+    functools.partial: lambda walk, thing: walk.each("partial", thing.func, thing.args, thing.keywords),
+    functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
+    type(functools.cache(lambda: None)): lambda walk, thing: walk.each("cached", thing.__wrapped__),
+    random.Random: ObjectWalk.generator,
+    # What it is a view of: a copy would not change with it.
+    types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
+    type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),
+    type(...): lambda walk, thing: walk.emit("ellipsis"),
+    bytearray: ObjectWalk.bytearray,
+    # Nobody's data; but another process would need one of its own.
+    type(threading.Lock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
+    type(threading.RLock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
+}
+for _kind in (types.WrapperDescriptorType, types.MethodDescriptorType, np.ufunc, types.MethodWrapperType):
+    _VISITORS[_kind] = lambda walk, thing: walk.emit("builtin", repr(getattr(thing, "__name__", thing)))

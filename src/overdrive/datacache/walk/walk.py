@@ -1,0 +1,45 @@
+"""What a walk gathers on its way: a hash, reasons why it does not tell all, and what is to be watched from now on."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import Any
+
+from overdrive.datacache.files import Files
+from overdrive.datacache.generators import frozen, state_of
+from overdrive.datacache.watch import Watch
+
+
+class Walk(ABC):
+    """
+    Args:
+        content: what arrays and tensors hold counts, and is watched.
+    """
+
+    def __init__(self, content: bool, files: Files) -> None:
+        self.content = content
+        self.hash = hashlib.blake2b(digest_size=32)
+        self.hidden: str | None = None
+        self.hidden_here: str | None = None
+        self.watch = Watch()
+        self.files = files
+
+    @abstractmethod
+    def visit(self, thing: Any) -> None:
+        """Of anything: all that it is made of."""
+
+    def emit(self, kind: str, content: str | bytes = b"") -> None:
+        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        self.hash.update(f"{kind}:{len(data)}:".encode())
+        self.hash.update(data)
+
+    def hide(self, reason: str, here: bool = True) -> None:
+        self.hidden = self.hidden or reason
+        if here:
+            self.hidden_here = self.hidden_here or reason
+        self.emit("hidden", reason)
+
+    def generator(self, generator: Any) -> None:
+        self.emit("generator", repr(frozen(state_of(generator))))
+        self.watch.generator(lambda: frozen(state_of(generator)))

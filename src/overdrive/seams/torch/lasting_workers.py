@@ -1,0 +1,90 @@
+"""Workers in the place of none, or that live on from epoch to epoch, for as long as their copy of the data is valid."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.data._utils import pin_memory
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from overdrive.core.progress import log
+from overdrive.seams.torch.drawn_indices import Gate, Gated, Noting, begin, opened_noting
+from overdrive.seams.torch.fetchers import Again, map_fetcher
+from overdrive.seams.torch.iterators import let_open_anew
+
+
+def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callable[[], bool]], live: bool) -> Any:
+    """Open a loader with workers, in the place of one that starts none, or new ones for each epoch.
+
+    Workers that live on are taken where all batches of their last epoch were, and their data is still valid. As they
+    would be without, seeds are drawn for each epoch.
+
+    Args:
+        copied: asked before workers start, which get a copy of the data set; gives what tells whether that is valid.
+        live: the program is to see at once what changes: that is asked before each batch, and from the first no on
+            this process fetches for itself, what is under way first.
+    """
+    current = loader._iterator if loader.persistent_workers else None
+    if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        return call()
+    let_open_anew(loader)
+    valid = copied()
+    iterator, drawn = opened_noting(loader, call, Gated if live else Noting)
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        kind: Any = type(iterator)
+        vars(iterator).update(overdrive_valid=valid, overdrive_live=live, overdrive_undelivered=drawn)
+        iterator.__class__ = _while_valid(kind)
+    elif isinstance(gate := getattr(iterator, "_sampler_iter", None), Gate):
+        gate.open = True  # another technique has opened it without workers
+    return iterator
+
+
+@cache
+def _while_valid(kind: Any) -> Any:
+    class WhileValid(kind):  # type: ignore[misc]
+        overdrive_valid: Callable[[], bool]
+        overdrive_live: bool
+        overdrive_undelivered: deque[Any]  # indices of batches that the program has not had yet
+        overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
+        overdrive_over = False  # the epoch
+
+        def _reset(self, loader: Any, first_iter: bool = False) -> None:
+            self.overdrive_over = False
+            super()._reset(loader, first_iter)
+
+        def _next_data(self) -> Any:
+            if self.overdrive_own is None and self.overdrive_live and not self.overdrive_valid():
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self._shutdown_workers()
+            begin(self, self.overdrive_own is None)
+            undelivered = self.overdrive_undelivered
+            if self.overdrive_own is None:
+                try:
+                    batch = super()._next_data()
+                except StopIteration:
+                    self.overdrive_over = True
+                    raise
+                except Exception as error:
+                    if not self.overdrive_live:  # the program's own, in place of this batch
+                        undelivered.popleft()
+                        raise
+                    batch = Again(f"{type(error).__name__}: {error}")  # one of them was killed, say
+                if not isinstance(batch, Again):
+                    undelivered.popleft()
+                    return batch
+                log.info("a loader's workers end: %s", batch.reason)
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self._shutdown_workers()
+            if not undelivered:
+                next(self._sampler_iter)  # which notes it
+            batch = self.overdrive_own.fetch(undelivered.popleft())
+            if self._pin_memory:
+                return pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
+            return batch
+
+    return WhileValid
