@@ -29,7 +29,11 @@ def table(result: TuneResult, console: Console) -> None:
     numbers = words.before_after(result)
     if numbers:
         after = "after" if words.adopted(result) else "not adopted"
-        paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
+        rows = [(name, a or "-", b or "-") for name, a, b in numbers]
+        if any(b for *_, b in numbers):
+            paper.rows(("", "before", after), rows, right=True)
+        else:
+            paper.rows(("", "as it is"), [row[:2] for row in rows], right=True)
     if rows := words.devices(result):
         paper.rows(words.DEVICES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
@@ -39,7 +43,7 @@ def table(result: TuneResult, console: Console) -> None:
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
     rejected = [(each.name, words.reason(each)) for each in words.dropped(result)]
     if rejected:
-        paper.rows(("tried, not used", "why"), rejected)
+        paper.rows(("not used", "why"), rejected)
     for line in filter(None, (*words.sums(result), words.items(result), *words.sentences(result))):
         paper.say(line)
     command = words.command(result) if good else []

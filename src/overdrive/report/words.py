@@ -226,10 +226,11 @@ def interaction(result: TuneResult) -> str:
 
 
 def dropped(result: TuneResult) -> list[NotKept]:
-    """What was tried and is not in the plan: rejected by its duel, or without effect in the whole plan."""
+    """What is not in the plan, and why: what was measured stands first."""
     reasons = {(each.name, each.reason) for each in result.rejected}
     gone = result.attribution.dropped if result.attribution else ()
-    return [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
+    found = [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
+    return sorted(found, key=lambda each: not each.verdict and each.speedup is None)
 
 
 def sentences(result: TuneResult) -> list[str]:
