@@ -29,11 +29,10 @@ def table(result: TuneResult, console: Console) -> None:
     numbers = words.before_after(result)
     if numbers:
         after = "after" if words.adopted(result) else "not adopted"
-        rows = [(name, a or "-", b or "-") for name, a, b in numbers]
         if any(b for *_, b in numbers):
-            paper.rows(("", "before", after), rows, right=True)
+            paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
         else:
-            paper.rows(("", "as it is"), [row[:2] for row in rows], right=True)
+            paper.rows(("", "as it is"), [(name, a) for name, a, _ in numbers], right=True)
     if rows := words.devices(result):
         paper.rows(words.DEVICES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
