@@ -21,8 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,12 @@ Result = dict[str, Any]
 
 
 class Place:
-    """Where a program lies, and what Overdrive keeps of it under one contract."""
+    """Where a program lies, and what Overdrive keeps of it for one tune."""
 
-    def __init__(self, name: str, program: Program, base: Path, contract: str) -> None:
+    def __init__(self, name: str, program: Program, base: Path, tune: str) -> None:
         self.folder = base / name / program["folder"]
         self.words = (program["script"], *program["arguments"])
-        self.kept = base / ".overdrive" / name / contract
+        self.kept = base / ".overdrive" / name / tune
         self.plan, self.told = self.kept / "plan.toml", self.kept / "tune.json"
         self._environment = {
             **program.get("environment", {}),
@@ -68,17 +67,17 @@ class Place:
             os.environ.update(before)
 
 
-def tune(contract: str, minutes: float, name: str, program: Program, base: Path, pairs: int) -> Result:
+def tune(contract: str, minutes: float, place: Place) -> Result:
     """A tune with nothing kept from before."""
-    budget = float(os.environ.get("OVERDRIVE_PUBLIC_MINUTES", minutes))
-    place = Place(name, program, base, contract if minutes < 10 else f"{contract}-reference")
     shutil.rmtree(place.kept, ignore_errors=True)
     place.kept.mkdir(parents=True)
-    options = ("--contract", contract, "--budget", f"{budget}m", "-o", str(place.plan), "--json", str(place.told))
+    options = ("--contract", contract, "--budget", f"{minutes}m", "-o", str(place.plan), "--json", str(place.told))
     began = time.perf_counter()
     with place.environment():
-        done = subprocess.run([*OVERDRIVE, "tune", *options, *place.words], cwd=place.folder, text=True, stderr=-1)
-    seconds = {"budget_seconds": 60 * budget, "wall_seconds": round(time.perf_counter() - began, 1)}
+        done = subprocess.run(
+            [*OVERDRIVE, "tune", *options, *place.words], cwd=place.folder, text=True, stderr=subprocess.PIPE
+        )
+    seconds = {"budget_seconds": 60 * minutes, "wall_seconds": round(time.perf_counter() - began, 1)}
     if done.returncode:
         return {**seconds, "refused": done.stderr.strip()[-500:]}
     found = json.loads(place.told.read_text())
@@ -100,11 +99,10 @@ def tune(contract: str, minutes: float, name: str, program: Program, base: Path,
     }
 
 
-def whole(contract: str, name: str, program: Program, base: Path, pairs: int) -> Result:
+def whole(pairs: int, place: Place) -> Result:
     """Whole runs, start to exit: plain `python` and `overdrive run` with the plan, in turn."""
-    place = Place(name, program, base, contract)
-    if not place.plan.exists():
-        return {"left_out": f"the part {contract} wrote no plan"}
+    if not place.told.exists() or not json.loads(place.told.read_text())["techniques"]:
+        return {"left_out": "there is no plan that does anything"}
     arms = [
         Arm("python", (sys.executable, *place.words)),
         Arm("overdrive", (*OVERDRIVE, "run", "--plan", str(place.plan), *place.words)),
@@ -114,13 +112,14 @@ def whole(contract: str, name: str, program: Program, base: Path, pairs: int) ->
     return {"seconds": seconds, "speedup": vars(ratio(seconds, "python", "overdrive"))}
 
 
-PARTS: dict[str, Callable[[str, Program, Path, int], Result]] = {
-    "rounding": partial(tune, "rounding", 5),
-    "statistical": partial(tune, "statistical", 5),
-    "whole": partial(whole, "rounding"),
-    "whole_statistical": partial(whole, "statistical"),
-    "reference": partial(tune, "rounding", 45),
-    "reference_statistical": partial(tune, "statistical", 45),
+# part: the tune whose plan it makes or runs, its contract, its minutes; 0 for whole runs
+PARTS = {
+    "rounding": ("rounding", "rounding", 5),
+    "statistical": ("statistical", "statistical", 5),
+    "whole": ("rounding", "rounding", 0),
+    "whole_statistical": ("statistical", "statistical", 0),
+    "reference": ("reference", "rounding", 45),
+    "reference_statistical": ("reference_statistical", "statistical", 45),
 }
 REFERENCES = {"rounding": ("whole", "reference"), "statistical": ("whole_statistical", "reference_statistical")}
 
@@ -142,7 +141,7 @@ def log_gain(part: Result | None) -> float | None:
     """Of the plan that a tune found; 0 where it found none."""
     if part is None or "refused" in part:
         return None
-    return math.log(part["speedup"]["estimate"]) if part["techniques"] and part["speedup"] else 0.0
+    return float(math.log(part["speedup"]["estimate"])) if part["techniques"] and part["speedup"] else 0.0
 
 
 def share(found: Result | None, reference: Result | None) -> float | None:
@@ -182,6 +181,7 @@ def main() -> None:
     parser.add_argument("--parts", default="rounding,whole,statistical,whole_statistical", help="with commas between")
     parser.add_argument("--from", dest="base", type=Path, default=INTO, help="where prepare.py laid the programs")
     parser.add_argument("--pairs", type=int, default=5, help="of whole runs")
+    parser.add_argument("--minutes", type=float, help="of every tune, to try this out; written down as it was")
     parser.add_argument("--to", type=Path, default=RESULTS / "public.json")
     options = parser.parse_args()
     known = programs()
@@ -195,7 +195,9 @@ def main() -> None:
         for part in options.parts.split(","):
             print(f"== {name}: {part}", flush=True)
             others, load = cores_of_others(), os.getloadavg()[1]
-            outcome = PARTS[part](name, program, options.base, options.pairs)
+            which, contract, minutes = PARTS[part]
+            place = Place(name, program, options.base, which)
+            outcome = tune(contract, options.minutes or minutes, place) if minutes else whole(options.pairs, place)
             after = cores_of_others()
             results.setdefault(name, {})[part] = {
                 "date": datetime.date.today().isoformat(),
