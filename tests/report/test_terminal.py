@@ -25,6 +25,14 @@ def test_says_what_was_tried_and_what_came_of_it() -> None:
     assert "95 % interval" in " ".join(text.split()) and "Noise floor" in text
 
 
+def test_what_was_measured_stands_before_what_was_not() -> None:
+    measured = {"name": "prefetch", "reason": "its gain was not established", "verdict": "SAME"}
+    untried = {"name": "tf32", "reason": "its contract is statistical, you asked for rounding"}
+    text = printed(result(rejected=[untried, measured], tuned=None))
+    assert text.index("prefetch") < text.index("tf32")
+    assert "tried" not in text and "not adopted" not in text and "as it is" in text
+
+
 def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> None:
     text = printed(result())
     assert "\x1b" not in text

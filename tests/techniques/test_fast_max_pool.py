@@ -16,7 +16,7 @@ from torch import nn
 
 from overdrive.core.facts import Facts
 from overdrive.kernels import build
-from overdrive.kernels.max_pool.operator import MaxPool
+from overdrive.kernels.max_pool.operator import MaxPool, fits
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
 
@@ -88,15 +88,13 @@ def test_values_that_may_come_out_in_another_way() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randint(-2, 3, sizes, generator=generator).to(dtype)  # many equal ones
             for each in (x, x.contiguous(memory_format=torch.channels_last)):
-                assert pool.fits((each, 2), {})
+                assert fits((each, 2), {})
                 assert pool.differs_on(torch.max_pool2d, each) is None
 
 
-@compiled
 def test_sizes_that_are_rounded_up_are_torchs() -> None:
-    pool = MaxPool(build.Building("max_pool/max_pool.c"))
-    fits = {sizes: pool.fits((torch.ones(sizes), 2, [], 0, 1, True), {}) for sizes in ((2, 3, 8, 6), (2, 3, 7, 6))}
-    assert list(fits.values()) == [True, False]
+    for height, done in ((8, True), (7, False)):
+        assert fits((torch.ones(2, 3, height, 6), 2, [], 0, 1, True), {}) is done
 
 
 @compiled
@@ -235,3 +233,16 @@ def test_a_backward_pass_that_the_kernel_fails_in_is_carried_out_by_torch(
         monkeypatch.setattr(MaxPool, "spread", broken)
         found = gradient()
     assert torch.equal(found, plain) and found.stride() == plain.stride() and not session.seams.left_out
+
+
+@pytest.mark.parametrize(
+    "pool, pools", [(nn.MaxPool2d(2), True), (nn.MaxPool2d(3, 2, 1), False), (nn.Identity(), False)]
+)
+def test_it_is_not_tried_where_the_program_has_no_such_pool(pool: nn.Module, pools: bool) -> None:
+    technique = catalogue()[NAME]
+    told: list[Callable[[], Any]] = []
+    with Session(observers=[lambda seams: told.append(technique.observe(seams))]):
+        pool(torch.randn(2, 3, 8, 8))
+    assert told[0]() == {"pools": pools}
+    reason = technique.applies(Facts(own={NAME: told[0]()}))
+    assert pools or (reason and "no max pool" in reason)

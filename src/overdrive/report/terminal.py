@@ -22,11 +22,16 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
     result, paper = harmless(result), Paper(console)
     program = result.program[:2000]
     paper.say(f"Overdrive: {program}" if program else "Overdrive", "dim")
+    if result.notice:
+        paper.say(result.notice)
     paper.say()
     numbers = words.before_after(result)
     if numbers:
         after = "after" if words.adopted(result) else "not adopted"
-        paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
+        if any(b for *_, b in numbers):
+            paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
+        else:
+            paper.rows(("", "as it is"), [(name, a) for name, a, _ in numbers], right=True)
     if rows := words.devices(result):
         paper.rows(words.DEVICES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
@@ -36,7 +41,7 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
     rejected = words.dropped(result) if everything else words.tried(result)
     if rejected:
-        head = "not used" if everything else "measured, not used"
+        head = "measured, not used" if all(each.kind == "measured" for each in rejected) else "not used"
         paper.rows((head, "why"), [(each.name, words.reason(each)) for each in rejected])
     untried = words.untried(result)
     if untried and not everything:
@@ -52,8 +57,8 @@ def _verdict(result: TuneResult, paper: Paper) -> None:
     found, good = words.verdict(result), words.usable(result)
     style = "bold green" if good else "bold red" if found in ("FASTER", "SLOWER") else "bold"
     paper.say(words.sentence(result), style)
-    for line in filter(None, (result.notice, result.next_step)):
-        paper.say(line)
+    if result.next_step:
+        paper.say(result.next_step)
     command = words.command(result) if good else []
     if command:
         paper.say()

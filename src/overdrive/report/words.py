@@ -226,10 +226,13 @@ def interaction(result: TuneResult) -> str:
 
 
 def dropped(result: TuneResult) -> list[NotKept]:
-    """What is not in the plan: rejected by its duel, without effect in the whole plan, or not tried at all."""
+    """What is not in the plan, and why: rejected by its duel, without effect in the whole plan, or not tried at all.
+    What was measured stands first.
+    """
     reasons = {(each.name, each.reason) for each in result.rejected}
     gone = result.attribution.dropped if result.attribution else ()
-    return [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
+    found = [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
+    return sorted(found, key=lambda each: not each.verdict and each.speedup is None)
 
 
 _NOT_TRIED = {"time": "no time was left for {}", "contract": "{} under another contract", "unfit": "{} of no use here"}

@@ -149,6 +149,19 @@ def test_a_program_without_evaluation_is_told_so() -> None:
     assert catalogue()["fold_normalisation"].applies(Facts()) is None
 
 
+@pytest.mark.parametrize("normalised", [True, False])
+def test_models_without_batch_normalisation_are_told_so(normalised: bool) -> None:
+    technique = catalogue()["fold_normalisation"]
+    layers = [nn.Linear(3, 3), nn.BatchNorm1d(3) if normalised else nn.LayerNorm(3)]
+    model, told = nn.Sequential(*layers).eval(), []
+    with Session(observers=[lambda seams: told.append(technique.observe(seams))]), torch.no_grad():
+        model(torch.randn(2, 3))
+    report = told[0]
+    assert report is not None and report()["batch_norms"] is normalised
+    reason = technique.applies(Facts(own={technique.name: report()}))
+    assert reason is None if normalised else "no model that is evaluated" in str(reason)
+
+
 @pytest.mark.parametrize("how", ["attribute", "global", "value", "kind"])
 def test_a_use_of_the_layers_result_that_begins_late_is_seen(how: str) -> None:
     """A residual that is switched on later, by whatever the model's code looks at."""

@@ -116,7 +116,7 @@ class Plan:
             ]
             lines += ["[evidence]", *evidence]
         for rejected in self.rejected:
-            lines += ["", "[[rejected]]  # tried, and left out", f"name = {_toml(rejected.name)}"]
+            lines += ["", "[[rejected]]  # not used", f"name = {_toml(rejected.name)}"]
             lines += _given(settings=rejected.settings, reason=rejected.reason)
         for title, table in (("machine", self.machine), ("versions", self.versions)):
             if table:

@@ -23,6 +23,27 @@ _STRANGE_SIZES = (
 )
 
 
+def fits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether this call of `torch.max_pool2d` is one that is done here."""
+    given = dict(zip(_NAMES, args, strict=False)) | kwargs
+    x = given.get("input")
+    if x is None or x.dim() != 4 or x.dtype not in _KINDS or x.device.type != "cpu" or not x.numel():
+        return False
+    height, width = x.shape[2:]
+    return (
+        x.is_contiguous() != x.is_contiguous(memory_format=torch.channels_last)  # both, with one channel, say
+        and _both(given.get("kernel_size"), 2)
+        and (given.get("stride") in (None, [], ()) or _both(given["stride"], 2))
+        and _both(given.get("padding", 0), 0)
+        and _both(given.get("dilation", 1), 1)
+        and not (given.get("ceil_mode") and (height % 2 or width % 2))
+        and height > 1
+        and width > 1
+        and x.layout is torch.strided
+        and not x.is_neg()
+    )
+
+
 class MaxPool:
     """The compiled functions."""
 
@@ -37,26 +58,6 @@ class MaxPool:
             for way in ("forward", "backward")
             for dtype, name in _KINDS.items()
         }
-
-    def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether this call of `torch.max_pool2d` is one that is done here."""
-        given = dict(zip(_NAMES, args, strict=False)) | kwargs
-        x = given.get("input")
-        if x is None or x.dim() != 4 or x.dtype not in _KINDS or x.device.type != "cpu" or not x.numel():
-            return False
-        height, width = x.shape[2:]
-        return (
-            x.is_contiguous() != x.is_contiguous(memory_format=torch.channels_last)  # both, with one channel, say
-            and _both(given.get("kernel_size"), 2)
-            and (given.get("stride") in (None, [], ()) or _both(given["stride"], 2))
-            and _both(given.get("padding", 0), 0)
-            and _both(given.get("dilation", 1), 1)
-            and not (given.get("ceil_mode") and (height % 2 or width % 2))
-            and height > 1
-            and width > 1
-            and x.layout is torch.strided
-            and not x.is_neg()
-        )
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """
@@ -76,7 +77,7 @@ class MaxPool:
                     x = x.view(sizes)
                     if channels_last:
                         x = x.contiguous(memory_format=torch.channels_last)
-                    if self.fits((x, 2), {}) and (wrong := self.differs_on(plain, x)):
+                    if fits((x, 2), {}) and (wrong := self.differs_on(plain, x)):
                         return wrong
         return None
 

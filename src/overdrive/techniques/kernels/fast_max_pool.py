@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from overdrive.techniques.technique import Settings
 
 _CHECKED_SHAPES = 16
+_NO_POOL = "no max pool of 2 x 2 elements in steps of 2 was called"
 
 
 class FastMaxPool(Technique):
@@ -54,7 +56,21 @@ class FastMaxPool(Technique):
             return f"the model is on the {facts.device}, and its kernel is for CPUs"
         if facts.own_compile:
             return "the program compiles its model itself"
+        if not self.own(facts).get("pools", True):
+            return _NO_POOL
         return None if compiler() else "there is no C compiler on this machine"
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        seen: set[bool] = set()
+
+        def look(plain: Any, args: Any, kwargs: Any) -> None:
+            from overdrive.kernels.max_pool.operator import fits
+
+            if True not in seen:
+                seen.add(fits(args, kwargs))
+
+        seams.operator_called("max_pool2d").subscribe(look)
+        return lambda: {"pools": True in seen}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.kernels.build import Building, CannotBuild
@@ -68,7 +84,7 @@ class FastMaxPool(Technique):
         first = threading.Lock()  # a program may call its model from several threads
 
         def answer(plain: Any, args: Any, kwargs: Any) -> Any:
-            from overdrive.kernels.max_pool.operator import MaxPool
+            from overdrive.kernels.max_pool.operator import MaxPool, fits
 
             with first:
                 if not made:
@@ -76,7 +92,7 @@ class FastMaxPool(Technique):
                     if wrong := made[0].differs(plain):
                         raise CannotInstall(wrong)
             pool = made[0]
-            if not pool.fits(args, kwargs):
+            if not fits(args, kwargs):
                 return None
             x = args[0]
             kind = x.dtype, x.shape, x.stride()
@@ -89,7 +105,7 @@ class FastMaxPool(Technique):
         def first_step(optimizer: Any) -> None:
             seams.step_ends.unsubscribe(first_step)
             if not checked:
-                raise CannotInstall("no max pool of 2 x 2 elements in steps of 2 was called")
+                raise CannotInstall(_NO_POOL)
 
         seams.operator_called("max_pool2d").subscribe(answer)
         seams.step_ends.subscribe(first_step)

@@ -66,20 +66,26 @@ class FoldNormalisation(Technique):
             return "the trained parameters belong to no nn.Module"
         if self.own(facts).get("inference_calls") is False:
             return "no evaluation of a model was seen in the measured steps (name it in a plan by hand)"
+        if self.own(facts).get("batch_norms") is False:
+            return "no model that is evaluated has batch normalisation"
         return None
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
-        seen: list[bool] = []
+        looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # models, where they were evaluated
+        found: set[bool] = set()  # whether they have batch normalisation
 
         def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             import torch
 
-            if not model.training and not torch.is_grad_enabled():
-                seen[:] = [True]
+            from overdrive.seams.torch.internals import is_batch_norm
+
+            if not model.training and not torch.is_grad_enabled() and model not in looked_at:
+                looked_at.add(model)
+                found.add(any(map(is_batch_norm, model.modules())))
             return call(*args, **kwargs)
 
         seams.model_called.subscribe(called)
-        return lambda: {"inference_calls": bool(seen)}
+        return lambda: {"inference_calls": bool(found), "batch_norms": True in found or not found}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         models: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
