@@ -41,7 +41,6 @@ from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.tune import tune
 
 Names = frozenset[str]
-_JITTER = 0.01  # of a block, and as much again for all of a process
 
 
 @dataclass
@@ -57,6 +56,9 @@ class Simulated:
     rate: Callable[[Names], float] = lambda names: 0.1
     exit_reason: Callable[[Names], ExitReason | None] = lambda names: None  # before its first step
     left_out: Callable[[Names], Mapping[str, str]] = lambda names: {}
+    jitter: float = 0.01  # of a block's time
+    spread: float = 0.01  # between processes, each for all its life
+    chance: int = 0  # another number, other noise
     memory: float = math.inf  # bytes of the machine, for all live trials together
     steps: int = 10**9
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
@@ -99,8 +101,8 @@ class _Trial:
         self.left_out = dict(program.left_out(self._names))
         self._names -= self.left_out.keys()
         self._program = program
-        self._chance = random.Random(number)
-        self._luck = self._chance.gauss(1, _JITTER)
+        self._chance = random.Random(1000 * program.chance + number)
+        self._luck = math.exp(self._chance.gauss(0, program.spread))
 
     def first_step(self, until: float = math.inf) -> Block:
         program = self._program
@@ -124,7 +126,8 @@ class _Trial:
         steps = -(-steps // call) * call
         self.call_steps = max(self.call_steps, call)
         before, self.step = self.step + lead, self.step + lead + steps
-        seconds = steps * self._program.seconds(self._names) * self._luck * self._chance.gauss(1, _JITTER)
+        luck = self._luck * math.exp(self._chance.gauss(0, self._program.jitter))
+        seconds = steps * self._program.seconds(self._names) * luck
         if self.spec.replay is not None and "reference" in self.spec.replay.role:
             seconds *= self._program.fp64
         elif self.spec.replay is not None:

@@ -38,14 +38,18 @@ class Spread:
     block_variance: float = 0.0  # of one pair of blocks, in the control
 
 
-def spread_of(control: Sequence[Pair], duels: Iterable[Sequence[Pair]]) -> Spread:
+def spread_of(
+    control: Sequence[Pair], duels: Iterable[Sequence[Pair]], processes: tuple[float, int] = (0.0, 0)
+) -> Spread:
     """A moment estimate, pooled over all duels, less what the noise of blocks explains.
 
     Args:
         control: pairs of the program against itself.
         duels: pairs of each of the others; those of one pair of processes say nothing here.
+        processes: variance of log seconds between single processes of a screening, and its degrees of freedom.
     """
-    squares, freedom = 0.0, 0
+    freedom = processes[1]
+    squares = 2 * processes[0] * freedom
     of_control = process_means(control)
     for each in of_control:
         squares += each.mean**2 - each.variance
@@ -77,6 +81,14 @@ def pairs_needed(spread: Spread, gain: float, blocks: int) -> int:
     wanted = max(_WANTED, _WANTED_SHARE * abs(math.log(gain)))
     enough = (n for n in range(FEWEST, MOST) if student.quantile(0.95, n - 1) * sd / math.sqrt(n) <= wanted)
     return next(enough, MOST)
+
+
+def pairs_to_tell(spread: Spread, gain: float) -> int:
+    """The fewest pairs of processes that tell such a gain from none, where it is as large as it looks: at 1.25 times
+    the half-width of their interval."""
+    wanted = abs(math.log(gain)) / 1.25
+    half = student.quantile(0.95, spread.freedom) * math.sqrt(spread.variance)
+    return max(2, math.ceil((half / max(wanted, 1e-3)) ** 2))
 
 
 def told(interval: Interval, processes: int) -> Interval:

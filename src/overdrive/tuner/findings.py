@@ -105,6 +105,8 @@ class Findings:
     refusal_is_failure: bool = False  # the program itself failed
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     budget: float = 600.0  # seconds
+    of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
+    screened: frozenset[str] = frozenset()  # the techniques that a screening measured
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
@@ -229,7 +231,9 @@ class Findings:
         others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
         return spread_of(
-            self.control.kept() if self.control else (), [*(duel.kept() for duel in others), *self.earlier]
+            self.control.kept() if self.control else (),
+            [*(duel.kept() for duel in others), *self.earlier],
+            self.of_processes,
         )
 
     def noise(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,14 +49,11 @@ class ProcessRows:
         """Whether another process would tell something."""
         return bool(self.racing) and len(self.made) < WANTED
 
-    def effects(
-        self, blocks: Sequence[Block], factors: Sequence[Factor], within: Effects, spread: float
-    ) -> Effects | None:
-        """What these techniques do; None from too few processes.
+    def runs(self, blocks: Sequence[Block], factors: Sequence[Factor], within: Effects) -> dict[int, Run]:
+        """By the number of each process of which enough counts: its time, less what was switched within it.
 
         Args:
-            factors: what was switched within the processes: their times are compared less what that explains, `within`.
-            spread: between processes, one standard deviation of log seconds.
+            factors: what was switched within the processes; `within`: what that does.
         """
         explained: dict[int, list[Block]] = {}
         for block in blocks:
@@ -69,7 +66,24 @@ class ProcessRows:
                 runs[number] = Run(number // 2, self.made[number], mean_of(each), each[0].at)
             except ValueError:
                 continue  # none of its pairs counts
+        return runs
+
+    def effects(self, runs: Mapping[int, Run], spread: float) -> Effects | None:
+        """What these techniques do; None from too few processes.
+
+        Args:
+            spread: between processes, one standard deviation of log seconds.
+        """
         both = [run for number, run in runs.items() if number ^ 1 in runs]
         if not self.design.factors or len(both) < FEWEST:
             return None
         return estimate_of_processes(both, self.design.factors, spread)
+
+    def variance(self, runs: Mapping[int, Run], around: Effects | None) -> tuple[float, int]:
+        """Of log seconds between processes that have the same techniques, and its degrees of freedom; 0 of none."""
+        rest = []
+        for run in runs.values():
+            on = around.of_plan(on_in(run.row, self.design.factors)) @ around.mean if around else 0.0
+            rest.append(run.log_seconds - float(on))
+        freedom = len(rest) - 1 - (len(around.terms) if around else 0)
+        return (float(np.var(rest)) * len(rest) / freedom, freedom) if freedom > 0 else (0.0, 0)

@@ -55,17 +55,20 @@ class Screened:
         factors: Sequence[Factor],
         candidates: Iterable[Candidate],
         settings: Mapping[str, Settings],
+        least: float = 0.0,
     ) -> Screened:
         """The same, and what these effects say.
 
         Args:
             candidates: that may be chosen.
             settings: of all that may be told of.
+            least: probability of being worth it, below which one is not chosen, and has a duel of its own.
         """
         out = self.failed.keys() | set(self.left_out)
         names = [name for name in effects.labels if name in settings and name not in out]
         believed = beliefs(effects)
-        plan = choose(effects, [each for each in candidates if each.label not in out], factors, believed=believed).plan
+        sure = [each for each in candidates if each.label not in out and believed.best.get(each.label, 0.0) >= least]
+        plan = choose(effects, sure, factors, believed=believed).plan
         partners = frozenset().union(*effects.interacting)
         # What gains only beside another is believed to gain nothing alone: of these the best company counts.
         idle = {name for name in names if believed.by_label[name].above < _HOPELESS and name not in partners}

@@ -46,6 +46,8 @@ _FEWEST_PAIRS = 8  # with which anything is said at all
 _FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: others hold the cores
 _FEWEST_OF_PROCESS = 4  # pairs of blocks
 _WARM_UP_SECONDS = 2.5
+# Probability of being worth it that what distinguishes processes must have: nothing later would tell it from luck.
+_SURE = 0.95
 _LONGEST_LEAD = 8  # times the usual untimed steps before a block
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
@@ -275,11 +277,15 @@ class Screener:
         )
         if not self._blocks or (within := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
             return screened
-        spread = max(math.sqrt(self._found.spread().variance / 2), 1e-3)
-        around = self._around.effects(self._blocks, self._design.factors, within, spread)
+        runs = self._around.runs(self._blocks, self._design.factors, within)
+        self._found.of_processes = self._around.variance(runs, None)
+        around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
+        self._found.of_processes = self._around.variance(runs, around)
         settings = dict(self._chosen(self._techniques))
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
-        return screened.taken_in(around, self._around.design.factors, self._inside, settings) if around else screened
+        if around is None:
+            return screened
+        return screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
 
     def _tell(self, screened: Screened) -> None:
         disturbed = len({block.pair for block in self._blocks if block.dropped})
