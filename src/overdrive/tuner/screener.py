@@ -278,9 +278,10 @@ class Screener:
         if not self._blocks or (within := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
             return screened
         runs = self._around.runs(self._blocks, self._design.factors, within)
-        self._found.of_processes = self._around.variance(runs, None)
-        around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
-        self._found.of_processes = self._around.variance(runs, around)
+        around = None
+        for _ in range(2):  # how much processes differ shows when their effects are taken off
+            around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
+            self._found.of_processes = self._around.variance(runs, around)
         settings = dict(self._chosen(self._techniques))
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
         if around is None:
