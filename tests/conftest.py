@@ -26,9 +26,10 @@ ROOT = Path(__file__).parent.parent
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def long_but(few: Iterable[str], names: Iterable[str]) -> list[Any]:
+def long_but(few: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     """Parameters of a test, of which only a few are for `make test`; the others are marked as long."""
-    return [name if name in set(few) else pytest.param(name, marks=pytest.mark.long) for name in names]
+    kept = list(few)
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 # Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
@@ -69,6 +70,16 @@ def no_file_left_open() -> Iterator[None]:
     yield
     gc.collect()
     assert set(standing_files()) <= set(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_there_is_frozen() -> Iterator[None]:
+    """Nothing that the tests' own process held before belongs to a program that a test runs in it. Data caches look
+    for loaders and models among all objects, and collect garbage first: half of the time of their tests went there."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ COMPILED = {"cnn_argparse", "lstm_stateful", "weight_tied_ema", "view_after_conv
 # In make test: of each kind of data, loop, model and end one.
 OF_EACH_KIND = {
     *BIT_FOR_BIT,
-    *("cnn_argparse", "weight_tied_ema", "reinforce", "modpkg", "raises_step5", "no_training", "overwrites_files"),
-    *("two_phase", "plain_sgd_by_hand", "timeseries_lbfgs"),
+    *("cnn_argparse", "weight_tied_ema", "modpkg", "raises_step5", "no_training", "overwrites_files"),
+    "plain_sgd_by_hand",
 }
 
 

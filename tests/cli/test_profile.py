@@ -13,6 +13,7 @@ import pytest
 
 from overdrive.cli import profile as profile_command
 from overdrive.core.program import Program
+from overdrive.insight.profile import measure
 from overdrive.insight.profile.measure import CannotProfile
 from overdrive.insight.profile.page import page
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
@@ -78,6 +79,8 @@ def test_a_profile_of_a_program_with_everything(
     script.write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profile_command, "measured_limits", limits)
+    for most in ("_FEWEST_PROCESSES", "_MOST_PROCESSES"):  # the script is short: its pace is no concern here
+        monkeypatch.setattr(measure, most, 2)
     files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
     assert profile_command.profile(Program.parse(["train.py"]), *files, advise=True) == 0
     result = json.loads(files[2].read_text())

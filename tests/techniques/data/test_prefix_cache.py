@@ -782,7 +782,7 @@ def output(program: Path, workers: int, ragged: bool = False) -> str:
     return start(program, workers, ragged).communicate(timeout=200)[0]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", long_but([2], [0, 2]))
 def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
     program: Path, folder: Path, workers: int
 ) -> None:
@@ -797,7 +797,7 @@ def test_a_second_run_finds_the_table_of_the_first_until_a_file_changes(
     assert changed.endswith("[] [False]\n") and changed != first
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", long_but([0], [0, 2]))
 def test_samples_of_different_sizes_are_kept_on_disk_too_and_damage_is_noticed(
     program: Path, folder: Path, workers: int
 ) -> None:
@@ -816,7 +816,7 @@ def test_samples_of_different_sizes_are_kept_on_disk_too_and_damage_is_noticed(
     assert output(program, workers, ragged=True) == first.replace("[False]", "[True]")
 
 
-@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("ragged", long_but([True], [False, True]))
 def test_two_processes_may_fill_at_once(program: Path, folder: Path, ragged: bool) -> None:
     together = [start(program, 0, ragged) for _ in range(2)]
     told = [each.communicate(timeout=200)[0].split(" ") for each in together]

@@ -639,23 +639,23 @@ def test_runs_share_samples_until_a_file_or_the_source_changes(program: Path, fo
     assert third != second and third.endswith("[]\n") and len(tables(folder)) == 3
 
 
-@pytest.mark.parametrize("damage", ["truncated", "one bit", "manifest"])
-def test_damaged_samples_are_fetched_anew(program: Path, folder: Path, damage: str) -> None:
+def test_damaged_samples_are_fetched_anew(program: Path, folder: Path) -> None:
     first = output(program)
-    (place,) = folder.iterdir()
-    raw = place / "0.raw"
-    data = bytearray(raw.read_bytes())
-    if damage == "truncated":
-        raw.write_bytes(data[:-1])
-    elif damage == "one bit":
-        data[123] ^= 4
-        raw.write_bytes(data)
-    else:
-        (place / "manifest.json").write_text('{"format": 1, "layout": 3}')
-    assert output(program) == first
-    (place,) = folder.iterdir()
-    assert len((place / "0.raw").read_bytes()) == 300
-    assert data != bytearray((place / "0.raw").read_bytes()) or damage != "one bit"
+    for damage in ("truncated", "one bit", "manifest"):
+        (place,) = folder.iterdir()
+        raw = place / "0.raw"
+        data = bytearray(raw.read_bytes())
+        if damage == "truncated":
+            raw.write_bytes(data[:-1])
+        elif damage == "one bit":
+            data[123] ^= 4
+            raw.write_bytes(data)
+        else:
+            (place / "manifest.json").write_text('{"format": 1, "layout": 3}')
+        assert output(program) == first, damage
+        (place,) = folder.iterdir()
+        assert len((place / "0.raw").read_bytes()) == 300
+        assert data != bytearray((place / "0.raw").read_bytes()) or damage != "one bit"
 
 
 def test_two_processes_may_fill_at_once(program: Path, folder: Path) -> None:
@@ -664,7 +664,7 @@ def test_two_processes_may_fill_at_once(program: Path, folder: Path) -> None:
         for file in each.iterdir():
             file.unlink()
         each.rmdir()
-    together = [start(program) for _ in range(3)]
+    together = [start(program) for _ in range(2)]
     assert {each.communicate(timeout=200)[0] for each in together} == {alone}
     assert len(tables(folder)) == 1 and output(program) == alone
 

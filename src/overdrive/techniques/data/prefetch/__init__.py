@@ -1,1 +1,1 @@
-"""Batches made early by a forked copy of the program, and handed out only if they are what it would have made."""
+"""Batches of cached samples that a thread gathers early, and hands out only if the program asks for them next."""

@@ -15,7 +15,7 @@ from overdrive.techniques.technique import Knob, Settings, Technique
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audit
     from overdrive.seams.hub import Seams
-    from overdrive.techniques.data.prefix_cache.serving import Halving
+    from overdrive.techniques.data.prefix_cache.halving import Halving
 
 
 class PrefixCache(Technique):
@@ -124,7 +124,7 @@ class PrefixHandle(Handle):
 
     def _prepare(self, loader: Any) -> None:
         from overdrive.datacache.manager import fills_at_once
-        from overdrive.techniques.data.prefix_cache.serving import Halving
+        from overdrive.techniques.data.prefix_cache.halving import Halving
 
         first = self.halving is None
         how = (self._memory_share, fills_at_once(), self.switch, self._make_audit)
