@@ -53,10 +53,11 @@ def _busy(found: Findings, control: Duel) -> str:
     duels = [control, *(each.duel for each in found.rejected if each.duel), *(duel for _, duel in found.other_duels)]
     if found.confirmation:
         duels.append(found.confirmation)
-    share = left_out([pair for duel in duels for pair in duel.pairs])
+    share = max(left_out([pair for duel in duels for pair in duel.pairs]), found.disturbed)
     if share <= MOST_LEFT_OUT:
         return ""
-    return f"This machine is busy: others held the cores in {share:.0%} of what was measured. Tune when it is quieter."
+    said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
+    return f"{said} Tune when it is quieter, or where the cores are yours alone."
 
 
 def _slow(found: Findings, untried: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from overdrive.core.metric import Metric
 from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
 from overdrive.evidence.equivalence import first_non_finite, same_bits
+from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
@@ -118,6 +119,8 @@ class Control:
                 "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
             )
             progress.outcome(found.notes[-1])
+        if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
+            progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
         noise = found.noise()
         progress.outcome(
             f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"

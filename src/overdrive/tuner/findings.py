@@ -106,6 +106,7 @@ class Findings:
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     budget: float = 600.0  # seconds
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
+    disturbed: float = 0.0  # share of the screening's pairs of blocks in which others held the cores
     screened: frozenset[str] = frozenset()  # the techniques that a screening measured
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)

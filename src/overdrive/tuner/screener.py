@@ -290,6 +290,7 @@ class Screener:
 
     def _tell(self, screened: Screened) -> None:
         disturbed = len({block.pair for block in self._blocks if block.dropped})
+        self._found.disturbed = disturbed / max(1, self._pairs)
         self._progress.outcome(screened.sentence(disturbed))
         beyond = screened.beyond_the_contract()
         for sentence in beyond:

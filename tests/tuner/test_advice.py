@@ -1,0 +1,74 @@
+"""What a tune says to do next: the cause, and a command that can be typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.interval import Interval
+from overdrive.core.program import Program
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.speed import Pair
+from overdrive.trials.duel import Duel, Side
+from overdrive.tuner.advice import next_step
+from overdrive.tuner.findings import Findings, Rejected
+
+
+def found(arguments: Sequence[str] = (), contract: Contract = Contract.ROUNDING, **control: object) -> Findings:
+    program = Program("train.py", tuple(arguments))
+    spec = TrialSpec(program)
+    control = {"old_side": Side(seconds=1.0, steps=100, setup_seconds=2.0), "total_steps": None, **control}
+    duel = Duel(spec, spec, **control)  # type: ignore[arg-type]
+    return Findings(program, contract, control=duel, budget=300.0)
+
+
+def untried(name: str) -> Rejected:
+    return Rejected(name, {}, "not tried", kind="time")
+
+
+def measured(name: str, speedup: float) -> Rejected:
+    return Rejected(name, {}, "no gain", measured=Interval(0.99, speedup, 1.1))
+
+
+def test_a_program_that_ends_too_soon_is_to_run_longer() -> None:
+    told = next_step(found(["--lr", "1", "--epochs", "2"], total_steps=48))
+    assert "48 steps" in told and "`overdrive tune train.py --lr 1 --epochs 10`" in told
+    assert "5 times as many" in next_step(found(["--lr", "1"], total_steps=48))
+    assert "ends after" not in next_step(found(total_steps=5000))
+
+
+def test_where_no_time_was_left_a_longer_budget_is_named() -> None:
+    slow = found(contract=Contract.STATISTICAL, old_side=Side(seconds=500.0, steps=100, setup_seconds=12.0))
+    slow.rejected = [untried("compile"), untried("threads")]
+    told = next_step(slow)
+    assert "a step takes 5 s" in told and "12 s for its first step" in told
+    assert "`overdrive tune --contract statistical --budget 10m train.py`" in told
+
+
+def test_a_busy_machine_is_named_before_all_else() -> None:
+    busy = found()
+    busy.rejected, busy.disturbed = [untried("compile")], 0.8
+    assert "80%" in next_step(busy) and "quieter" in next_step(busy)
+    busy.disturbed = 0.2
+    assert "busy" not in next_step(busy)
+    assert busy.control is not None
+    busy.control.pairs = [Pair(0, 1, 1.0, 1.0, True, (0.5, 0.5), (1.0, 1.0))] * 3
+    busy.control.pairs += [Pair(0, 1, 1.0, 1.0, True, (0.0, 0.0), (0.0, 0.0))]
+    assert "busy" in next_step(busy)
+
+
+@pytest.mark.parametrize(("best", "says"), [(1.01, "nothing to gain at rounding"), (1.2, "none was established")])
+def test_where_all_was_measured_the_best_is_named(best: float, says: str) -> None:
+    all_tried = found()
+    all_tried.rejected = [measured("prefetch", 0.9), measured("threads", best)]
+    told = next_step(all_tried)
+    assert says in told and "2 candidates were measured" in told and f"threads, {best:.2f}x" in told
+
+
+def test_nothing_is_said_where_there_is_nothing_to_say() -> None:
+    refused = found()
+    refused.refusal = "The program fails by itself."
+    assert next_step(refused) == ""
+    assert next_step(Findings(Program("x.py"), Contract.EXACT)) == ""
