@@ -50,7 +50,7 @@ class Attribution:
     """A plan's gain, shared out among its techniques in the order of adoption."""
 
     method: str
-    rounds: int
+    rounds: int | None  # of all combinations; None where it was not by rounds
     total: Interval
     shares: tuple[Share, ...]
     # total / product of `alone`; below 1 the techniques gain the same thing twice. None: none was found to.

@@ -79,11 +79,10 @@ def _shares(result: TuneResult) -> dict[str, tuple[str, str]]:
 
 def _method(result: TuneResult) -> str:
     found = result.attribution
-    if not words.shares(result) or found is None or not found.method or not found.rounds:
+    if not words.shares(result) or found is None or not found.method:
         return ""
-    return (
-        f"Shares by {found.method}, {found.rounds:,} rounds: each technique’s mean gain over the orders of adding it."
-    )
+    rounds = f", {found.rounds:,} rounds" if found.rounds else ""
+    return f"Shares by {found.method}{rounds}: each technique’s mean gain over the orders of adding it."
 
 
 def _ln(factor: float) -> str:

@@ -130,7 +130,7 @@ class Screened:
                 together.append(effects.gain(beside))
         return Attribution(
             f"screening ({self.pairs} pairs of blocks in {self.processes} processes)",
-            self.pairs,
+            None,
             _product(totals),
             tuple(shares[name] for name in names),
             _product(together) if together else None,
