@@ -71,7 +71,8 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     """A tune with nothing kept from before."""
     shutil.rmtree(place.kept, ignore_errors=True)
     place.kept.mkdir(parents=True)
-    options = ("--contract", contract, "--budget", f"{minutes}m", "-o", str(place.plan), "--json", str(place.told))
+    budget = f"{60 * minutes:.0f}s"
+    options = ("--contract", contract, "--budget", budget, "-o", str(place.plan), "--json", str(place.told))
     began = time.perf_counter()
     with place.environment():
         done = subprocess.run(
