@@ -71,7 +71,8 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     """A tune with nothing kept from before."""
     shutil.rmtree(place.kept, ignore_errors=True)
     place.kept.mkdir(parents=True)
-    options = ("--contract", contract, "--budget", f"{minutes}m", "-o", str(place.plan), "--json", str(place.told))
+    budget = f"{60 * minutes:.0f}s"
+    options = ("--contract", contract, "--budget", budget, "-o", str(place.plan), "--json", str(place.told))
     began = time.perf_counter()
     with place.environment():
         done = subprocess.run(
@@ -99,8 +100,10 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     }
 
 
-def whole(pairs: int, place: Place) -> Result:
+def whole(pairs: int, steps: int, place: Place) -> Result:
     """Whole runs, start to exit: plain `python` and `overdrive run` with the plan, in turn."""
+    if not steps:
+        return {"left_out": "its runs have no length of their own"}
     if not place.told.exists() or not json.loads(place.told.read_text())["techniques"]:
         return {"left_out": "there is no plan that does anything"}
     arms = [
@@ -197,7 +200,10 @@ def main() -> None:
             others, load = cores_of_others(), os.getloadavg()[1]
             which, contract, minutes = PARTS[part]
             place = Place(name, program, options.base, which)
-            outcome = tune(contract, options.minutes or minutes, place) if minutes else whole(options.pairs, place)
+            if minutes:
+                outcome = tune(contract, options.minutes or minutes, place)
+            else:
+                outcome = whole(options.pairs, program["steps"], place)
             after = cores_of_others()
             results.setdefault(name, {})[part] = {
                 "date": datetime.date.today().isoformat(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,3 +27,29 @@ def test_a_model_s_batch_counts_and_a_loss_s_rows_only_where_there_is_no_model(w
     rows = (loss, (torch.zeros(4 * 3, 7), torch.zeros(4 * 3, dtype=torch.long)))
     model = (sequence, (torch.zeros(4, 3, 5),))
     assert samples(*((model, rows) if with_model else (rows,))) == seen
+
+
+_WITHOUT = """
+import io, sys
+
+class Hide:
+    def find_spec(self, name, *rest):
+        if name in sys.argv[1:]:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hide())
+
+from overdrive.core.messages import Job
+from overdrive.core.program import Program
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.worker.main import Worker
+
+worker = Worker(io.BytesIO(), io.BytesIO(), Job(TrialSpec(Program("train.py")), False, "", (), ""))
+print(worker.probe.batch_hashes, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("hidden", [("torch",), ("torch", "keras", "tensorflow")])
+def test_a_trial_needs_no_framework_that_is_not_installed(hidden: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT, *hidden], capture_output=True, text=True)
+    assert done.stdout == "[] False\n", done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -64,6 +65,18 @@ class FrameworkSeams(Protocol):
 
     def refuse_chance(self) -> None:
         """Have operations fail that may differ from run to run."""
+
+
+def installed() -> tuple[str, ...]:
+    """Those that are there to be imported: the observers of trials may import theirs before the program does."""
+    return tuple(name for name, modules in MODULES.items() if _is_there(modules[-1]))
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # what a program or a user has put into the way of imports
+        return False
 
 
 def seams_of(name: str) -> FrameworkSeams:
