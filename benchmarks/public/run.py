@@ -37,7 +37,6 @@ from turns import ratio_text  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-UNTRIED = ("not tried", "no time")  # how the reason begins where a technique applies and was not measured
 QUIET = 0.3  # cores that others may use
 Result = dict[str, Any]
 
@@ -82,8 +81,8 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     if done.returncode:
         return {**seconds, "refused": done.stderr.strip()[-500:]}
     found = json.loads(place.told.read_text())
-    left = {each["name"] for each in found["rejected"] if each["reason"].startswith(UNTRIED)}
-    tried = {each["name"] for each in found["rejected"] if each["verdict"] or each["speedup"]}
+    left = {each["name"] for each in found["rejected"] if each["kind"] == "time"}
+    tried = {each["name"] for each in found["rejected"] if each["kind"] == "measured" or each["speedup"]}
     kept = {each["name"] for each in found["techniques"]}
     return {
         **seconds,
@@ -97,6 +96,7 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
         "noise_floor": found["noise_floor"],
         "check": found["check"],
         "notes": found["notes"],
+        "next_step": found["next_step"],
     }
 
 

@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(script:
     assert "Cannot write" in done.stderr and "must not start" not in done.stderr
 
 
-@pytest.mark.parametrize("budget", ["soon", "-5", "0", ""])
+@pytest.mark.parametrize("budget", ["soon", "-5", "0", "", "1.2.3m", "."])
 def test_a_budget_that_is_no_duration_is_refused(budget: str, script: Write, overdrive: Run) -> None:
     path = script("print('must not start')\n")
     done = overdrive("tune", "--budget", budget, path.name, cwd=path.parent)

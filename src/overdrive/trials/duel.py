@@ -53,12 +53,14 @@ def block_steps(fast: float, slow: float) -> int:
 def warmed_up(steps: int, seconds: float) -> bool:
     """Whether a side that made so many steps in so many seconds is at its usual pace."""
     usual = steps >= 2 * WARM_UP_STEPS and seconds >= WARM_UP_SECONDS
-    return usual or (steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS)
+    slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS
+    return usual or slow or seconds >= 2 * _ENOUGH_WARM_UP_SECONDS
 
 
 def profile_steps(step_seconds: float) -> int:
     """How many steps to look into."""
-    return max(_FEWEST_PROFILE_STEPS, min(_PROFILE_STEPS, round(_PROFILE_SECONDS / max(step_seconds, 1e-6))))
+    fewest = _FEWEST_PROFILE_STEPS if step_seconds < _PROFILE_SECONDS / _FEWEST_PROFILE_STEPS else 1
+    return max(fewest, min(_PROFILE_STEPS, round(_PROFILE_SECONDS / max(step_seconds, 1e-6))))
 
 
 def lead_steps(size: int, call: int = 1) -> int:

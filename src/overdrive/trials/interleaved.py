@@ -109,7 +109,7 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
     """
     seconds = [0.0, 0.0]
     last = [0.0, 0.0]
-    steps, chunk = 0, WARM_UP_STEPS
+    steps, chunk = 0, 1
     while not warmed_up(steps, max(seconds)):
         for index, trial in enumerate((old, new)):
             with blame(duel, new=trial is new):
@@ -127,10 +127,11 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
             duel.old_facts = old.facts(costs)
         steps += looked_into
         if costs:  # the fork it took has left the memory write-protected, which the next steps pay for
+            again = WARM_UP_STEPS if max(last) < 1.0 else 1
             for trial in (old, new):
                 with blame(duel, new=trial is new):
-                    trial.run(WARM_UP_STEPS)
-            steps += WARM_UP_STEPS
+                    trial.run(again)
+            steps += again
     return Pace(steps + 1, min(last), max(last))
 
 

@@ -13,7 +13,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Block as Measured
 from overdrive.evidence.screening import Factor, Row, on_in
-from overdrive.trials.duel import LONGEST_CHUNK, WARM_UP_STEPS, block_steps, lead_steps, warmed_up
+from overdrive.trials.duel import LONGEST_CHUNK, block_steps, lead_steps, warmed_up
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
@@ -78,7 +78,7 @@ class ScreeningTrial:
             TrialOver: it ended, failed, hung or crashed, or the first step did not come until then (time.monotonic()).
         """
         self.trial.first_step(until)
-        steps, seconds, chunk = 0, 0.0, WARM_UP_STEPS
+        steps, seconds, chunk = 0, 0.0, 1
         paces: list[float] = []
         while not (paces and warmed_up(steps, seconds)):
             paces = []

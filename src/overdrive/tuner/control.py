@@ -14,6 +14,7 @@ from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
+from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
 from overdrive.tuner.oom_recovery import OomRecovery
@@ -121,9 +122,10 @@ class Control:
             progress.outcome(found.notes[-1])
         if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
-        noise = found.noise()
+        noise, measured = found.noise(), figures(duel, new=False, facts=duel.old_facts)
+        step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step
         progress.outcome(
-            f"{duel.old_side.seconds_per_step * 1e3:.3g} ms a step"
+            f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a step"
             + (f", noise floor {noise:.1%}" if noise is not None else "")
             + (f", {size(found.peak())} at the peak" if found.peak() else "")
         )
@@ -145,6 +147,8 @@ class Control:
 def _refusal(failure: ExitReason) -> tuple[str, bool]:
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
         return "The program made no training step that Overdrive could see.", False
+    if failure.kind == "late":
+        return "No training step (a call of `optimizer.step()` in PyTorch) was seen within the budget.", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
     return f"The program fails by itself ({failure}).", True
