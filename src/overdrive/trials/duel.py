@@ -63,6 +63,11 @@ def profile_steps(step_seconds: float) -> int:
     return max(fewest, min(_PROFILE_STEPS, round(_PROFILE_SECONDS / max(step_seconds, 1e-6))))
 
 
+def steps_after_costs(step_seconds: float) -> int:
+    """Untimed steps after the fork that measures what data costs: it leaves the memory write-protected for a while."""
+    return WARM_UP_STEPS if step_seconds < 1.0 else 1
+
+
 def lead_steps(size: int, call: int = 1) -> int:
     """Untimed steps before a block of `size`; `call`: the steps between which a trial cannot stand still."""
     return call if size >= _LEAD_FROM * call else 0

@@ -13,7 +13,6 @@ from overdrive.trials.duel import (
     FEWEST_SECONDS,
     LONGEST_CHUNK,
     TO_THE_END,
-    WARM_UP_STEPS,
     Duel,
     Pace,
     ProcessPair,
@@ -23,6 +22,7 @@ from overdrive.trials.duel import (
     lead_steps,
     nothing_new,
     profile_steps,
+    steps_after_costs,
     warmed_up,
 )
 from overdrive.trials.trial import Trial
@@ -126,8 +126,8 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
         with blame(duel, new=False):
             duel.old_facts = old.facts(costs)
         steps += looked_into
-        if costs:  # the fork it took has left the memory write-protected, which the next steps pay for
-            again = WARM_UP_STEPS if max(last) < 1.0 else 1
+        if costs:
+            again = steps_after_costs(max(last))
             for trial in (old, new):
                 with blame(duel, new=trial is new):
                     trial.run(again)

@@ -106,16 +106,17 @@ def beyond_doubt(duel: Duel) -> bool:
 def judge(duel: Duel, rules: Rules) -> None:
     """Note what its pairs so far say, without those that a neighbour disturbed."""
     kept = duel.kept()
+    published = rules.patient or duel.sequential
     if len(kept) >= _FEWEST_TO_JUDGE:
         # One or two processes cannot know how much processes differ. A selection takes them as they are
         # (its interval is of these processes); what is published comes from a confirmation with more.
-        published = rules.patient or duel.sequential
         duel.interval = speedup(kept) if published else speedup_of_these(kept)
         duel.verdict = verdict(duel.interval)
         if published:
             duel.interval = told(duel.interval, len({pair.process for pair in kept}))
-    if len(kept) < FEWEST_PAIRS and duel.verdict is Verdict.FASTER:
-        duel.verdict = Verdict.INCONCLUSIVE
+    if len(kept) < FEWEST_PAIRS and duel.interval and duel.verdict is Verdict.FASTER:
+        if published or duel.interval.low < CLEAR_GAIN:
+            duel.verdict = Verdict.INCONCLUSIVE
     # Of what is left then, some was disturbed, too. That may make a ratio 1.33 times as large as it is, where a
     # neighbour slows one side 2.0 and the other 1.5 times, and hardly more than that.
     if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):

@@ -122,7 +122,7 @@ class Control:
             progress.outcome(found.notes[-1])
         if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
-        noise, measured = found.noise(), figures(duel, new=False, facts=duel.old_facts)
+        noise, measured = found.noise(), figures(duel, new=False)
         step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step
         progress.outcome(
             f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a step"

@@ -16,6 +16,5 @@ def devices_of(found: Findings) -> tuple[OnDevice, ...]:
     duel = next((duel for name, duel in tried if name == TECHNIQUE), None)
     if duel is None or not duel.pairs:
         return ()
-    facts = duel.old_facts or duel.new_facts
-    sides = [(name, figures(duel, name == "GPU", facts)) for name in ("CPU", "GPU")]
+    sides = [(name, figures(duel, name == "GPU")) for name in ("CPU", "GPU")]
     return tuple(OnDevice(**vars(each), device=name) for name, each in sides if each)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from overdrive.core.facts import Facts
 from overdrive.core.tune_result import Figures
 from overdrive.evidence.speed import seconds_per_step
 from overdrive.trials.duel import Duel, changes_training
 
 
-def figures(duel: Duel, new: bool, facts: Facts | None) -> Figures | None:
+def figures(duel: Duel, new: bool) -> Figures | None:
     """Samples per second and what else is told of a side; None where nothing was measured.
 
     A step has as many samples on both sides, unless a technique changes the training itself: where steps are made in
@@ -19,7 +18,8 @@ def figures(duel: Duel, new: bool, facts: Facts | None) -> Figures | None:
         return None
     old, side = duel.old_side, duel.new_side if new else duel.old_side
     seconds = seconds_per_step(kept)[new]
-    samples = old.samples / old.steps if old.samples else facts.samples_per_step if facts else 0.0
+    # Only of batches that a loader made: an input's first dimension may be anything, such as the length of a sequence.
+    samples = old.samples / old.steps if old.samples else 0.0
     rate = samples / seconds if samples else None
     if new and changes_training(duel.new) and old.samples and side.samples:
         seconds *= side.samples / side.steps / samples  # pairs hold the time of as many samples as the old side's step

@@ -264,12 +264,12 @@ def _after(found: Findings) -> Side | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
-        return _side(duel, True, duel.old_facts, duel.new_facts) if duel else None
+        return _side(duel, True, duel.new_facts) if duel else None
     if not needed:
         return None
     if found.control and found.control.pairs:
-        return _side(found.control, False, found.control.old_facts, found.control.old_facts)
-    return _side(needed[-1].duel, True, None, None)
+        return _side(found.control, False, found.control.old_facts)
+    return _side(needed[-1].duel, True, None)
 
 
 def _before(found: Findings) -> Side | None:
@@ -278,12 +278,11 @@ def _before(found: Findings) -> Side | None:
     measured = found.measured()
     duel = measured if measured and measured.pairs else found.control
     facts = found.control.old_facts if found.control else None
-    return _side(duel, False, facts, facts) if duel else None
+    return _side(duel, False, facts) if duel else None
 
 
-def _side(duel: Duel, new: bool, plain: Facts | None, facts: Facts | None) -> Side | None:
-    """`plain`: of the old side, whose steps' samples count where the blocks did not count them."""
-    measured = figures(duel, new, plain)
+def _side(duel: Duel, new: bool, facts: Facts | None) -> Side | None:
+    measured = figures(duel, new)
     return Side(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
 
 

@@ -7,7 +7,7 @@ import time
 from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps
+from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps, steps_after_costs
 from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, confirmation
 from overdrive.tuner.findings import Findings
 
@@ -52,7 +52,7 @@ class Schedule:
     def _confirmation_seconds(self, pairs: int) -> float:
         slow = self._found.control.old_side.seconds_per_step if self._found.control else 0.0
         both = slow + slow / max(1.0, self._found.gain())
-        once = (profile_steps(slow) + WARM_UP_STEPS) * both  # what the first of them looks into besides
+        once = (profile_steps(slow) + steps_after_costs(slow)) * both  # what the first of them looks into besides
         return self._duel_seconds(confirmation(pairs)) + once
 
     def proof_begins(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
