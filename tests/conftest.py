@@ -82,6 +82,17 @@ def what_is_there_is_frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For tests that compute much in this process: two cores are shared with the other worker, whose threads spin."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """A copy of the naive programs, so that what they write stays out of the repository."""
