@@ -25,6 +25,16 @@ ROOT = Path(__file__).parent.parent
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+# `import torch` of programs that only have to make steps, for tests of the processes they run in. PyTorch's optimizers
+# import its compiler when they are made, 1.5 s of a start that takes 3. Programs of all other tests do.
+IMPORT_TORCH = """
+import sys, types
+import torch
+torch._dynamo = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+torch._dynamo.disable = lambda function, *_, **__: function
+torch._dynamo.graph_break = lambda: None
+"""
+
 
 def long_but(few: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     """Parameters of a test, of which only a few are for `make test`; the others are marked as long."""
