@@ -42,7 +42,7 @@ def without_long(cases: Cases) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def provers(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Iterator[Mapping[str, InProcess]]:
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
     yield {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
     gc.unfreeze()
 

@@ -14,8 +14,6 @@ from overdrive.worker.session import Session
 from tests.conftest import PROGRAMS
 from tests.techniques.device.standin import There
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COMMANDS = (
     ("gan.py", "--steps", "6"),
     ("lstm_stateful.py", "--epochs", "1"),
