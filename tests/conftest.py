@@ -25,6 +25,16 @@ ROOT = Path(__file__).parent.parent
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+# `import torch` of programs that only have to make steps, for tests of the processes they run in. PyTorch's optimizers
+# import its compiler when they are made, 1.5 s of a start that takes 3. Programs of all other tests do.
+IMPORT_TORCH = """
+import sys, types
+import torch
+torch._dynamo = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+torch._dynamo.disable = lambda function, *_, **__: function
+torch._dynamo.graph_break = lambda: None
+"""
+
 
 def long_but(few: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     """Parameters of a test, of which only a few are for `make test`; the others are marked as long."""
@@ -35,7 +45,8 @@ def long_but(few: Iterable[Any], names: Iterable[Any]) -> list[Any]:
 # Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
 LONG = (
     *("test_programs.py", "test_keras_programs.py", "test_zoo.py", "test_tune.py", "test_prefix_cache.py"),
-    *("test_verify.py", "test_factorial.py", "test_sample_cache.py", "test_pack.py", "test_real_trials.py"),
+    *("test_sample_cache.py", "test_run.py", "test_loader_workers.py", "test_verify.py", "test_real_trials.py"),
+    *("test_pack.py", "test_isolation.py", "test_faults.py"),
 )
 
 
@@ -80,6 +91,20 @@ def what_is_there_is_frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of PyTorch, in this process: the threads of two of these spin on two cores, and steps took three times as long.
+    Tests of data techniques keep theirs: their forks have to live without the threads that the program had."""
+    torch = sys.modules.get("torch")
+    if torch is None or request.path.parent.name == "data":
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

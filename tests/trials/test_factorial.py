@@ -18,12 +18,13 @@ from overdrive.trials import duel, factorial
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from tests.conftest import IMPORT_TORCH
 
 # A step takes 5 ms or more: with the times of the fixture below, it is warm after 24 steps at most and its
 # pace known after 24 more, and a block has 10 at most.
 TRAIN = """
 import sys, time
-import torch
+IMPORT_TORCH
 steps, pause, fault = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -34,7 +35,7 @@ for step in range(steps):
     optimizer.zero_grad()
     model(torch.randn(8, 4)).pow(2).mean().backward()
     optimizer.step()
-"""
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
 ENDLESS = 10**6
 LATER = math.inf
 

@@ -19,10 +19,11 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from tests.conftest import IMPORT_TORCH
 
 TRAIN = """
 import os, signal, sys, time
-import torch
+IMPORT_TORCH
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -33,7 +34,7 @@ for step in range(200):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-"""
+""".replace("IMPORT_TORCH", IMPORT_TORCH)
 
 Make = Callable[..., Trial]
 
@@ -175,8 +176,10 @@ def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
     assert len(group) == 2
     assert all(each.status() == psutil.STATUS_STOPPED for each in group)
     one.stop()
-    time.sleep(0.2)
-    assert not any(_alive(each) for each in group)
+    limit = time.monotonic() + 30  # the kernel ends a process of others when it comes to it, on a busy machine late
+    while any(_alive(each) for each in group):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
 
 
 def test_the_programs_output_stays_out_of_the_tuners(trial: Make, capfd: pytest.CaptureFixture[str]) -> None:

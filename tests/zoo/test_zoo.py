@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-import torch
 
 from overdrive.core.contract import Contract
 from overdrive.core.trial_spec import TrialSpec
@@ -44,10 +43,7 @@ def without_long(cases: Cases) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     yield {name: InProcess(name, tmp_path_factory.mktemp(name)) for name in ("images", "rows")}
-    torch.set_num_threads(threads)
     gc.unfreeze()
 
 
