@@ -47,12 +47,16 @@ class Finaliser:
             self._confirm()
 
     def _attribute(self) -> None:
-        """What each technique of the plan gained, all measured together; what gains nothing is dropped."""
+        """What each technique of the plan gained, all measured together; what gains nothing is dropped.
+
+        After a screening its model says it, and the duels of what joined later: one process of each combination would
+        drop gains of 5 % again, where processes differ by 2 %.
+        """
         found = self._found
+        if self._screened.choice:
+            found.attribution = self._screened.attribution(found.best())
+            return
         while len(found.adopted) > 1:
-            if told := self._screened.attribution(found.best()):
-                found.attribution = told
-                return
             if self._duels.sequential:
                 return self._leave_to_duels("two of it at once do not fit into the memory")
             chosen = dict(found.best())

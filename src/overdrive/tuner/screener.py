@@ -47,7 +47,7 @@ _FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: oth
 _FEWEST_OF_PROCESS = 4  # pairs of blocks
 _WARM_UP_SECONDS = 2.5
 # Probability of being worth it that what distinguishes processes must have: nothing later would tell it from luck.
-_SURE = 0.95
+_SURE = 0.98
 _LONGEST_LEAD = 8  # times the usual untimed steps before a block
 _MOST_FAILURES = 4  # candidates that fail, each of which costs a process
 _USUAL_NOISE = 0.05  # standard deviation of a block's log time, where the control could not tell
