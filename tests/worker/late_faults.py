@@ -94,6 +94,68 @@ class Dropped(_Late):
         seams.step_begins.subscribe(begins)
 
 
+class Reversed(_Late):
+    """A bias learns the opposite of what it should."""
+
+    name = "late_bias"
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        def begins(optimizer: Any) -> None:
+            gradient = parameters_of(optimizer)[-1].grad
+            if due() and gradient is not None:
+                gradient.neg_()
+
+        seams.step_begins.subscribe(begins)
+
+
+class Halved(_Late):
+    """All gradients are halved."""
+
+    name = "late_half"
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        def begins(optimizer: Any) -> None:
+            for parameter in parameters_of(optimizer) if due() else ():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(0.5)
+
+        seams.step_begins.subscribe(begins)
+
+
+class Rounded(_Late):
+    """Gradients are off in their last two bits, as other kernels make them."""
+
+    name = "late_rounding"
+    contract = Contract.ROUNDING
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        import torch
+
+        chance = torch.Generator()
+
+        def begins(optimizer: Any) -> None:
+            for parameter in parameters_of(optimizer) if due() else ():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(1 + 2e-7 * torch.randn(parameter.grad.shape, generator=chance))
+
+        seams.step_begins.subscribe(begins)
+
+
+class Coarse(_Late):
+    """Gradients in bf16."""
+
+    name = "late_bf16"
+    contract = Contract.STATISTICAL
+
+    def go_wrong(self, seams: Seams, due: Any) -> None:
+        def begins(optimizer: Any) -> None:
+            for parameter in parameters_of(optimizer) if due() else ():
+                if parameter.grad is not None:
+                    parameter.grad.copy_(parameter.grad.bfloat16())
+
+        seams.step_begins.subscribe(begins)
+
+
 class Innocent(_Late):
     """Does nothing."""
 

@@ -48,11 +48,11 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.2), nn.Flatten(), nn.Linear(4 * 36, 3))
 
 
-def train(each: Each, workers: int = 0) -> dict[str, Any]:
+def train(each: Each, workers: int = 0, steps: int = STEPS) -> dict[str, Any]:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
-    data = TensorDataset(torch.randn(STEPS * 4, 2, 8, 8), torch.randint(0, 3, (STEPS * 4,)))
+    data = TensorDataset(torch.randn(steps * 4, 2, 8, 8), torch.randint(0, 3, (steps * 4,)))
     loader = DataLoader(data, 4, shuffle=True, num_workers=workers)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)

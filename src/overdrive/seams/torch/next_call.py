@@ -1,7 +1,8 @@
 """The next outermost call of a model that records gradients, told once, before any technique acts on it.
 
 For who needs it rarely: to have `nn.Module.__call__` patched for that would cost 0.8 us for every module within a
-model, all the time. Where it is patched for others, they tell; where not, a hook of PyTorch's does, as long as it is awaited.
+model, all the time. Where it is patched for others, they tell; where not, a hook of PyTorch's does, as long as it is
+awaited.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.progress import log
+from overdrive.core.rng import States
 from overdrive.datacache.audit_budget import Budget
 from overdrive.datacache.copied_pages import CopiedPages
 from overdrive.datacache.forked import forks_safely, may_fork
@@ -26,8 +27,9 @@ from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.replay import DISTURBANCE
 from overdrive.worker.sentinels.processes import Copy, Keeper
-from overdrive.worker.sentinels.replay import Replay
+from overdrive.worker.sentinels.replay import Memory, Picture, Replay, Verdict
 from overdrive.worker.session import Session
 from overdrive.worker.switching import switch
 
@@ -70,6 +72,7 @@ class Sentinels:
         self._process = os.getpid()
         self._copy: Copy | None = None  # in a process in which a step is made again
         self._replay: Replay | None = None
+        self._memory = Memory()
         self._disarm: Callable[[], None] | None = None
         self._copied: CopiedPages | None = None  # what the last fork costs the program yet
         self._soon = True
@@ -153,15 +156,19 @@ class Sentinels:
             return
         if are_going() or not (may_fork() and unnoticed()):
             raise ForkFailed("no process can be started now")
-        replay = Replay(self._subject, self.covered, self.levels)
+        known = catalogue()
+        levels = {name: self.levels.get(name, known[name].contract) for name in self.covered}
+        replay = Replay(levels, self._memory, self.steps())
         made = Keeper.fork(replay.first)
         self._replay = replay
         if isinstance(made, Copy):
             self._be(made)
         else:
-            replay.keeper, replay.step = made, self.steps()
+            replay.keeper = made
             began(self)
             self._copied = CopiedPages()
+        if replay.needs_values:
+            self._subject.note()
         self._watch_segment()
         replay.in_program += time.perf_counter() - began_at
 
@@ -172,7 +179,7 @@ class Sentinels:
 
     def _sent(self, loss: Any) -> Any:
         if self._replay is not None and self._is_ours():
-            self._replay.losses.append(float(loss.detach().double().mean()).hex())
+            self._replay.losses.append(float(loss.detach().double().mean()))
         return loss
 
     def _awaited(self, iterator: Any, call: Callable[[], Any]) -> Any:
@@ -195,9 +202,15 @@ class Sentinels:
         began_at = time.perf_counter()
         if self._copy is not None and set(self._seams.left_out) != self._left_out:
             self._copy.leave("a technique was left out in it")
-        picture = replay.picture(where)
+        picture = Picture(
+            where,
+            tuple(replay.losses),
+            States.now().digest(),
+            self._subject.bits() if replay.needs_bits else {},
+            self._subject.values() if replay.needs_values else {},
+        )
         if self._copy is not None:
-            self._copy.tell(picture)
+            self._copy.tell(picture.plain())
         replay.mine = picture
         self._seams.loss_backward.unsubscribe(self._sent)
         self._seams.batch_awaited.unsubscribe(self._awaited)
@@ -215,27 +228,28 @@ class Sentinels:
         over(self)
         assert replay.keeper is not None
         beside = replay.keeper.end()
-        if replay.failed:
+        verdict = replay.verdict
+        if verdict is None:
             log.info("a step made again said nothing: %s", replay.failed)
             return self.budget.fail(replay.in_program, beside)
         self.budget.pay(replay.in_program, beside, 0.0)
         self._soon = False
-        self.looked_at += [name for name in replay.first.off if name not in self.looked_at]
-        if replay.unlike:
+        self.looked_at += [name for name in replay.off if name not in self.looked_at]
+        if verdict.unlike:
             self.off = "its steps come out otherwise in forked processes"
-            log.info("steps are made again no more: %s (%s)", self.off, replay.unlike)
-        elif replay.difference:
+            log.info("steps are made again no more: %s (%s)", self.off, verdict.unlike)
+        elif verdict.difference:
             self.different += 1
-            self._tell(replay)
+            self._tell(verdict, replay.step)
         else:
             self.same += 1
             self.agreed = replay.step + 1
 
-    def _tell(self, replay: Replay) -> None:
+    def _tell(self, verdict: Verdict, step: int) -> None:
         since = f"what was computed since step {self.agreed:,} may have been affected"
-        for name in replay.culprits:
-            what = f"step {replay.step + 1:,}, made again without it, came to another result"
-            self._seams.leave_out(name, f"{what} ({replay.difference}); {since}")
+        for name in verdict.culprits:
+            what = f"step {step + 1:,}, made again without it, came to another result"
+            self._seams.leave_out(name, f"{what} ({verdict.difference}); {since}")
 
     def _fail(self, error: Exception) -> None:
         log.info("steps are made again no more: %s", reason_of(error))
@@ -275,6 +289,8 @@ class Sentinels:
         self._copy = copy
         try:
             self._switch_off(copy.way.off)
+            if copy.way.seed:
+                self._subject.disturb(DISTURBANCE, copy.way.seed)
             self._left_out = set(self._seams.left_out)
         except BaseException as error:
             copy.leave(reason_of(error))
