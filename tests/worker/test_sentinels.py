@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -70,12 +74,16 @@ def train(each: Each, workers: int = 0, steps: int = STEPS) -> dict[str, Any]:
 
 
 def watched(
-    names: list[str], program: Callable[..., Any] = train, level: Contract = Contract.EXACT, **given: Any
+    names: list[str],
+    program: Callable[..., Any] = train,
+    level: Contract = Contract.EXACT,
+    levels: dict[str, Contract] | None = None,
+    **given: Any,
 ) -> tuple[Eager, Session, Any]:
     """The program under these techniques, each step of it made again."""
     said: list[tuple[str, str]] = []
     recorder = Recorder()
-    sentinels = Eager(lambda: recorder.clock.steps, dict.fromkeys(names, level))
+    sentinels = Eager(lambda: recorder.clock.steps, levels or dict.fromkeys(names, level))
     session = Session([(name, {}) for name in names], [recorder, sentinels], lambda *left: said.append(left))
     sentinels.session = session
     try:
@@ -99,9 +107,156 @@ def test_the_same_steps_are_the_same_and_leave_no_trace(plain: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["late_output", "late_gradient", "late_rate", "late_draw"])
-def test_a_technique_that_turns_wrong_late_is_switched_off(name: str) -> None:
+def test_an_exact_technique_that_turns_wrong_late_is_switched_off(name: str) -> None:
     sentinels, session, _ = watched(["innocent", name])
     assert sentinels.different == 1
     assert list(session.seams.left_out) == [name]
-    assert session.seams.left_out[name].startswith("step 5, made again without it, came to another result (")
+    said = session.seams.left_out[name]
+    assert said.startswith("step 5, made again without it, came to another result (")
+    assert said.endswith("what was computed since step 4 may have been affected")
     assert sentinels.same == STEPS - 2
+
+
+@pytest.mark.parametrize("name", ["late_rate", "late_bias", "late_half", "late_bf16"])
+def test_what_is_to_be_rounding_and_is_more_is_switched_off(name: str) -> None:
+    sentinels, session, _ = watched(["innocent", name], level=Contract.ROUNDING, steps=14)
+    assert sentinels.different == 1 and list(session.seams.left_out) == [name]
+
+
+def test_what_is_wrong_on_average_is_switched_off() -> None:
+    sentinels, session, _ = watched(["late_half"], level=Contract.STATISTICAL, steps=14)
+    assert sentinels.different == 1
+    assert "-50% off on average of 4" in session.seams.left_out["late_half"]
+
+
+@pytest.mark.parametrize(
+    "name, level", [("late_rounding", Contract.ROUNDING), ("late_bf16", Contract.STATISTICAL)], ids=str
+)
+def test_what_a_level_allows_passes(name: str, level: Contract) -> None:
+    sentinels, session, _ = watched([name], level=level, steps=14)
+    assert (sentinels.same, sentinels.different) == (13, 0) and not session.seams.left_out
+
+
+def test_an_exact_technique_is_held_to_it_beside_one_that_rounds() -> None:
+    levels = {"late_rounding": Contract.ROUNDING, "late_output": Contract.EXACT}
+    sentinels, session, _ = watched(list(levels), levels=levels)
+    assert sentinels.different == 1 and list(session.seams.left_out) == ["late_output"]
+
+
+def test_batches_in_memory_shared_with_workers_stay_as_they_are(plain: Any) -> None:
+    sentinels, _, result = watched(["innocent"], workers=2)
+    assert (sentinels.same, sentinels.different) == (STEPS - 1, 0)
+    assert result["losses"] == train(lambda step: None, workers=2)["losses"]
+
+
+def tiny(each: Each, within: Callable[[int], Any], batches: int = 1, lines: Any = None) -> list[float]:
+    """A loop of its own, without a loader; `within`: done in the midst of each step."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    losses = []
+    for step in range(STEPS):
+        for _ in range(batches):
+            loss = (model(torch.ones(4, 3)) ** 2).mean()
+            loss.backward()
+        within(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        each(step)
+    return losses
+
+
+def test_what_a_step_reads_and_prints_is_read_and_printed_once(tmp_path: Path, capfd: Any) -> None:
+    (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(STEPS)))
+    with open(tmp_path / "lines", buffering=1) as lines, open(tmp_path / "log", "w") as log:
+
+        def within(step: int) -> None:
+            read = os.pread(lines.fileno(), 0, 0) + os.read(lines.fileno(), 7)
+            print("read", read.decode().strip())
+            log.write(f"{step}\n")
+            log.flush()
+
+        sentinels, _, _ = watched(["innocent"], tiny, within=within)
+    assert (sentinels.same, sentinels.different) == (STEPS - 1, 0)
+    assert capfd.readouterr().out.splitlines() == [f"read line {number}" for number in range(STEPS)]
+    assert (tmp_path / "log").read_text().split() == [str(number) for number in range(STEPS)]
+
+
+@pytest.mark.parametrize("act", ["truncate", "save", "remove", "start", "raise", "exit", "kill"])
+def test_what_a_step_does_besides_is_done_once(act: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("as it was")
+    process = os.getpid()
+
+    def within(step: int) -> None:
+        if os.getpid() == process:
+            return
+        if act == "truncate":
+            kept.write_text("")
+        elif act == "save":
+            torch.save({"a": 1}, kept)
+        elif act == "remove":
+            kept.unlink()
+        elif act == "start":
+            os.system(f"rm {kept}")
+        elif act == "raise":
+            raise RuntimeError
+        elif act == "exit":
+            sys.exit(3)
+        else:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    sentinels, session, losses = watched(["innocent"], tiny, within=within)
+    assert sentinels.same == sentinels.different == 0 and len(losses) == STEPS
+    assert kept.read_text() == "as it was" and not session.seams.left_out
+
+
+def test_several_batches_in_a_step_are_compared_together() -> None:
+    sentinels, _, _ = watched(["innocent"], tiny, within=lambda step: None, batches=3)
+    assert (sentinels.same, sentinels.different) == (STEPS - 1, 0)
+
+
+def test_a_step_that_is_another_in_each_process_raises_no_alarm() -> None:
+    def within(step: int) -> None:
+        if step > 3:
+            random.seed(os.getpid())
+
+    sentinels, session, _ = watched(["innocent"], tiny, within=within)
+    assert (sentinels.same, sentinels.different) == (3, 0) and not session.seams.left_out
+    assert sentinels.off.startswith("its steps come out otherwise in forked processes")
+
+
+def test_a_program_that_hears_of_its_children_has_none_of_ours() -> None:
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        sentinels, _, _ = watched(["innocent"], tiny, within=lambda step: None)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert sentinels.same == sentinels.different == 0
+
+
+def test_a_program_that_waits_for_any_child_finds_its_own() -> None:
+    process = os.getpid()
+
+    def within(step: int) -> None:
+        if os.getpid() != process:
+            return
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.wait() == (child, 7 << 8)
+
+    sentinels, _, _ = watched(["innocent"], tiny, within=within)
+    assert sentinels.same == sentinels.different == 0
+
+
+def test_no_process_is_left(plain: Any) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    watched(["innocent"])
+    assert set(psutil.Process().children(recursive=True)) == before
+
+
+def test_a_plan_in_which_nothing_can_be_switched_off_has_no_sentinels() -> None:
+    sentinels, _, _ = watched(["allocator"], tiny, within=lambda step: None)
+    assert sentinels.same == 0 and sentinels.off == "no technique of the plan can be switched off"

@@ -179,7 +179,11 @@ def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
 def steps_made_again(sentinels: Sentinels) -> str:
     count = sentinels.same + sentinels.different
     steps = "1 step" if count == 1 else f"{count:,} steps"
-    found = f"{sentinels.different:,} not the same" if sentinels.different else "all the same"
+    loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
+    same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
+    found = same.get(loosest, "on average the same")
+    if sentinels.different:
+        found = f"{sentinels.different:,} not the same"
     return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
 
 

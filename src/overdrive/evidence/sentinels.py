@@ -6,8 +6,8 @@ turned wrong, not for what loses some bits, which the proof has looked for.
 `rounding`. What is no more than 64 units of the last place off everywhere is rounding. Else the step is made again,
 without the techniques, with its parameters disturbed at random by one part in 2**17, seven times. That is more than
 legal kernels do, and a network with ties flips with these as it does with those. So the run is one of eight that differ
-from the plain step, and not the worst of them more often than in one of eight cases (how far each is off is compared tensor by
-tensor, against the median of the eight). Each time that it is the worst by three bits, evidence against it is
+from the plain step, and not the worst of them more often than in one of eight cases (how far each is off is compared
+tensor by tensor, against the median of the eight). Each time that it is the worst by three bits, evidence against it is
 multiplied by 4.5, and each other time by 0.5 (not below 1): the mean factor is at most 1. From 1,000 on it is told, so
 that it takes a thousand sentinels on average to tell it of a plan that does not deserve it, in the worst case. An error
 that no flip explains, five bits beyond all disturbed ones and a tenth of the tensor's size, is told at once.

@@ -1,8 +1,8 @@
 """One step that is made again, from its fork to what it says.
 
 How a step is compared is a conversation: a generator that yields the next `Way` in which the step is to be made, is
-sent what it came to, and returns a `Verdict`. It begins before the program's own step is over, which is `mine` by the time
-that the first answer comes.
+sent what it came to, and returns a `Verdict`. It begins before the program's own step is over, which is `mine` by the
+time that the first answer comes.
 """
 
 from __future__ import annotations
@@ -46,11 +46,14 @@ class Picture:
 @dataclass(frozen=True)
 class Verdict:
     """`difference`: the first thing that came out otherwise, in words; "" where nothing did. `unlike`: the same of the
-    step made again as it was: then a forked process computes otherwise, and nothing can be said."""
+    step made again as it was: then a forked process computes otherwise, and nothing can be said. `certain`: this one
+    step alone shows that all is well; `doubtful`: it speaks against it, but not enough."""
 
     difference: str = ""
     culprits: Sequence[str] = ()
     unlike: str = ""
+    certain: bool = False
+    doubtful: bool = False
 
 
 Conversation: TypeAlias = Generator[Way, Picture, Verdict]
@@ -73,7 +76,7 @@ class Replay:
 
     Attributes:
         keeper: of the copies; None in these.
-        losses: sent backward in this step.
+        levels: of the techniques that are switched off in copies.
         mine: what the program came to; None until its step ends.
         verdict: once `look` says so; None where nothing can be said, for the reason `failed`.
     """
@@ -82,12 +85,11 @@ class Replay:
         """`levels`: of the techniques that can be switched off, what they are to keep."""
         self.keeper: Keeper | None = None
         self.step = step
-        self.losses: list[float] = []
         self.mine: Picture | None = None
         self.verdict: Verdict | None = None
         self.failed = ""
         self.in_program = 0.0  # seconds that it took the program
-        self.off = tuple(levels)
+        self.levels = levels
         loosest = max(levels.values(), key=lambda level: level.rank)
         exact = tuple(name for name in levels if levels[name] is Contract.EXACT)
         self.needs_bits, self.needs_values = bool(exact), loosest is not Contract.EXACT
@@ -97,6 +99,8 @@ class Replay:
 
     def look(self) -> bool:
         """Take in what was told; whether all is known."""
+        if self.failed:
+            return True
         if self.mine is None or self.keeper is None:
             return False
         told = self.keeper.told()
@@ -128,7 +132,7 @@ class Replay:
 
     def _all(self, exact: Sequence[str], loosest: Contract) -> Conversation:
         """What is exact is so beside all others, as in its duel; then all together, as in the plan's proof."""
-        verdict = Verdict()
+        verdict = Verdict(certain=True)
         if exact:
             verdict = yield from self._in_bits(exact)
         if verdict.difference or verdict.unlike or loosest is Contract.EXACT:
@@ -140,7 +144,7 @@ class Replay:
         plain = yield Way(tuple(exact))
         difference = first_difference(self._mine, plain)
         if not difference:
-            return Verdict()
+            return Verdict(certain=True)
         again = yield Way(())
         if unlike := first_difference(self._mine, again):
             return Verdict(unlike=unlike)
@@ -151,29 +155,29 @@ class Replay:
         return Verdict(difference, exact)
 
     def _within_rounding(self) -> Conversation:
-        plain = yield Way(self.off)
+        plain = yield Way(tuple(self.levels))
         if is_plainly_rounding(self._mine.values, plain.values):
             self._memory.doubt.take(None)
-            return Verdict()
+            return Verdict(certain=True)
         disturbed = []
         for number in range(DISTURBED):
-            made = yield Way(self.off, seed=1 + DISTURBED * self.step + number)
+            made = yield Way(tuple(self.levels), seed=1 + DISTURBED * self.step + number)
             disturbed.append(made.values)
         found = distance(self._mine.values, plain.values, disturbed)
         if not self._memory.doubt.take(found):
-            return Verdict()
+            return Verdict(certain=not found.worst, doubtful=found.worst)
         again = yield Way(())
         if not _same_values(self._mine, again):
             return Verdict(unlike=found.name)
-        for name in _suspects(self.off):
+        for name in _suspects(tuple(self.levels)):
             alone = yield Way((name,))
             nearer = distance(alone.values, plain.values, disturbed)
             if not (nearer.worst or nearer.wild):
                 return Verdict(found.name, (name,))
-        return Verdict(found.name, self.off)
+        return Verdict(found.name, tuple(self.levels))
 
     def _on_average(self) -> Conversation:
-        plain = yield Way(self.off)
+        plain = yield Way(tuple(self.levels))
         mine = self._mine
         losses = float(np.mean(mine.losses)), float(np.mean(plain.losses))
         same_chance = mine.chance == plain.chance
@@ -183,7 +187,7 @@ class Replay:
         again = yield Way(())
         if not _same_values(mine, again):
             return Verdict(unlike=difference)
-        return Verdict(difference, self.off)
+        return Verdict(difference, tuple(self.levels))
 
     @property
     def _mine(self) -> Picture:
