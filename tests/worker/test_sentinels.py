@@ -40,7 +40,8 @@ class Eager(Sentinels):
         while self._replay is not None and time.monotonic() < limit:
             self._look()
             time.sleep(0.001)
-        self._look_on()  # the next step, too
+        if self._disarm is None:
+            self._look_on()  # the next step, too
 
 
 @pytest.fixture(autouse=True)
@@ -260,3 +261,23 @@ def test_no_process_is_left(plain: Any) -> None:
 def test_a_plan_in_which_nothing_can_be_switched_off_has_no_sentinels() -> None:
     sentinels, _, _ = watched(["allocator"], tiny, within=lambda step: None)
     assert sentinels.same == 0 and sentinels.off == "no technique of the plan can be switched off"
+
+
+@pytest.mark.parametrize("name, count", [("innocent", STEPS - 1), ("late_rate", 0)])
+def test_where_an_optimizer_calls_the_model_nothing_is_switched_off_in_its_midst(name: str, count: int) -> None:
+    def closure_loop(each: Each) -> None:
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.LBFGS(model.parameters(), 0.1, max_iter=1)
+        for step in range(STEPS):
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = (model(torch.ones(4, 3)) ** 2).mean()
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+            each(step)
+
+    sentinels, session, _ = watched([name], closure_loop)
+    assert (sentinels.same, sentinels.different) == (count, 0) and not session.seams.left_out

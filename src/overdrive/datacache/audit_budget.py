@@ -73,6 +73,10 @@ class Budget:
         self.spend(in_program, beside)
         self._forking = max(_LEAST, in_program + (beside - samples) / self._cores)
 
+    def expect(self, seconds: float) -> None:
+        """The first is taken to cost this at the least."""
+        self._forking = max(self._forking, seconds)
+
     def fail(self, in_program: float, beside: float) -> None:
         """For an audit that told nothing: the next one waits twice as long."""
         self.spend(in_program, beside)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.torch import fetches
@@ -21,7 +22,11 @@ from overdrive.seams.torch.tracing import traced
 
 
 def next_call(hub: Seams, act: Callable[[torch.nn.Module], None]) -> Callable[[], None]:
-    """Have `act` called with the module. Returns what ends the waiting."""
+    """Have `act` called with the module. Returns what ends the waiting.
+
+    It is over, too, where an optimizer's step begins first (it calls the model, in a closure) and a technique acts as
+    steps begin: that one is in the midst of something, and cannot be switched off there.
+    """
     ends: list[Callable[[], None]] = []
 
     def begins(module: torch.nn.Module, *_: Any) -> None:
@@ -33,6 +38,11 @@ def next_call(hub: Seams, act: Callable[[torch.nn.Module], None]) -> Callable[[]
         while ends:
             ends.pop()()
 
+    def step_begins(*_: Any) -> None:
+        if hub.step_begins.techniques:
+            end()
+
+    ends.append(register_optimizer_step_pre_hook(step_begins).remove)
     if is_patched(hub):
         hub.model_begins.subscribe(begins)
         ends.append(lambda: hub.model_begins.unsubscribe(begins))

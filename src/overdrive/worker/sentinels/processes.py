@@ -203,6 +203,8 @@ def _keep(way: Way, telling: int, orders: int, origin: _Origin) -> Copy:
     try:
         own_memory()
         os.write(telling, b"\n")  # ready: the program goes on, where it shares memory
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")  # where memory runs short, we go first
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here must leave no file in the program's folder
         gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
         forget_handlers()

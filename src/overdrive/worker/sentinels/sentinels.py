@@ -68,6 +68,7 @@ class Sentinels:
         self._clock = clock
         self._agreed = 0  # the last step that was the same
         self._next_at = 0.0
+        self._first_at, self._first_step = 0.0, 0  # when it was first asked whether one can be paid
         self._soon = True  # the next is due as soon as it can be paid: something has happened
         self._process = os.getpid()
         self._memory = Memory()
@@ -121,18 +122,28 @@ class Sentinels:
         if self._copied is not None and (seconds := self._copied.look()) is not None:
             self._copied = None
             self.budget.copied(seconds)
+        if self._disarm is not None:  # a step has passed without a call that could be made again
+            self._disarm()
+            self._disarm = None
+            return self.budget.fail(0.0, 0.0)
         if self._replay is not None:
             if self._segment is not None:
                 self._segment.end("its optimizer has stepped")
                 self._segment = None
             self._look()
-        elif not self.off and self._disarm is None and self._clock() >= self._next_at and self._is_paid():
+        elif not self.off and self._clock() >= self._next_at and self._is_paid():
             from overdrive.seams.torch.next_call import next_call
 
             with self._seams.owned_by(OWNER):
                 self._disarm = next_call(self._seams, self._begins)
 
     def _is_paid(self) -> bool:
+        """Whether there is to be one now. The first is taken to cost a step and a half."""
+        if not self._first_at:
+            self._first_at, self._first_step = self._clock(), self._steps()
+            return False
+        if not self.same and (made := self._steps() - self._first_step):
+            self.budget.expect(1.5 * (self._clock() - self._first_at) / made)
         if self.budget.allowance(self._soon, False):
             return True
         self._next_at = self.budget.next_at
