@@ -23,10 +23,10 @@ def plain_step(chance: Chance) -> dict[str, Any]:
 
 
 def off(step: dict[str, Any], chance: Chance, share: float, flips: float = 0.3) -> dict[str, Any]:
-    """Off by so much; with this chance an activation flips, and all before it is a thousand times as far off."""
+    """Off by so much; with this chance an activation flips, and all before it is a hundred times as far off."""
     reached = chance.integers(TENSORS) if chance.random() < flips else 0
     return {
-        name: values * (1 + share * (1000 if int(name.split()[-1]) < reached else 1) * chance.normal(size=ELEMENTS))
+        name: values * (1 + share * (100 if int(name.split()[-1]) < reached else 1) * chance.normal(size=ELEMENTS))
         for name, values in step.items()
     }
 
@@ -57,7 +57,7 @@ def test_a_fault_in_every_step_is_told_by_the_fifth() -> None:
     chance, doubt = np.random.default_rng(2), Doubt()
     found = []
     for _ in range(5):
-        found.append(doubt.take(seen(chance, lambda plain: {name: 1.1 * each for name, each in plain.items()})))
+        found.append(doubt.take(seen(chance, lambda plain: {name: 1.01 * each for name, each in plain.items()})))
     assert found == [False] * 4 + [True]
 
 
