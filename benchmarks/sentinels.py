@@ -2,9 +2,9 @@
 
     python benchmarks/sentinels.py TECHNIQUE[,TECHNIQUE...] SCRIPT [ARGS...]
 
-One line of JSON. `in_program`: the program stood still for a fork or a hash. `steps_longer`: by how much the steps with a
-sentinel, and the two after each, were longer than the median of all, which has the pages copied after the fork and the threads
-begun anew in it. `beside`: processor time of copies, divided by the cores, as if they took it all from the program.
+One line of JSON. `in_program`: the program stood still for a fork or a hash. `steps_longer`: by how much steps with a
+sentinel, and the two after each, were longer than the median of all; in it are the pages copied after the fork and the
+threads begun anew. `beside`: processor time of copies over the cores, as if they took it all from the program.
 """
 
 from __future__ import annotations

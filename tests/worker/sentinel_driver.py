@@ -31,10 +31,10 @@ class Eager(Sentinels):
 
     def settle(self) -> None:
         limit = time.monotonic() + _PATIENCE
-        while self._replay is not None and time.monotonic() < limit:
+        while self._replay is not None and self._replay.mine is not None and time.monotonic() < limit:
             self._look()
             time.sleep(0.001)
-        if self._disarm is None:
+        if self._replay is None and self._disarm is None:
             self._look_on()  # the next step, too
 
 

@@ -32,15 +32,17 @@ Each = Callable[[int], None]
 class Eager(Sentinels):
     """Makes each step again that it can, and waits for what is told."""
 
+    at_once = True
+
     def _is_paid(self) -> bool:
         return True
 
     def settle(self) -> None:
         limit = time.monotonic() + 60
-        while self._replay is not None and time.monotonic() < limit:
+        while self._replay is not None and self._replay.mine is not None and time.monotonic() < limit:
             self._look()
             time.sleep(0.001)
-        if self._disarm is None:
+        if self.at_once and self._replay is None and self._disarm is None:
             self._look_on()  # the next step, too
 
 
@@ -53,7 +55,7 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.2), nn.Flatten(), nn.Linear(4 * 36, 3))
 
 
-def train(each: Each, workers: int = 0, steps: int = STEPS) -> dict[str, Any]:
+def train(each: Each, workers: int = 0, steps: int = STEPS, batches: int = 1) -> dict[str, Any]:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
@@ -63,12 +65,13 @@ def train(each: Each, workers: int = 0, steps: int = STEPS) -> dict[str, Any]:
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     losses = []
     for step, (x, y) in enumerate(loader):
-        optimizer.zero_grad()
         x.mul_(1.5)  # in the memory that workers share with us
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         x.add_(random.random())
-        optimizer.step()
+        if step % batches == batches - 1:
+            optimizer.step()
+            optimizer.zero_grad()
         losses.append(loss.item())
         each(step)
     return {"losses": losses, "chance": random.random(), "batch": x.sum().item()}
@@ -79,12 +82,13 @@ def watched(
     program: Callable[..., Any] = train,
     level: Contract = Contract.EXACT,
     levels: dict[str, Contract] | None = None,
+    kind: type[Eager] = Eager,
     **given: Any,
 ) -> tuple[Eager, Session, Any]:
     """The program under these techniques, each step of it made again."""
     said: list[tuple[str, str]] = []
     recorder = Recorder()
-    sentinels = Eager(lambda: recorder.clock.steps, levels or dict.fromkeys(names, level))
+    sentinels = kind(lambda: recorder.clock.steps, levels or dict.fromkeys(names, level))
     session = Session([(name, {}) for name in names], [recorder, sentinels], lambda *left: said.append(left))
     sentinels.session = session
     try:
@@ -93,6 +97,7 @@ def watched(
     finally:
         if sentinels.in_copy:
             os._exit(9)
+    assert not [name for name in session.seams.left_out if name.startswith("observer")]
     return sentinels, session, result
 
 
@@ -281,3 +286,18 @@ def test_where_an_optimizer_calls_the_model_nothing_is_switched_off_in_its_midst
 
     sentinels, session, _ = watched([name], closure_loop)
     assert (sentinels.same, sentinels.different) == (count, 0) and not session.seams.left_out
+
+
+def test_of_a_step_of_several_batches_each_is_looked_at_in_its_turn() -> None:
+    places: list[str] = []
+
+    class Noting(Eager):
+        at_once = False  # `train` tells of each batch, not of each step
+
+        def _conclude(self, replay: Any) -> None:
+            places.append(replay.mine.where)
+            super()._conclude(replay)
+
+    sentinels, _, _ = watched(["innocent"], kind=Noting, batches=3, steps=24)
+    batch, step = "it asks for the next batch", "its optimizer has stepped"
+    assert places == [batch, batch, step, batch, batch] and sentinels.same == 5

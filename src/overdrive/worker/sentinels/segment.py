@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from overdrive.worker.torch.picture import Subject
 
 OWNER = f"{OBSERVER} of steps"
+NEXT_BATCH, STEPPED = "it asks for the next batch", "its optimizer has stepped"  # where it ends
 
 
 class Segment:
@@ -62,10 +63,10 @@ class Segment:
         self._losses.append(float(loss.detach().double().mean()))
         return loss
 
-    def _awaited(self, iterator: Any, call: Callable[[], Any]) -> Any:
+    def _awaited(self, iterator: Any, call: Callable[..., Any], *args: Any) -> Any:
         """A copy must not take the next batch from workers, nor wait for a thread of ours."""
-        self.end("it asks for the next batch")
-        return call()
+        self.end(NEXT_BATCH)
+        return call(*args)
 
     def end(self, where: str) -> None:
         """Keep what the program came to, or tell it."""

@@ -28,7 +28,7 @@ from overdrive.seams.hub import Seams, reason_of
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.sentinels.processes import Copy, Keeper
 from overdrive.worker.sentinels.replay import Memory, Replay, Verdict
-from overdrive.worker.sentinels.segment import OWNER, Segment
+from overdrive.worker.sentinels.segment import NEXT_BATCH, OWNER, STEPPED, Segment
 from overdrive.worker.session import Session
 
 _LAST_WORDS = 0.25  # seconds that a step under way gets when the program ends
@@ -74,6 +74,8 @@ class Sentinels:
         self._memory = Memory()
         self._replay: Replay | None = None
         self._segment: Segment | None = None
+        # Batches of a step that accumulates gradients: those before the one that is looked at, each in its turn.
+        self._skips = self._to_skip = 0
         self._disarm: Callable[[], None] | None = None
         self._copied: CopiedPages | None = None  # what the last fork costs the program yet
 
@@ -125,17 +127,34 @@ class Sentinels:
         if self._disarm is not None:  # a step has passed without a call that could be made again
             self._disarm()
             self._disarm = None
-            return self.budget.fail(0.0, 0.0)
+            if not self._skips:
+                return self.budget.fail(0.0, 0.0)
+            self._skips = 0
         if self._replay is not None:
             if self._segment is not None:
-                self._segment.end("its optimizer has stepped")
+                self._segment.end(STEPPED)
                 self._segment = None
             self._look()
         elif not self.off and self._clock() >= self._next_at and self._is_paid():
-            from overdrive.seams.torch.next_call import next_call
+            self._to_skip = self._skips
+            self._arm()
 
-            with self._seams.owned_by(OWNER):
-                self._disarm = next_call(self._seams, self._begins)
+    def _arm(self) -> None:
+        from overdrive.seams.torch.next_call import next_call
+
+        with self._seams.owned_by(OWNER):
+            self._disarm = next_call(self._seams, self._begins)
+
+    def _arm_at_next_batch(self) -> None:
+        point = self._seams.batch_fetched
+
+        def fetched(*_: Any) -> None:
+            point.unsubscribe(fetched)
+            self._arm()
+
+        with self._seams.owned_by(OWNER):
+            point.subscribe(fetched)
+        self._disarm = lambda: point.unsubscribe(fetched)
 
     def _is_paid(self) -> bool:
         """Whether there is to be one now. The first is taken to cost a step and a half."""
@@ -150,10 +169,13 @@ class Sentinels:
         return False
 
     def _begins(self, model: Any) -> None:
-        """A model's call begins: the first of a step, as far as gradients are recorded."""
+        """A model's call begins: the first with this batch, as far as gradients are recorded."""
         self._disarm = None
         if os.getpid() != self._process:
             return
+        if self._to_skip:
+            self._to_skip -= 1
+            return self._arm_at_next_batch()
         began_at = time.perf_counter()
         try:
             self._fork(model, began_at)
@@ -196,6 +218,7 @@ class Sentinels:
         over(self)
         assert replay.keeper is not None
         beside = replay.keeper.end()
+        self._skips = self._skips + 1 if replay.mine and replay.mine.where == NEXT_BATCH else 0
         verdict = replay.verdict
         if verdict is None:
             log.info("a step made again said nothing: %s", replay.failed)
