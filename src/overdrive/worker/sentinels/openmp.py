@@ -15,12 +15,12 @@ _HARD = 2  # omp_pause_hard: no state of a team is kept
 
 def pause() -> None:
     """For the calling thread, which is in no parallel region."""
-    for library in _libraries():
+    for library in libraries():
         library.omp_pause_resource_all(_HARD)
 
 
 @cache
-def _libraries() -> tuple[Any, ...]:
+def libraries() -> tuple[Any, ...]:
     """Those that are loaded: PyTorch's own, and perhaps one that another package brings."""
     with open("/proc/self/maps") as maps:
         paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "omp" in line}

@@ -26,6 +26,7 @@ from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
 from overdrive.seams.hub import Seams, reason_of
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.sentinels import openmp
 from overdrive.worker.sentinels.processes import Copy, Keeper
 from overdrive.worker.sentinels.replay import Memory, Replay, Verdict
 from overdrive.worker.sentinels.segment import NEXT_BATCH, OWNER, STEPPED, Segment
@@ -89,8 +90,12 @@ class Sentinels:
         if self._seams.frameworks[-1] != "torch":
             self.off = "it is a Keras program"
             return
+        # All that is needed later: imported in a step, it would be taken for the cost of a fork.
+        from overdrive.model_state import trial_call  # noqa: F401
+        from overdrive.seams.torch import next_call  # noqa: F401
         from overdrive.worker.torch.picture import Subject
 
+        openmp.libraries()
         seams, self._subject = self._seams, Subject()
         seams.optimizer_made.subscribe(self._subject.made)
         seams.loader_opens.subscribe(self._epoch_begins)
