@@ -35,7 +35,7 @@ class Timed(Sentinels):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.spent: dict[str, float] = defaultdict(float)
-        self.at: list[int] = []  # steps
+        self.at: list[tuple[int, float]] = []  # steps, and when their forks began
         self.times: list[float] = []
 
     def _stepped(self) -> None:
@@ -46,7 +46,7 @@ class Timed(Sentinels):
     def _fork(self, model: Any, began_at: float) -> None:
         super()._fork(model, began_at)
         if not self.in_copy:
-            self.at.append(len(self.times))
+            self.at.append((len(self.times), began_at))
 
     def _conclude(self, replay: Replay) -> None:
         self.spent["in_program"] += replay.in_program
@@ -79,7 +79,10 @@ def main() -> None:
         os._exit(0)
     steps = [later - earlier for earlier, later in zip(sentinels.times, sentinels.times[1:], strict=False)]
     usual = statistics.median(steps)
-    longer = sum(step - usual for at in sentinels.at for step in steps[at - 1 : at + _AFTER])
+    # Its own step from the fork on: before that an epoch may have begun, with an evaluation of the last one.
+    own = [sentinels.times[at] - began_at for at, began_at in sentinels.at if at < len(sentinels.times)]
+    after = [step for at, _ in sentinels.at for step in steps[at : at + _AFTER]]
+    longer = sum(own) + sum(after) - usual * (len(own) + len(after))
     found = {
         "script": os.path.basename(script),
         "techniques": session.active,

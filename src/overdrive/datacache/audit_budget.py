@@ -74,8 +74,8 @@ class Budget:
         self._forking = max(_LEAST, in_program + (beside - samples) / self._cores)
 
     def expect(self, seconds: float) -> None:
-        """The first is taken to cost this at the least."""
-        self._forking = max(self._forking, seconds)
+        """The first is taken to cost this. For before it: what it does cost is known then."""
+        self._forking = max(_FIRST, seconds)
 
     def fail(self, in_program: float, beside: float) -> None:
         """For an audit that told nothing: the next one waits twice as long."""

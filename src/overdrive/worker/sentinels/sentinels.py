@@ -11,6 +11,7 @@ Not done where CUDA is in use (it does not live through a fork), nor for Keras.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -69,6 +70,7 @@ class Sentinels:
         self._clock = clock
         self._agreed = 0  # the last step that was the same
         self._next_at = 0.0
+        self._tried = False
         self._first_at, self._first_step = 0.0, 0  # when it was first asked whether one can be paid
         self._soon = True  # the next is due as soon as it can be paid: something has happened
         self._process = os.getpid()
@@ -166,11 +168,12 @@ class Sentinels:
         if not self._first_at:
             self._first_at, self._first_step = self._clock(), self._steps()
             return False
-        if not self.same and (made := self._steps() - self._first_step):
+        if not self._tried and (made := self._steps() - self._first_step):  # each time: the first steps are slow
             self.budget.expect(1.5 * (self._clock() - self._first_at) / made)
         if self.budget.allowance(self._soon, False):
             return True
-        self._next_at = self.budget.next_at
+        again_in = math.inf if self._tried else 1.0  # what the first may cost is told better by later steps
+        self._next_at = min(self.budget.next_at, self._clock() + again_in)
         return False
 
     def _begins(self, model: Any) -> None:
@@ -181,7 +184,7 @@ class Sentinels:
         if self._to_skip:
             self._to_skip -= 1
             return self._arm_at_next_batch()
-        began_at = time.perf_counter()
+        self._tried, began_at = True, time.perf_counter()
         try:
             self._fork(model, began_at)
         except Exception as error:
