@@ -380,9 +380,7 @@ def main() -> None:
         for cell, figures in PARTS[name](options.quick):
             print(f"  {cell:44} {figures}", flush=True)
             cells[cell] = figures  # written after each: one that is stopped loses nothing
-            RESULTS.write_text(
-                json.dumps(result, indent=1) + "\n"
-            )
+            RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ class Effects(Net):
 def test_a_trial_call_leaves_no_trace(
     forked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(trial_call, "_may_fork", lambda model: forked)
+    monkeypatch.setattr(trial_call, "may_fork_with", lambda model: forked)
     SETTINGS.pop("calls", None)
     model, x = Effects(), torch.randn(6, 4)
     state, chance, own = State([model]), (torch.get_rng_state(), random.getstate()), model.torch_generator.get_state()
@@ -192,7 +192,7 @@ class Writing(Net):
 
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_trial_call_writes_no_file(forked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(trial_call, "_may_fork", lambda model: forked)
+    monkeypatch.setattr(trial_call, "may_fork_with", lambda model: forked)
     monkeypatch.chdir(tmp_path)
     model = Writing()
     with pytest.raises(NoTrial, match=r"file|open"):

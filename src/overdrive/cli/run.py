@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
+    from overdrive.worker.sentinels.sentinels import Sentinels
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
 
@@ -104,12 +105,21 @@ def _interpreter_flags() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
-def run(program: Program, techniques: list[Chosen], plan_name: str | None, record: Path | None) -> int:
-    """Run it, and return the exit code that Python would have given."""
+def run(
+    program: Program,
+    techniques: list[Chosen],
+    plan_name: str | None,
+    record: Path | None,
+    levels: Mapping[str, Contract] | None = None,
+) -> int:
+    """Run it, and return the exit code that Python would have given. `levels`: what each technique is to keep."""
     recorder = Recorder(losses=record is not None)
     process = os.getpid()
     audits = _audits(recorder) if techniques else None
-    session = Session(techniques, [recorder, audits] if audits else [recorder], announce)
+    sentinels = _sentinels(recorder, levels or {}) if techniques else None
+    session = Session(techniques, [each for each in (recorder, audits, sentinels) if each], announce)
+    if sentinels:
+        sentinels.session = session
     failure: BaseException | None = None
     samples.on_progress = Waiting()
     try:
@@ -120,12 +130,16 @@ def run(program: Program, techniques: list[Chosen], plan_name: str | None, recor
         return 2
     except BaseException as error:
         failure = error
+    if sentinels and sentinels.in_copy:
+        os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         say(summary(recorder, session, plan_name))
         if audits and (audits.same or audits.different):
             say(made_again(audits))
+        if sentinels and (sentinels.same or sentinels.different):
+            say(steps_made_again(sentinels))
         risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
         if isinstance(failure, Exception) and risks:
             say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
@@ -154,6 +168,23 @@ def made_again(audits: Audits) -> str:
     count = audits.same + audits.different
     samples = "1 sample" if count == 1 else f"{count:,} samples"
     return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
+
+
+def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
+    from overdrive.worker.sentinels.sentinels import Sentinels  # as the audits
+
+    return Sentinels(lambda: recorder.clock.steps, levels)
+
+
+def steps_made_again(sentinels: Sentinels) -> str:
+    count = sentinels.same + sentinels.different
+    steps = "1 step" if count == 1 else f"{count:,} steps"
+    loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
+    same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
+    found = same.get(loosest, "on average the same")
+    if sentinels.different:
+        found = f"{sentinels.different:,} not the same"
+    return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
 
 
 def _write_record(
@@ -193,7 +224,7 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
 
-    techniques = []
+    techniques, levels = [], {}
     if plan_path is not None:
         try:
             plan = read_plan(plan_path, program)
@@ -202,5 +233,6 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
         except OSError as error:
             fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
         techniques = [(each.name, each.settings) for each in plan.techniques]
+        levels = {each.name: each.contract for each in plan.techniques}
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record))
+    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels))

@@ -7,13 +7,11 @@ holds the data set as it is when a batch is served, so that what is made there i
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from overdrive.core.progress import log
@@ -22,13 +20,13 @@ from overdrive.datacache.auditor import Remade, Told, auditing
 from overdrive.datacache.copied_pages import CopiedPages
 from overdrive.datacache.forked import Beside, Child, forks_safely, may_fork
 from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
 from overdrive.seams.hub import Seams
 
 _LAST_WORDS = 0.25  # seconds that an audit under way gets when the program ends
 
 _of_session: weakref.WeakKeyDictionary[Seams, Audits] = weakref.WeakKeyDictionary()
-_going: weakref.WeakSet[Audits] = weakref.WeakSet()  # those with a process of theirs
 
 
 def audits_of(seams: Any) -> Audits | None:
@@ -105,12 +103,11 @@ class Audits:
     def begin(self, audit: Audit, remade: Remade, rows: list[int], seconds: float, opening: bool) -> None:
         """Fork an auditor, if that can be done unnoticed."""
         with self._lock:
-            if self._running is not None:
+            if self._running is not None or are_going():
                 return
             try:
-                if not (forks_safely() and may_fork() and _unnoticed()):
+                if not (forks_safely() and may_fork() and unnoticed()):
                     raise ForkFailed("no process can be started now")
-                _at_each_fork()
                 process = self._fork(auditing(remade, rows, seconds))
             except ForkFailed as error:
                 log.info("no audit: %s", error)
@@ -119,7 +116,7 @@ class Audits:
             self._running = _Running(audit, process, remade, self.steps(), time.perf_counter() - self._began)
             self._last = audit
             audit.expects = False
-            _going.add(self)
+            began(self)
 
     def look(self) -> None:
         """Take in what an audit found and cost, for each batch."""
@@ -139,7 +136,7 @@ class Audits:
             return
         for child in running.process.ended():
             self._running = None
-            _going.discard(self)
+            over(self)
             self._take(running, child)
 
     def _take(self, running: _Running, child: Child) -> None:
@@ -169,7 +166,7 @@ class Audits:
             running, self._running = self._running, None
             running.audit.expects = True
             self.budget.spend(running.in_program, running.process.end())
-            _going.discard(self)
+            over(self)
 
     def end(self) -> None:
         """The session ends."""
@@ -239,21 +236,3 @@ class Audit:
         self._drop(reason)
         self._audits.leave_out(self._techniques(), reason)
         return True
-
-
-def _unnoticed() -> bool:
-    """Whether the program does not hear of the end of a process that it has not started. PyTorch's own handler looks
-    at workers alone."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    return handler is signal.SIG_DFL or str(getattr(handler, "__module__", "")).startswith("torch.")
-
-
-@cache
-def _at_each_fork() -> None:
-    """A program that forks may wait for whichever process ends first: it is to have none but its own."""
-    os.register_at_fork(before=_none_going)
-
-
-def _none_going() -> None:
-    for audits in list(_going):
-        audits.give_up()

@@ -73,6 +73,10 @@ class Budget:
         self.spend(in_program, beside)
         self._forking = max(_LEAST, in_program + (beside - samples) / self._cores)
 
+    def expect(self, seconds: float) -> None:
+        """The first is taken to cost this. For before it: what it does cost is known then."""
+        self._forking = max(_FIRST, seconds)
+
     def fail(self, in_program: float, beside: float) -> None:
         """For an audit that told nothing: the next one waits twice as long."""
         self.spend(in_program, beside)

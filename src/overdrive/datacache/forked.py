@@ -133,11 +133,11 @@ class Child:
         self.pipe, writing = os.pipe()
         parent = os.getpid()
         dies_with_us = threading.current_thread() is threading.main_thread()
-        stand_back = partial(_stand_back, parent, dies_with_us, only_idle) if beside else None
+        aside = partial(stand_back, parent, dies_with_us, only_idle) if beside else None
         with silenced():  # Python 3.12 warns of forks with threads
             self.pid = os.fork()
         if self.pid == 0:
-            _be_child(work, writing, parent, stand_back)
+            _be_child(work, writing, parent, aside)
         os.close(writing)
 
     def has_ended(self) -> bool:
@@ -221,18 +221,18 @@ def _wait(children: list[Child], on_tick: Tick | None, patience: float) -> None:
                 raise ForkFailed(f"fetching samples in a forked process stood still for {patience:.0f} s")
 
 
-def _be_child(work: Work, pipe: int, parent: int, stand_back: Callable[[], None] | None) -> None:
+def _be_child(work: Work, pipe: int, parent: int, aside: Callable[[], None] | None) -> None:
     """Never returns, and runs none of the parent's cleaning up.
 
     Args:
-        stand_back: where the program goes on beside; None where it waits.
+        aside: where the program goes on beside; None where it waits.
     """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here must leave no file in the program's folder
         gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
-        _forget_handlers()
-        if stand_back is not None:
-            stand_back()
+        forget_handlers()
+        if aside is not None:
+            aside()
         cut_off(keep=(pipe,))
         import torch
 
@@ -241,7 +241,7 @@ def _be_child(work: Work, pipe: int, parent: int, stand_back: Callable[[], None]
         def tick(count: int) -> None:
             if os.getppid() != parent:
                 os._exit(1)
-            if stand_back is None:  # else nobody reads until the end, and a full pipe would stop us
+            if aside is None:  # else nobody reads until the end, and a full pipe would stop us
                 os.write(pipe, b"%d\n" % count)
 
         try:
@@ -258,7 +258,7 @@ def _be_child(work: Work, pipe: int, parent: int, stand_back: Callable[[], None]
         os._exit(0)
 
 
-def _forget_handlers() -> None:
+def forget_handlers() -> None:
     """A signal to the whole process group must not make us do what the program does on it (save, say)."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -267,7 +267,7 @@ def _forget_handlers() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _stand_back(parent: int, dies_with_us: bool, only_idle: bool) -> None:
+def stand_back(parent: int, dies_with_us: bool, only_idle: bool) -> None:
     """Take a low priority, and end with the program."""
     with contextlib.suppress(OSError):
         os.nice(19)

@@ -41,7 +41,7 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
     Raises:
         NoTrial: it could not be done.
     """
-    if not _may_fork(model):
+    if not may_fork_with(model):
         return _in_place(model, work)
 
     def in_child(tick: Any) -> Any:
@@ -62,7 +62,8 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
     return Outcome(told["made"], told["effect"], tuple(told["buffers"]))
 
 
-def _may_fork(model: torch.nn.Module) -> bool:
+def may_fork_with(model: torch.nn.Module) -> bool:
+    """Whether a forked process can make calls of it: CUDA does not live through a fork."""
     if not hasattr(os, "fork") or sys.platform == "darwin" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -248,6 +248,7 @@ class Seams:
         self.step_ends = Event(self)  # (optimizer) the clock of everything
         self.between_steps = Event(self)  # () no step is under way: a trial may stand still here
         self.at_work = Event(self)  # () the program lives, whether or not it makes steps
+        self.model_begins = Event(self)  # (module) its outermost call is about to be made; see seams.torch.next_call
         self.model_called = Around(self, undone=True)  # (module) outermost call; may alter its arguments and its result
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)

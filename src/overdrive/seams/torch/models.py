@@ -32,6 +32,8 @@ from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
+_patched: weakref.WeakSet[Seams] = weakref.WeakSet()
+
 # What a layout, a number format or a part of a batch may make a model fail with.
 _USUAL = (
     ArithmeticError,
@@ -57,6 +59,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or getattr(inside, "model", False):
             return plain(self, *args, **kwargs)
+        if hub.model_begins.subscribers:  # before who acts is known: it may be others when they are told
+            hub.model_begins.publish(self)
         acting = _acting(hub)
         if not (acting or hub.model_called.subscribers) or in_backward():
             return plain(self, *args, **kwargs)
@@ -73,7 +77,13 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
     fetches.enter(patches)
     patches.replace(torch.nn.Module, "__call__", __call__)
-    return []
+    _patched.add(hub)
+    return [lambda: _patched.discard(hub)]
+
+
+def is_patched(hub: Seams) -> bool:
+    """Whether this session sees every outermost call of a module."""
+    return hub in _patched
 
 
 class _Calls:
