@@ -114,9 +114,9 @@ def judge(duel: Duel, rules: Rules) -> None:
         duel.verdict = verdict(duel.interval)
         if published:
             duel.interval = told(duel.interval, len({pair.process for pair in kept}))
-    if len(kept) < FEWEST_PAIRS and duel.interval and duel.verdict is Verdict.FASTER:
-        if published or duel.interval.low < CLEAR_GAIN:
-            duel.verdict = Verdict.INCONCLUSIVE
+    few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
+    if few and duel.verdict is Verdict.FASTER:
+        duel.verdict = Verdict.INCONCLUSIVE
     # Of what is left then, some was disturbed, too. That may make a ratio 1.33 times as large as it is, where a
     # neighbour slows one side 2.0 and the other 1.5 times, and hardly more than that.
     if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):
