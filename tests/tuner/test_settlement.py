@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 
 from overdrive.cli.report import from_plan
+from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts, LoaderFacts
+from overdrive.core.interval import Interval
 from overdrive.core.json_data import to_json
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan
-from overdrive.evidence.speed import Verdict
+from overdrive.core.program import Program
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import Check
+from overdrive.evidence.speed import Pair, Verdict
 from overdrive.report.html import page
 from overdrive.report.words import sentence
 from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Findings
+from overdrive.tuner.finalise import Finaliser
+from overdrive.tuner.findings import Adopted, Findings, Standing
 from overdrive.tuner.result import plan_of, result_of
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_search import names, paces, reasons
@@ -218,3 +225,26 @@ def test_a_plan_that_saves_memory_is_kept_where_its_confirmation_was_not_finishe
     result, plan = told(found)
     assert found.verdict is Verdict.SMALLER and names(found) == ["small"] and not found.confirmed
     assert sentence(result).startswith("Needs") and plan.unconfirmed in sentence(result) and plan.unconfirmed
+
+
+def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() -> None:
+    """Two fresh pairs of processes and two of the search: each by itself says too little of a gain of 8 %."""
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+
+    def measured(gains: tuple[float, ...]) -> Duel:
+        pairs = [Pair(process, 1, gain, 1.0, True) for process, gain in enumerate(gains) for _ in range(10)]
+        return Duel(plain, best, pairs=pairs, interval=Interval(1.05, 1.08, 1.1))
+
+    def standing(found: Findings, confirmation: Duel) -> Standing | None:
+        unused: Any = None
+        return Finaliser(found, unused, unused, unused, unused)._standing(confirmation)
+
+    check = Check(Contract.EXACT, "the same")
+    found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, measured((1.09, 1.07)), check)])
+    told = standing(found, measured((1.08, 1.07)))
+    assert told is not None and told.interval is not None and "4 process pairs" in told.basis
+    assert 1.01 <= told.interval.low < 1.08 < told.interval.high
+    assert standing(found, measured((0.99, 1.0))) is None
+    found.adopted = [Adopted("fast", {}, measured((1.02, 1.01)), check)]
+    assert standing(found, measured((1.02, 1.01))) is None

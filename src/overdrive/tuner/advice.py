@@ -70,7 +70,8 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
     causes = [f"a step takes {step:.2g} s"] if step > 0.5 else []
     causes += [f"a process needs {start:.0f} s for its first step"] if start > 10 else []
     cause = f" ({', '.join(causes)})" if causes else ""
-    return f"There was no time for {len(untried)} candidates{cause}: {_tune(found, found.program, _longer(found))}."
+    few = "1 candidate" if len(untried) == 1 else f"{len(untried)} candidates"
+    return f"There was no time for {few}{cause}: {_tune(found, found.program, _longer(found))}."
 
 
 def _nothing(found: Findings) -> str:

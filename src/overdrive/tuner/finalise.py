@@ -27,6 +27,9 @@ from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 from overdrive.tuner.screened import Screened
 
 
+_SEARCHED = 1000  # added to the number of a process that the search measured
+
+
 class Finaliser:
     """Turns what was adopted into a plan that is proved and confirmed, or into none."""
 
@@ -186,6 +189,14 @@ class Finaliser:
             basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
+        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
+        if fresh and alone and not confirmation.sequential and not for_memory:
+            searched_too = [replace(pair, process=pair.process + _SEARCHED) for pair in duels[0].kept()]
+            both = self._of_any([*full, *searched_too])
+            count = len({pair.process for pair in [*full, *searched_too]})
+            basis = f"measured in {count} process pairs, those of the search among them, and not confirmed"
+            faster = verdict(both) is Verdict.FASTER
+            return Standing(basis, told(both, count), replace(confirmation, pairs=full)) if faster else None
         known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
@@ -194,7 +205,6 @@ class Finaliser:
             return None  # the fresh processes speak against it
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
-        alone = len(duels) == 1 and duels[0].old == found.reference()
         basis = "established in the search, and not confirmed in fresh processes"
         return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
 
