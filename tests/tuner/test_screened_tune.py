@@ -96,3 +96,21 @@ def test_a_tune_is_no_longer_than_the_runs_that_it_makes_faster(
     assert found.run_seconds() == pytest.approx(11.0, rel=0.2) and found.budget == pytest.approx(110.0, rel=0.2)
     assert any("--runs" in each for each in told.outcomes)
     assert found.verdict is Verdict.FASTER and found.seconds <= 160.0  # a process that was begun has its first step
+
+
+def test_a_small_gain_that_a_duel_alone_does_not_establish_joins_with_its_screening(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(small=OURS, idle=OURS, lazy=OURS)
+    Simulated(
+        seconds=lambda names: 0.01 / (1.04 if "small" in names else 1.0), jitter=0.08, spread=0.005, takes_time=True
+    ).enter(monkeypatch)
+    told = Told()
+    found = searched(tmp_path, progress=told, budget=600.0)
+    assert {each.name for each in found.adopted} == {"small"}
+    (small,) = found.adopted
+    assert small.duel.interval is not None and small.duel.interval.low <= 1.01
+    assert (
+        small.share is not None and 1.01 < small.share.low < 1.04 < small.share.high and small.verdict is Verdict.FASTER
+    )
+    assert any("its screening together" in each for each in told.outcomes)

@@ -196,6 +196,19 @@ def factor(centre: float, half_width: float | None) -> Interval:
     return Interval(_exp(centre - half_width), _exp(centre), _exp(centre + half_width))
 
 
+def product(speedups: Sequence[Interval]) -> Interval:
+    """Of speedups that were measured independently."""
+    halves = [math.log(each.high / each.low) / 2 for each in speedups]
+    return factor(math.fsum(math.log(each.estimate) for each in speedups), math.hypot(*halves))
+
+
+def combined(speedups: Sequence[Interval]) -> Interval:
+    """What independent measurements of one speedup say together: each weighs by its precision."""
+    weights = [(math.log(each.high / each.low) / 2) ** -2 for each in speedups]
+    centre = math.fsum(w * math.log(each.estimate) for w, each in zip(weights, speedups, strict=True))
+    return factor(centre / math.fsum(weights), math.fsum(weights) ** -0.5)
+
+
 @dataclass(frozen=True)
 class Resamples:
     """Draws of a row of looks, each looked at after the one before."""

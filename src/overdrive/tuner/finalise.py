@@ -26,7 +26,6 @@ from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 from overdrive.tuner.screened import Screened
 
-
 _SEARCHED = 1000  # added to the number of a process that the search measured
 
 

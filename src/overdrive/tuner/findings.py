@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overdrive.core.contract import Contract
@@ -49,7 +49,7 @@ class Adopted:
     needed: bool = False  # the program does not run without it: its duel is only the attempt
     # It joined a statistical plan, and was only looked at as that will be proved: its level where it has to do without.
     joined: Contract | None = None
-    # What it gains beside the others by the screening, where several won one duel.
+    # What the screening says that it gains: where several won one duel, or where the duel alone was not enough.
     share: Interval | None = None
 
     @property
@@ -61,6 +61,11 @@ class Adopted:
     def level(self) -> Contract:
         """What the whole plan has to be proved at because of it."""
         return self.joined or self.check.level or Contract.OPEN
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of its duel, and of what the screening said where that counted too."""
+        return Verdict.FASTER if self.share else self.duel.verdict
 
     def looser(self) -> Contract | None:
         """The next level to try to prove one at that joined; None: there is none."""
@@ -107,7 +112,7 @@ class Findings:
     budget: float = 600.0  # seconds
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
     disturbed: float = 0.0  # share of the screening's pairs of blocks in which others held the cores
-    screened: frozenset[str] = frozenset()  # the techniques that a screening measured
+    screened: Mapping[str, Interval] = field(default_factory=dict)  # speedups that a screening measured
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0

@@ -43,9 +43,14 @@ def no_smaller(duel: Duel, spread: int) -> str | None:
     return None
 
 
+def left_out_names(duel: Duel) -> list[str]:
+    """What was to be tried in it and did not act."""
+    return [name for name in new_names(duel) if duel.new_trace and name in duel.new_trace.left_out]
+
+
 def _left_out(duel: Duel) -> str | None:
     """Why something that was to be tried did not act."""
-    added = [name for name in new_names(duel) if duel.new_trace and name in duel.new_trace.left_out]
+    added = left_out_names(duel)
     if not added or duel.new_trace is None:
         return None
     reason = duel.new_trace.left_out[added[0]]

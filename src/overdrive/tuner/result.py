@@ -91,7 +91,7 @@ def plan_of(found: Findings, result: TuneResult) -> Plan:
         program=found.program.name,
         contract=_contract(found),
         techniques=tuple(
-            PlannedTechnique(each.name, dict(each.settings), _level(found, each), each.duel.verdict.value, each.speedup)
+            PlannedTechnique(each.name, dict(each.settings), _level(found, each), each.verdict.value, each.speedup)
             for each in found.chosen
         ),
         verdict=result.verdict,
@@ -128,7 +128,7 @@ def _level(found: Findings, adopted: Adopted) -> Contract:
 
 def _kept(found: Findings, each: Adopted) -> Kept:
     level = str(_level(found, each))
-    return Kept(each.name, dict(each.settings), level, each.duel.verdict.value, each.speedup, each.check.sentence)
+    return Kept(each.name, dict(each.settings), level, each.verdict.value, each.speedup, each.check.sentence)
 
 
 def whole_run(before: Figures, after: Figures, steps: int) -> float:

@@ -215,6 +215,8 @@ class Greedy:
             self._found.adopt(each)
         duel = adopted[0].duel
         gain = peaks(duel) if adopted[0].for_memory else duel.describe()
+        if len(adopted) == 1 and adopted[0].share:
+            gain = f"{adopted[0].share.as_speedup()} in its duel and its screening together"
         self._progress.outcome(f"adopted: {gain}; {adopted[0].check.sentence}")
 
     def _adopt_the_mildest(self) -> None:
