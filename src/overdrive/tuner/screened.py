@@ -108,6 +108,11 @@ class Screened:
             return 0.0
         return 1 - math.exp(-self.beliefs[name].mean) if name in self.beliefs else None
 
+    def within_processes(self) -> dict[str, Interval]:
+        """The speedups of what was switched in running processes: those know how processes differ."""
+        labels = self.effects[0].labels if self.effects else ()
+        return {name: found for name, found in self.speedups.items() if name in labels}
+
     def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
         """What each technique of a plan gains; None where one of them was not screened, or with other settings.
 

@@ -35,7 +35,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
         screened = Screener(found, duels, schedule).run()
-        found.screened = screened.speedups
+        found.screened = screened.within_processes()
         schedule.contributions_known = bool(screened.choice)
         asked: Strategy = Greedy(found, schedule, progress, screened)
         while (candidate := asked.ask()) is not None:
