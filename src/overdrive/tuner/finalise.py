@@ -189,7 +189,10 @@ class Finaliser:
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
         alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
-        if fresh and alone and not confirmation.sequential and not for_memory:
+        by_search = self._of_any(duels[0].kept()) if alone and duels[0].kept() else None
+        if fresh and by_search and fresh.high < by_search.low:
+            return None  # the fresh processes speak against it
+        if fresh and by_search and not confirmation.sequential and not for_memory:
             searched_too = [replace(pair, process=pair.process + _SEARCHED) for pair in duels[0].kept()]
             both = self._of_any([*full, *searched_too])
             count = len({pair.process for pair in [*full, *searched_too]})
