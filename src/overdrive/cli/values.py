@@ -23,13 +23,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
             return value
         if self._auto and value == "auto":
             return None
-        parts = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m(?:in)?)?(?:([\d.]+)s?)?", str(value).strip())
+        number = r"(\d+\.?\d*|\.\d+)"
+        parts = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", str(value).strip())
         if not str(value).strip() or parts is None:
             self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 1h30m", param, context)
-        try:
-            hours, minutes, seconds = (float(part or 0) for part in parts.groups())
-        except ValueError:
-            self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 1h30m", param, context)
+        hours, minutes, seconds = (float(part or 0) for part in parts.groups())
         total = 3600 * hours + 60 * minutes + seconds
         if total <= 0:
             self.fail("the budget must be longer than nothing", param, context)

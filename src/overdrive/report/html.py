@@ -56,8 +56,7 @@ def page(result: TuneResult) -> str:
         duels=plots.duels(result),
         rejected=[_rejected(each) for each in words.tried(result)],
         untried=words.untried(result),
-        others=[_rejected(each) for each in words.dropped(result) if each not in words.tried(result)],
-        next_step=result.next_step,
+        others=[_rejected(each) for each in words.others(result)],
         machine=machine_rows(result.machine, result.versions),
         command=" ".join(words.command(result)),
     )

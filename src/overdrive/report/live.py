@@ -108,7 +108,7 @@ def _standings(speedups: Mapping[str, Interval]) -> Table:
 
 
 def bar(found: Interval) -> str:
-    """An interval as text: `     ├─●─┤ `, with `│` where there is no gain; its ends are half and twice the speed."""
+    """An interval as text: `──●──│──`, with `│` where there is no gain; the ends are half and twice the speed."""
     low, centre, high = (_place(each) for each in (found.low, found.estimate, found.high))
     cells = [" "] * (2 * _HALF_WIDTH + 1)
     for place in range(low, high + 1):

@@ -243,11 +243,16 @@ def tried(result: TuneResult) -> list[NotKept]:
     return [each for each in dropped(result) if each.kind not in _NOT_TRIED]
 
 
+def others(result: TuneResult) -> list[NotKept]:
+    """Of what is not in the plan, all that nothing was measured of."""
+    return [each for each in dropped(result) if each.kind in _NOT_TRIED]
+
+
 def untried(result: TuneResult) -> str:
     """How much was not tried, and why; names where there are few."""
-    parts = []
+    parts, rest = [], others(result)
     for kind, said in _NOT_TRIED.items():
-        names = [each.name for each in dropped(result) if each.kind == kind]
+        names = [each.name for each in rest if each.kind == kind]
         if names:
             few = f" ({', '.join(names)})" if kind == "time" and len(names) <= 6 else ""
             parts.append(said.format(f"{len(names)}{few}"))

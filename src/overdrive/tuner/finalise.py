@@ -188,23 +188,20 @@ class Finaliser:
             basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
-        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
-        by_search = self._of_any(duels[0].kept()) if alone and duels[0].kept() else None
-        if fresh and by_search and fresh.high < by_search.low:
-            return None  # the fresh processes speak against it
-        if fresh and by_search and not confirmation.sequential and not for_memory:
-            searched_too = [replace(pair, process=pair.process + _SEARCHED) for pair in duels[0].kept()]
-            both = self._of_any([*full, *searched_too])
-            count = len({pair.process for pair in [*full, *searched_too]})
-            basis = f"measured in {count} process pairs, those of the search among them, and not confirmed"
-            faster = verdict(both) is Verdict.FASTER
-            return Standing(basis, told(both, count), replace(confirmation, pairs=full)) if faster else None
         known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None
         if fresh and searched and fresh.high < searched.low:
             return None  # the fresh processes speak against it
+        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
+        if fresh and searched and alone and not confirmation.sequential and not for_memory:
+            searched_too = [replace(pair, process=pair.process + _SEARCHED) for pair in duels[0].kept()]
+            both = self._of_any([*full, *searched_too])
+            count = len({pair.process for pair in [*full, *searched_too]})
+            basis = f"measured in {count} process pairs, those of the search among them, and not confirmed"
+            faster = verdict(both) is Verdict.FASTER
+            return Standing(basis, told(both, count), replace(confirmation, pairs=full)) if faster else None
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
         basis = "established in the search, and not confirmed in fresh processes"

@@ -89,7 +89,7 @@ class Judge:
 
     def _screened(self, candidate: Candidate) -> bool:
         """Whether its gain was seen in many blocks already; its duel is one look more."""
-        return all(name in self._found.screened for name, _ in candidate.chosen)
+        return all(name in self._found.screened for name in candidate.names)
 
     def _with_its_screening(self, candidate: Candidate, duel: Duel) -> Interval | None:
         """The gain by its duel and its screening together, where the duel alone was not enough and both are faster.
@@ -100,7 +100,7 @@ class Judge:
         broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or len(duel.kept()) < FEWEST_PAIRS
         if broken or not self._screened(candidate) or duel.verdict is Verdict.SLOWER or left_out_names(duel):
             return None
-        screened = [self._found.screened[name] for name, _ in candidate.chosen]
+        screened = [self._found.screened[name] for name in candidate.names]
         measured = [*screened, of_any(duel, self._found.spread())]
         if not all(0 < each.low < each.high < math.inf for each in measured):
             return None

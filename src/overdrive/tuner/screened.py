@@ -11,7 +11,7 @@ from overdrive.core.settings import Chosen, Settings
 from overdrive.evidence.attribution import Attribution, Share
 from overdrive.evidence.screening import Candidate, Effects, Factor, choose
 from overdrive.evidence.screening.beliefs import Belief, beliefs
-from overdrive.evidence.speed import factor
+from overdrive.evidence.speed import product
 from overdrive.techniques.catalogue import catalogue
 
 _HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
@@ -129,16 +129,16 @@ class Screened:
             for name in plan:
                 alone = effects.speedup_of([name])
                 shares[name] = Share(name, within[name], alone, effects.beside(name, plan))
-            weights = effects.of_plan(plan)
-            totals.append(effects.gain(weights))
-            if (beside := weights - sum(effects.of_plan([name]) for name in plan)).any():
-                together.append(effects.gain(beside))
+            totals.append(effects.speedup_of(plan))
+            beside = effects.of_plan(plan) - sum(effects.of_plan([name]) for name in plan)
+            if beside.any():
+                together.append(effects.interval(beside))
         return Attribution(
             f"screening ({self.pairs} pairs of blocks in {self.processes} processes)",
             None,
-            _product(totals),
+            product(totals),
             tuple(shares[name] for name in names),
-            _product(together) if together else None,
+            product(together) if together else None,
         )
 
     def beyond_the_contract(self) -> list[str]:
@@ -150,9 +150,3 @@ class Screened:
             f" [{self.speedups[name].low:.2g}, {self.speedups[name].high:.2g}]: --contract {known[name].contract}."
             for name in sorted(better, key=lambda each: -self.speedups[each].estimate)
         ]
-
-
-def _product(gains: Sequence[tuple[float, float]]) -> Interval:
-    """Of speedups, each with the logarithm of its estimate and the standard error of that; 95 %."""
-    half = 1.96 * math.hypot(*(error for _, error in gains))
-    return factor(math.fsum(gain for gain, _ in gains), half)

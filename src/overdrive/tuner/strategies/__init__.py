@@ -29,6 +29,10 @@ class Candidate:
         return tuple(technique for technique, _ in self.members)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(technique.name for technique in self.techniques)
+
+    @property
     def chosen(self) -> tuple[Chosen, ...]:
         """As a trial's spec has them."""
         return tuple((technique.name, settings) for technique, settings in self.members)

@@ -60,7 +60,7 @@ class Greedy:
         rated = list(self._waiting())
         if self._contenders:
             name = self._contenders[0].name
-            others = [each for each, _ in rated if each.chosen[0][0] == name]
+            others = [each for each, _ in rated if name in each.names]
             if others and self._schedule.time_for_another(level=others[0].contract):
                 return self._begun(others[0])
             self._adopt_the_mildest()
@@ -68,7 +68,7 @@ class Greedy:
         in_time = [(each, rating) for each, rating in rated if self._in_time(each) and self._pays(each)]
         if in_time:
             return self._begun(max(in_time, key=lambda each: each[1])[0])
-        untried = {each.chosen[0][0]: each for each, _ in rated if each.label not in self._tried}
+        untried = {each.names[0]: each for each, _ in rated if each.label not in self._tried}
         for each in untried.values():
             self._tried.add(each.label)
             reason = f"not tried: {self._lacks(each)}"
@@ -118,8 +118,8 @@ class Greedy:
         return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
 
     def _pays(self, each: Candidate) -> bool:
-        named = each.chosen[0][0] in self._found.only
-        return named or self._found.wanted() != "time" or self._schedule.pays(each.promise)
+        named = self._found.only.intersection(each.names)
+        return bool(named) or self._found.wanted() != "time" or self._schedule.pays(each.promise)
 
     def _in_time(self, each: Candidate) -> bool:
         return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
