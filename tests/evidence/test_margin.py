@@ -77,7 +77,7 @@ def test_a_margin_of_the_user_s_is_taken_as_it_is_and_told_what_it_costs() -> No
     for tolerance in (0.2, 0.02):
         told = margin_from(runs, tolerance)
         assert told.value == told.strict == tolerance and told.runs == 0
-    assert "it takes 10 runs" in margin_from(runs, 0.5).rule
+    assert "it takes 5 runs" in margin_from(runs, 0.5).rule
     few, many = (int(word) for word in margin_from(runs, 0.02).rule.split() if word.isdigit())
     assert few < many and many > 50
 

@@ -109,7 +109,7 @@ def test_a_margin_of_the_user_s_is_told_in_runs_before_the_candidate_runs(tmp_pa
     check = by_seeds.compare(PLAIN, NEW, 1e12, tolerance=0.5)
     assert check.level is Contract.STATISTICAL
     (cost,) = [text for text in runs.told if "it takes" in text]
-    assert "margin ±0.5 of the accuracy: asked for; it takes 12 to 106 runs" in cost
+    assert "margin ±0.5 of the accuracy: asked for; it takes 18 to 163 runs" in cost
     statistical = check.evidence["statistical"]
     assert statistical["margin"] == 0.5 and statistical["looks"][1] > 16
 

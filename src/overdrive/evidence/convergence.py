@@ -31,6 +31,7 @@ _TARGET = 0.8  # of the way: late enough to be hard, early enough that nearly al
 _DEALS = 10_000
 # Both curve tests come on top of the metric's, and are asked of every candidate at every look.
 _RARE = 0.001  # p
+_SUSPECT = 0.05  # ... where there is another look to come: with 5 runs an arm the rarest deal is 0.008
 _CHANGE = 0.1  # of steps to target, as a share
 
 
@@ -52,8 +53,19 @@ class Pace:
     @property
     def fault(self) -> str | None:
         """Why the candidate is refused, as a clause, or None."""
-        if self.p >= _RARE or abs(self.change) <= _CHANGE:
-            return None
+        return self._told if self.p < _RARE and self._another else None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why more runs are asked for, where there are more to come."""
+        return self._told if self.p < _SUSPECT and self._another else None
+
+    @property
+    def _another(self) -> bool:
+        return abs(self.change) > _CHANGE
+
+    @property
+    def _told(self) -> str:
         summary = f"it came to the loss {self.target:.4g} in {self.candidate:.0f} steps instead of {self.original:.0f}"
         return f"{summary} (p = {self.p:.2g})"
 
@@ -72,8 +84,15 @@ class Band:
     @property
     def fault(self) -> str | None:
         """Why the candidate is refused, as a clause, or None: the whole interval lies beyond the envelope."""
-        if self.p >= _RARE or (self.low <= self.envelope and self.high >= -self.envelope):
-            return None
+        return self._told if self.p < _RARE and (self.low > self.envelope or self.high < -self.envelope) else None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why more runs are asked for, where there are more to come: its estimate lies beyond the envelope."""
+        return self._told if self.p < _SUSPECT and abs(self.difference) > self.envelope else None
+
+    @property
+    def _told(self) -> str:
         summary = f"around step {self.step} its loss is {self.difference:+.2g} away"
         return f"{summary}, and seeds excuse ±{self.envelope:.2g} (p = {self.p:.2g})"
 

@@ -108,8 +108,9 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
         curves = [[], []]
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
-    doubt_p = products.DOUBT_P if min(runs) >= registration.looks[-1] else products.EARLY_DOUBT_P
-    seen = _Seen(registration, interval, runs, failed, values, pace, band, products.look(*arms, doubt_p))
+    last = min(runs) >= registration.looks[-1]
+    looked = products.look(*arms, products.DOUBT_P if last else products.EARLY_DOUBT_P)
+    seen = _Seen(registration, interval, runs, failed, values, pace, band, looked, last)
     faults, doubts = seen.faults(), seen.doubts(alpha)
     if not reached:
         faults, doubts = [], [f"{runs[0]} and {runs[1]} runs, and the first look is at {registration.looks[0]}"]
@@ -143,6 +144,7 @@ class _Seen:
     pace: Pace | None
     band: Band | None
     looked: Looked
+    last: bool  # there is no look to come
 
     @property
     def failures_p(self) -> float:
@@ -187,6 +189,8 @@ class _Seen:
             doubts.append(f"its results may spread more than the original's (p = {self.wider_p:.2g})")
         if spread.worst_is_worse(self.values[0], self.values[1], registration.margin, registration.worse):
             doubts.append("its worst run is worse than the original's worst by more than the margin")
+        if not self.last:
+            doubts += [each.doubt for each in (self.pace, self.band) if each is not None and each.doubt]
         return doubts + list(self.looked.doubts)
 
 

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import from_json, to_json
@@ -84,6 +85,7 @@ class StatisticalProof:
             if len(candidate) < look:
                 break
             pace = (time.monotonic() - began) / mine
+            registration = replace(registration, **self._margin(original, tolerance))
             outcome = self._judged(old, registration, original, candidate)
             if outcome.equivalent is not None:
                 break
@@ -184,12 +186,12 @@ class StatisticalProof:
         return int(known["steps"])
 
     def _register(self, old: TrialSpec, new: TrialSpec, original: list[Run], tolerance: float | None) -> Registration:
-        """Written down before the candidate's first run, and never changed: a resumed proof finds it there."""
-        name = f"{old.name()} | {new.name()} | {self._metric.name} | {self._run_steps} | {tolerance} | {_LOOKED_AT}"
+        """Written down before the candidate's first run, and kept: a resumed proof finds it there."""
+        kind = f"{self._metric.name} | {self._run_steps} | {tolerance} | {LOOKS}"
+        name = f"{old.name()} | {new.name()} | {kind} | {_LOOKED_AT}"
         known = self._checkpoint.registration(name)
         if known:
             return from_json(Registration, known)
-        margin = margin_from(original, tolerance, self._metric.is_loss)
         whole = self._whole or all(len(run.losses) < self._run_steps for run in original)
         looks = LOOKS if tolerance is None else _looks_for(tolerance, original)
         registration = Registration(
@@ -198,18 +200,20 @@ class StatisticalProof:
             whole=whole,
             seeds=tuple(range(1, looks[-1] + 1)),
             looks=looks,
-            margin=margin.value,
-            margin_rule=margin.rule,
-            margin_runs=margin.runs,
-            spread=margin.spread,
-            noise=margin.noise,
-            strict=margin.strict,
             spent=SPENT,
             worse=int(self._metric.is_loss),
+            **self._margin(original, tolerance),
         )
         self._checkpoint.register(name, to_json(registration))
-        self._runs.stage(f"proof: margin ±{margin.value:.3g} of the {self._metric.name}: {margin.rule}")
+        said = f"proof: margin ±{registration.margin:.3g} of the {self._metric.name}: {registration.margin_rule}"
+        self._runs.stage(said)
         return registration
+
+    def _margin(self, original: Sequence[Run], tolerance: float | None) -> dict[str, Any]:
+        """What the rule gives for as many runs of the original as there are: the candidate has no part in it."""
+        margin = margin_from(original, tolerance, self._metric.is_loss)
+        told = {name: getattr(margin, name) for name in ("spread", "noise", "strict")}
+        return {"margin": margin.value, "margin_rule": margin.rule, "margin_runs": margin.runs, **told}
 
     def _original_arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
         runs = self._arm(spec, seeds, deadline)
@@ -275,8 +279,8 @@ def _only(numbers: Mapping[str, float], steady: Sequence[str]) -> dict[str, floa
     return {name: value for name, value in numbers.items() if name in steady or not name.startswith(PRINTED)}
 
 
-def _looks_for(tolerance: float, original: Sequence[Run]) -> tuple[int, int]:
+def _looks_for(tolerance: float, original: Sequence[Run]) -> tuple[int, ...]:
     """As many runs as a margin of the user's takes if the arms agree in nothing, up to a limit."""
     values = [run.value for run in original if run.converged]
     needed = runs_needed(tolerance, math.sqrt(2) * statistics.stdev(values))
-    return LOOKS[0], max(LOOKS[1], min(_MOST_LOOK, needed))
+    return *LOOKS[:-1], max(LOOKS[-1], min(_MOST_LOOK, needed))
