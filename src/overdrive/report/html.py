@@ -42,7 +42,7 @@ def page(result: TuneResult) -> str:
         numbers=words.before_after(result),
         devices=words.devices(result),
         devices_head=words.DEVICES_HEAD,
-        sentences=words.sentences(result),
+        sentences=list(filter(None, (*words.sentences(result), result.next_step))),
         techniques=list(_techniques(result)),
         waterfall=plots.waterfall(result),
         step_time=plots.step_time(result),
