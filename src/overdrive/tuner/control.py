@@ -19,7 +19,7 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
 from overdrive.tuner.oom_recovery import OomRecovery
 
-_PROOF_SHARE = 0.4  # of the budget, which a statistical proof may take: its runs are made that short
+_PROOF_SHARE = 0.25  # of the budget, until a statistical proof's first look: its runs are made that short
 _SHORTEST = 90.0  # seconds of a tune, however short the program
 _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
 

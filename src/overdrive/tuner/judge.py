@@ -23,7 +23,7 @@ from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
 from overdrive.evidence.speed import Verdict, combined, product, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
-from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, DuelRunner
+from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
@@ -81,7 +81,7 @@ class Judge:
         )
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
-        rules = CANDIDATE if wanted == "time" else MEMORY
+        rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)

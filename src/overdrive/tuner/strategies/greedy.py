@@ -125,11 +125,12 @@ class Greedy:
         return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
 
     def _chosen_together(self) -> list[Candidate]:
-        """The screening's choice, strictest first: what joins later is proved beside what is proved already."""
+        """The screening's choice, what gains most first: time may be too short for all of it."""
         known = catalogue()
         chosen = [(known[name], self._screened.settings[name]) for name in self._screened.choice]
         by_contract = [[each for each in chosen if each[0].contract is level] for level in Contract]
-        return [self._group(members) for members in by_contract if members]
+        groups = [self._group(members) for members in by_contract if members]
+        return sorted(groups, key=lambda each: -each.promise)  # of equal promise the strictest, as `Contract` has them
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
