@@ -14,8 +14,8 @@ from overdrive.trials.run_duel import run_duel
 
 CONTROL = Rules(looks=(10, 20, 40), processes=1, most_processes=1, patient=True)
 CANDIDATE = Rules(looks=(10, 20, 40, 80), processes=1, most_processes=2)
-# Of what was seen in many blocks already, and whose gain is told by both: one look more, at all of it together. A public
-# script's fused optimizer, screened at 1.04 [1.02, 1.06], took 58 s to show the same by its duel alone.
+# Of what was seen in many blocks already, and whose gain is told by both: one look more, at all of it together. The
+# fused optimizer of a public script, screened at 1.04 [1.02, 1.06], took 58 s to show the same by its duel alone.
 SCREENED = Rules(looks=(10, 20), processes=1, most_processes=1)
 MEMORY = Rules(looks=(10,), processes=1, most_processes=1)  # of a candidate that is to save memory
 AGAIN = Rules(looks=(10, 20), processes=2, most_processes=2)  # of one that gained nothing in the whole plan
