@@ -129,14 +129,14 @@ class StatisticalProof:
 
         Args:
             closer: one that lies outside the spread of a few seeds, which may be half as wide as it should be, is
-                looked at among as many as the proof of the whole plan is going to need.
+                looked at among more: as many as the proof of the whole plan may need.
         """
         inputs = self._runs.same_inputs(old, new)
         if isinstance(inputs, Check):
             return inputs
         if undecided := too_short_to_look(one, other):
             return undecided
-        for count in (_FIRST_LOOK, LOOKS[0]) if closer else (_FIRST_LOOK,):
+        for count in (_FIRST_LOOK, *LOOKS[:-1]) if closer else (_FIRST_LOOK,):
             runs = self._original_arm(old, range(1, count + 1), time.monotonic() + _FIRST_LOOK_SECONDS)
             check = screened(one, other, [run.losses for run in runs if run.converged])
             if check.level is not None or not check.proxy or len(runs) < count:  # more seeds cannot fix anything else
