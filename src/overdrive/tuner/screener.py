@@ -195,7 +195,8 @@ class Screener:
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
         so_far = f"{self._pairs} pairs of blocks, {len(self._around.made)} processes"
-        speedups = {name: effects.speedup(name) for name in effects.labels if name in self._techniques}
+        shown = self._techniques.keys() - self._left_out  # of those that left themselves out only the prior is known
+        speedups = {name: effects.speedup(name) for name in effects.labels if name in shown}
         self._progress.candidates(so_far, speedups)
         self._decided = verdict.stop or not self._racing()
         self._keep()
