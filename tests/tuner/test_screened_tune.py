@@ -114,3 +114,17 @@ def test_a_small_gain_that_a_duel_alone_does_not_establish_joins_with_its_screen
         small.share is not None and 1.01 < small.share.low < 1.04 < small.share.high and small.verdict is Verdict.FASTER
     )
     assert any("its screening together" in each for each in told.outcomes)
+
+
+@pytest.mark.parametrize(("gain", "joins"), [(1.5, True), (1.2, False)])
+def test_where_neighbours_disturbed_a_duel_the_screening_has_to_be_far_beyond_their_doing(
+    gain: float, joins: bool, tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(much=OURS, idle=OURS)
+    Simulated(seconds=lambda names: 0.01 / (gain if "much" in names else 1.0), jitter=0.02, takes_time=True).enter(
+        monkeypatch
+    )
+    for place in ("trials.run_duel", "tuner.judge"):
+        monkeypatch.setattr(f"overdrive.{place}.left_out", lambda pairs: 0.6)
+    found = searched(tmp_path, budget=600.0)
+    assert ("much" in {each.name for each in found.adopted}) is joins

@@ -117,7 +117,6 @@ def judge(duel: Duel, rules: Rules) -> None:
     few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
-    # Of what is left then, some was disturbed, too. That may make a ratio 1.33 times as large as it is, where a
-    # neighbour slows one side 2.0 and the other 1.5 times, and hardly more than that.
+    # Of what is left then, some was disturbed, too (evidence/neighbours.py, MOST_BIAS).
     if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):
         duel.verdict = Verdict.INCONCLUSIVE

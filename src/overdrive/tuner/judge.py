@@ -19,7 +19,7 @@ from overdrive.evidence.equivalence import (
     same_bits,
     same_in_its_duel,
 )
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out
 from overdrive.evidence.speed import Verdict, combined, product, speedup_of_these, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
@@ -101,14 +101,13 @@ class Judge:
         broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or len(duel.kept()) < FEWEST_PAIRS
         if broken or not self._screened(candidate) or duel.verdict is Verdict.SLOWER or left_out_names(duel):
             return None
-        if left_out(duel.pairs) > MOST_LEFT_OUT:
-            return None
         screened = [self._found.screened[name] for name in candidate.names]
         measured = [*screened, of_any(duel, self._found.spread())]
         if not all(0 < each.low < each.high < math.inf for each in measured):
             return None
         both = combined([product(screened), measured[-1]])
-        return both if verdict(both) is Verdict.FASTER else None
+        least = MOST_BIAS if left_out(duel.pairs) > MOST_LEFT_OUT else 0.0
+        return both if verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:
         """What won by no more than processes differ is measured once more, in fresh ones alone.
