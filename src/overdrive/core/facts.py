@@ -44,6 +44,7 @@ class Facts:
 
     framework: str = "torch"
     backend: str = ""  # of Keras: "tensorflow", "torch" or "jax"
+    inference: bool = False  # the program trains nothing: its model's calls are its steps
     device: str = "cpu"  # where the parameters live: "cpu" or "cuda"
     cores: int = 1  # cores this process may use
     threads: int = 1  # threads the framework uses

@@ -12,7 +12,8 @@ from overdrive.core.products import Products
 
 @dataclass(frozen=True)
 class ExitReason:
-    """Why a trial is over. `kind`: ended, exception, oom, crash, hang, late, unwatched (cannot be followed)."""
+    """Why a trial is over. `kind`: ended, exception, oom, crash, hang, late, unwatched (cannot be followed); answers
+    (its model's calls are its steps, not an optimizer's), trains (the other way round)."""
 
     kind: str
     detail: str = ""
@@ -77,6 +78,7 @@ class Trace:
     products: Products | None = None  # where they were ordered
     active: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    inference: bool = False  # its steps are calls of a model, in a program that trains nothing
 
 
 class TrialOver(Exception):

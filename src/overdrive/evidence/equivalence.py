@@ -69,8 +69,8 @@ def same_in_its_duel(one: Trace, other: Trace) -> Check | None:
     """What a duel says of a technique that is to be exact, until the whole plan is proved; None where it differs."""
     if not same_bits(one, other):
         return None
-    parts = ["losses", "parameters", "optimizer states", "random states"]
-    sentence = f"the {one.steps} steps of its duel came to the same, bit for bit"
+    parts = _ANSWER_PARTS if one.inference else ["losses", "parameters", "optimizer states", "random states"]
+    sentence = f"the {one.steps} {_unit(one)}s of its duel came to the same, bit for bit"
     evidence = {"exact": {"steps": one.steps, "parts": parts, "first_difference": None}}
     return Check(Contract.EXACT, sentence, evidence=evidence, pending=True)
 
@@ -86,9 +86,10 @@ def same_in_their_duels(checks: Sequence[Check]) -> Check:
 def differing_invariant(original: Trace, candidate: Trace) -> str | None:
     """What differs that no level permits: number of steps, samples, learning rates; or None."""
     if original.steps != candidate.steps:
-        return f"made {candidate.steps} steps instead of {original.steps}"
+        return f"made {candidate.steps} {_unit(original)}s instead of {original.steps}"
     if original.samples != candidate.samples:
-        return f"trained on {candidate.samples:g} samples instead of {original.samples:g}"
+        did = "answered for" if original.inference else "trained on"
+        return f"{did} {candidate.samples:g} samples instead of {original.samples:g}"
     if original.rates != candidate.rates:
         step = next(i for i, (a, b) in enumerate(zip(original.rates, candidate.rates), 1) if a != b)  # noqa: B905
         return f"used another learning rate in step {step}"
@@ -136,6 +137,9 @@ _OUTCOMES = ("losses", "parameters", "buffers", "optimizer_state", "random_state
 _SKETCHES = (0.02, 0.005, 0.005)
 
 
+_ANSWER_PARTS = ["outputs", "inputs of the model", "parameters", "buffers", "random states"]
+
+
 def _named(part: str) -> str:
     return part.replace("_", " ")
 
@@ -175,6 +179,15 @@ def compared(
     entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
     steps = len(entries)
     evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
+    unit = _unit(original)
+    if original.inference:
+        return (
+            _same("calls", f"{original.steps:,}", f"{candidate.steps:,}"),
+            _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} calls, by checksum", unit),
+            _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} calls, by checksum", unit),
+            _same_values("calls of models", ("calls",), entries, "as many, in the same mode", unit),
+            _same("parameters", original.trained, candidate.trained),
+        )
     found = [
         _same("steps", f"{original.steps:,}", f"{candidate.steps:,}"),
         _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} steps, by checksum"),
@@ -204,25 +217,32 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
 _Entries = Sequence[tuple[StepRecord, ...]]  # of the original, the candidate and the perturbed original
 
 
-def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str) -> Invariant:
+def _unit(trace: Trace) -> str:
+    """What its steps are called."""
+    return "call" if trace.inference else "step"
+
+
+def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str, unit: str = "step") -> Invariant:
     values = [attrgetter(key) for key in keys]
     for number, (one, other, perturbed) in enumerate(entries, start=1):
         if any(value(one) != value(other) and value(one) == value(perturbed) for value in values):
-            return Invariant(what, f"other {what} in step {number}", False)
+            return Invariant(what, f"other {what} in {unit} {number}", False)
     return Invariant(what, detail, True)
 
 
-def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, detail: str) -> Invariant:
+def _same_inputs(
+    what: str, key: str, entries: _Entries, level: Contract, detail: str, unit: str = "step"
+) -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
     for number, (one, other, perturbed) in enumerate(entries, start=1):
         given, got, varied = (getattr(each, key) for each in (one, other, perturbed))
         if len(given) != len(varied):
             continue  # how often the model is called depends on what it says
         if len(given) != len(got):
-            return Invariant(what, f"other {what} in step {number}", False)
+            return Invariant(what, f"other {what} in {unit} {number}", False)
         for slot, its, data in zip(given, got, varied, strict=True):
             if slot[0] != its[0] and slot[0] == data[0] and not (level is Contract.STATISTICAL and _alike(slot, its)):
-                return Invariant(what, f"other {what} in step {number}", False)
+                return Invariant(what, f"other {what} in {unit} {number}", False)
     return Invariant(what, detail, True)
 
 
@@ -247,9 +267,10 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
             else:
                 same = getattr(one, part) == getattr(other, part)
             if not same:
-                return f"other {_named(part)} in step {number}"
+                named = "outputs" if original.inference and part == "evaluation_results" else _named(part)
+                return f"other {named} in {_unit(original)} {number}"
     if original.steps != candidate.steps:
-        return f"one makes {original.steps} steps, the other {candidate.steps}"
+        return f"one makes {original.steps} {_unit(original)}s, the other {candidate.steps}"
     return None if original.state == candidate.state else "they end in different states"
 
 
@@ -262,13 +283,14 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     evidence = {
         "exact": {
             "steps": original.steps,
-            "parts": [*map(_named, _OUTCOMES), "batches"],
+            "parts": _ANSWER_PARTS if original.inference else [*map(_named, _OUTCOMES), "batches"],
             "first_difference": difference,
         }
     }
     if difference:
         return Check(None, difference, invariants=invariants, evidence=evidence)
-    sentence = f"{original.steps} steps identical bit for bit: losses, parameters, buffers, optimizer and random states"
+    outcome = "outputs, parameters, buffers" if original.inference else "losses, parameters, buffers, optimizer"
+    sentence = f"{original.steps} {_unit(original)}s identical bit for bit: {outcome} and random states"
     return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
 
 

@@ -67,7 +67,7 @@ class Row:
     """One tensor in one state: how far it came out from the reference."""
 
     step: int
-    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, or initial value
+    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, initial value; output (of a call)
     tensor: str
     error: float | None  # root mean square; None where there is no such tensor, or it is not finite
     size: float  # root mean square of the reference
@@ -77,6 +77,10 @@ class Row:
     @property
     def key(self) -> tuple[str, str]:
         return self.kind, self.tensor
+
+    @property
+    def when(self) -> str:
+        return f"{'call' if self.kind == 'output' else 'step'} {self.step}"
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,9 @@ def rows_of(replay: Mapping[str, Any]) -> list[Row]:
 
 
 def relative_error(rows: Iterable[Row]) -> float | None:
-    """How far a gradient lies from fp64, as a share of its size: the median over tensors and states."""
-    errors = [row.error / row.size for row in rows if row.kind == "gradient" and row.error is not None and row.size > 0]
+    """How far a gradient, or an output, lies from fp64, as a share of its size: the median over tensors and states."""
+    told = [row for row in rows if row.kind in ("gradient", "output") and row.error is not None]
+    errors = [row.error / row.size for row in told if row.error is not None and row.size > 0]
     return float(np.median(errors)) if errors else None
 
 
@@ -119,7 +124,7 @@ def usable(original: Sequence[Row]) -> str | None:
         return f"only {len(states)} states could be compared"
     errors = [row.error / row.size for row in original if row.error is not None and row.size > 0 and _is_main(row)]
     if not errors:
-        return "no gradient could be compared"
+        return "no gradient and no output could be compared"
     if float(np.median(errors)) > _UNUSABLE:
         return "fp64 computed something else (it drew other random numbers, perhaps)"
     return None
@@ -148,7 +153,7 @@ def judge(
         if other is None or place[0] not in steps or row.error is None:  # the original itself is not finite there
             continue
         if other.error is None:
-            return _fails(f"{row.kind} of {row.tensor} in step {row.step} is missing or not finite", steps)
+            return _fails(f"{row.kind} of {row.tensor} in {row.when} is missing or not finite", steps)
         tensors.setdefault(row.key, []).append(_Pair.of(row, other, largest[row.step, row.kind], careful))
     known = {row.key for row in original}
     if absent := sorted(key for key in {place[1:] for place in base.keys() ^ mine.keys()} if key in known):
@@ -160,7 +165,7 @@ def judge(
     bits = max(0.0, _bits(worst[0])) if worst else 0.0
     logs = _by_step(tensors)
     ratio = _ratio(list(logs.values()))
-    count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer")})
+    count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer", "output")})
     evidence = {
         "states": len(steps),
         "steps": steps,
@@ -174,7 +179,8 @@ def judge(
         "worst": [_told(pairs, allowed) for pairs in worst[:12]],
         "by_step": [{"step": step, "ratio": _exp(value)} for step, value in logs.items()],
     }
-    extent = f"{len(steps)} replayed steps, {count} tensors"
+    what = "calls" if any(row.kind == "output" for row in original) else "steps"
+    extent = f"{len(steps)} replayed {what}, {count} {'tensor' if count == 1 else 'tensors'}"
     if faults:
         fault = max(faults, key=lambda each: each.rank)
         return Rounding(False, f"in {extent}, {fault.sentence}", evidence)
@@ -234,7 +240,7 @@ def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault
     wild = [each for each in pairs if each.is_wild and each.bits > _FAR]
     if len(wild) > (own.kind == "update" and own.count < _SMALL):
         at = max(wild, key=lambda each: each.bits)
-        return [_Fault(at, f"{name} is {_share(at.found)} from the fp64 reference in step {at.original.step}")]
+        return [_Fault(at, f"{name} is {_share(at.found)} from the fp64 reference in {at.original.when}")]
     worse = sum(each.bits > max(bits, 0.0) + _FAR for each in pairs)
     better = sum(each.bits < min(bits, 0.0) - _FAR for each in pairs)
     if _at_least(worse, worse + better) < _FEW_STATES_P:
@@ -298,7 +304,7 @@ def _fails(sentence: str, steps: Sequence[int]) -> Rounding:
 
 
 def _is_main(row: Row) -> bool:
-    return row.kind in ("gradient", "update")
+    return row.kind in ("gradient", "update", "output")
 
 
 def _told(pairs: Sequence[_Pair], allowed: float) -> dict[str, Any]:

@@ -232,8 +232,10 @@ class Handle:
 class Seams:
     """All points of one session, and the record of which techniques had to be left out."""
 
-    def __init__(self, on_left_out: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, on_left_out: Callable[[str, str], None] | None = None, inference: bool = False) -> None:
+        """`inference`: the program trains nothing, and its model's calls are its steps (see `seams.torch.answers`)."""
         self.owner = "session"
+        self.inference = inference
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off
         self._on_left_out = on_left_out

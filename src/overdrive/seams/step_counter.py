@@ -21,14 +21,18 @@ class StepCounter:
         self._leader: weakref.ref[Any] | None = None
         self._others = 0
 
+    def leads(self, optimizer: Any) -> bool:
+        """Whether a step of `optimizer` would complete a training step."""
+        leader = self._leader() if self._leader else None
+        return leader is None or leader is optimizer or self._others >= _PATIENCE
+
     def tick(self, optimizer: Any) -> bool:
         """Tell that `optimizer` stepped; True where this completes a training step."""
-        leader = self._leader() if self._leader else None
-        if leader is None or (leader is not optimizer and self._others >= _PATIENCE):
-            self._leader = weakref.ref(optimizer)
-        elif leader is not optimizer:
+        if not self.leads(optimizer):
             self._others += 1
             return False
+        if self._leader is None or self._leader() is not optimizer:
+            self._leader = weakref.ref(optimizer)
         self._others = 0
         self.steps += 1
         return True

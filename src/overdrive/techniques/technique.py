@@ -57,6 +57,7 @@ class Technique:
     family: ClassVar[str] = "other"  # the folder's name, for those of Overdrive's own
     package: ClassVar[str] = ""  # the installed package that brings it, for those that are not Overdrive's own
     frameworks: ClassVar[tuple[str, ...]] = ("torch",)  # whose programs it is for (see seams.frameworks)
+    programs: ClassVar[tuple[str, ...]] = ("training",)  # and "inference": those that only call their model
     contract: ClassVar[Contract]  # the strictest level that it can keep
     fallback_contract: ClassVar[Contract | None] = None  # the level where a program denies it the strictest, if any
     targets: ClassVar[tuple[str, ...]]  # the parts of a step (see Facts.shares) that it can shorten
@@ -88,6 +89,11 @@ class Technique:
         Returns: what tells it as plain JSON data, when it is asked; `own(facts)` gives it back.
         """
         return None
+
+    @classmethod
+    def is_for(cls, inference: bool) -> bool:
+        """Whether it is for programs that train nothing, or for those that train."""
+        return ("inference" if inference else "training") in cls.programs
 
     def own(self, facts: Facts) -> Mapping[str, Any]:
         """What `observe` found out; empty where nobody looked."""

@@ -21,6 +21,7 @@ from overdrive.tuner.oom_recovery import OomRecovery
 
 _PROOF_SHARE = 0.25  # of the budget, until a statistical proof's first look: its runs are made that short
 _SHORTEST = 90.0  # seconds of a tune, however short the program
+_MOST_TURNS = 2  # times that a program turns out to be of the other kind
 _DIGESTS_SHARE = 0.06  # likewise the steps of one trial of another proof, of which most candidates need one
 
 
@@ -31,6 +32,7 @@ class Control:
         self._found = found
         self._duels = duels
         self._metric = metric
+        self._turned = 0
 
     def run(self) -> Prover | None:
         found = self._found
@@ -38,6 +40,8 @@ class Control:
         self._duels.progress.stage("control: the program against itself")
         duel = found.control = self._duels.run_duel(plain, plain, CONTROL, found.deadline())
         failure = duel.old_exit_reason or duel.exit_reason
+        if failure and failure.kind in ("answers", "trains") and self._turned < _MOST_TURNS:
+            return self._as_what_it_is(failure)
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
@@ -56,6 +60,21 @@ class Control:
             return None
         self._tell(duel)
         return prover
+
+    def _as_what_it_is(self, failure: ExitReason) -> Prover | None:
+        """It does not train, and is to be measured by its model's calls; or the other way round."""
+        found = self._found
+        self._turned += 1
+        found.inference = failure.kind == "answers"
+        what = "an inference program: its steps are the calls of its model" if found.inference else "a training program"
+        self._duels.progress.outcome(f"{what} ({failure.detail})")
+        if found.inference and found.contract is Contract.STATISTICAL:
+            found.refusal = (
+                "At the level statistical, answers cannot be compared yet: try --contract rounding for this program, "
+                "which trains nothing."
+            )
+            return None
+        return self.run()
 
     def _prover(self, duel: Duel) -> Prover:
         seconds = self._found.budget
@@ -122,10 +141,11 @@ class Control:
             progress.outcome(found.notes[-1])
         if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
+        unit = "call" if found.inference else "step"
         noise, measured = found.noise(), figures(duel, new=False)
         step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step
         progress.outcome(
-            f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a step"
+            f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {unit}"
             + (f", noise floor {noise:.1%}" if noise is not None else "")
             + (f", {size(found.peak())} at the peak" if found.peak() else "")
         )
@@ -146,9 +166,11 @@ class Control:
 
 def _refusal(failure: ExitReason) -> tuple[str, bool]:
     if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
-        return "The program made no training step that Overdrive could see.", False
+        return "The program made no training step, and called no model, that Overdrive could see.", False
     if failure.kind == "late":
-        return "No training step (a call of `optimizer.step()` in PyTorch) was seen within the budget.", False
+        return "No training step, and no calls of a model without one, were seen within the budget.", False
+    if failure.kind in ("answers", "trains"):
+        return f"It is not clear whether the program trains ({failure.detail}).", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
     return f"The program fails by itself ({failure}).", True

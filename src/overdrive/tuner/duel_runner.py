@@ -51,7 +51,8 @@ class DuelRunner:
     def run_duel(self, old: TrialSpec, new: TrialSpec, rules: Rules, deadline: float) -> Duel:
         """`new` against `old`, until `deadline` (time.monotonic()); an earlier one is taken from the ledger."""
         stage = "confirmation" if rules.patient and old != new else rules.processes
-        key = f"{stage}: {old.name()} | {new.name()}"
+        calls = " of calls" if old.clock == "inference" else ""
+        key = f"{stage}{calls}: {old.name()} | {new.name()}"
         known = self.checkpoint.duel(key, old, new)
         if known is not None:
             self.progress.outcome("(known from a tune that was broken off)")

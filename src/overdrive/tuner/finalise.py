@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.confirmation import FEWEST, MOST, of_any_process, told
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
@@ -68,7 +67,7 @@ class Finaliser:
                 return self._leave_to_duels("there is no budget for more")
             self._duels.progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
             specs = [
-                TrialSpec(found.program, tuple((name, chosen[name]) for name in names if name in subset))
+                found.spec((name, chosen[name]) for name in names if name in subset)
                 for subset in wanted
             ]
             try:
@@ -93,8 +92,8 @@ class Finaliser:
         noisy machine `channels_last`, with 1.52 [1.36, 1.70] in its duel, came out idle.
         """
         found = self._found
-        best = TrialSpec(found.program, found.best())
-        without = TrialSpec(found.program, tuple(each for each in found.best() if each[0] != name))
+        best = found.spec(found.best())
+        without = found.spec(each for each in found.best() if each[0] != name)
         if self._schedule.time_to_run_duel_again():
             self._duels.progress.stage(f"{name} again: the whole plan against the plan without it")
             duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
@@ -138,7 +137,7 @@ class Finaliser:
         self._duels.progress.stage(
             f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
         )
-        best = TrialSpec(found.program, found.best())
+        best = found.spec(found.best())
         duel = found.confirmation = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
         found.notes += disturbed(duel)
         processes = full_processes(duel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overdrive.core.contract import Contract
@@ -104,6 +104,7 @@ class Findings:
     errors: dict[str, float] = field(default_factory=dict)  # against fp64, by `TrialSpec.name()`: see `formats`
     seeds: list[list[float]] = field(default_factory=list)  # loss curves of the program under other seeds
     facts: Facts = field(default_factory=Facts)  # of the best plan so far
+    inference: bool = False  # the program trains nothing: its model's calls are its steps
     deterministic: bool = True
     notes: list[str] = field(default_factory=list)
     refusal: str | None = None
@@ -152,7 +153,7 @@ class Findings:
     def may_be_tried(self, technique: Technique) -> bool:
         """Whether it is for such programs, and among those that the user wants: an open one has to be named."""
         named = technique.name in self.only if self.only else technique.contract is not Contract.OPEN
-        return named and self.facts.framework in technique.frameworks
+        return named and self.facts.framework in technique.frameworks and technique.is_for(self.inference)
 
     def wanted(self) -> str:
         """What a candidate has to save now: "time" or "memory"."""
@@ -166,9 +167,13 @@ class Findings:
         """The techniques without which the program runs out of memory."""
         return [each for each in self.adopted if each.needed]
 
+    def spec(self, techniques: Iterable[Chosen] = ()) -> TrialSpec:
+        """A trial of the program under these techniques."""
+        return TrialSpec(self.program, tuple(techniques), clock="inference" if self.inference else "training")
+
     def reference(self) -> TrialSpec:
         """What everything is compared with: the untouched program, with what it needs to run at all."""
-        return TrialSpec(self.program, tuple((each.name, each.settings) for each in self.needed()))
+        return self.spec((each.name, each.settings) for each in self.needed())
 
     def deadline(self) -> float:
         """Of time.monotonic()."""
@@ -209,7 +214,7 @@ class Findings:
 
     def quick_plain(self) -> TrialSpec:
         """What everything is compared with, under the techniques proved exact: the same runs, sooner done."""
-        return TrialSpec(self.program, tuple((each.name, each.settings) for each in self._proved_exact()))
+        return self.spec((each.name, each.settings) for each in self._proved_exact())
 
     def stepwise_plain(self) -> TrialSpec:
         """`quick_plain` without those that make several steps in a call, between which no state can be loaded."""
@@ -218,7 +223,7 @@ class Findings:
             return each.duel.new_trace is None or not each.duel.new_trace.rests
 
         proved = itertools.takewhile(stands_still, self._proved_exact())
-        return TrialSpec(self.program, tuple((each.name, each.settings) for each in proved))
+        return self.spec((each.name, each.settings) for each in proved)
 
     def _proved_exact(self) -> Iterator[Adopted]:
         """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
@@ -263,7 +268,7 @@ def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
     for name, technique in catalogue().items():
         if name in named or technique.contract is Contract.OPEN or (found.only and name not in found.only):
             continue
-        if facts and facts.framework not in technique.frameworks:
+        if not technique.is_for(found.inference) or (facts and facts.framework not in technique.frameworks):
             continue  # no part of this program's catalogue
         reason = technique.applies(facts) if facts else None
         if reason is None and found.objective.aim not in technique.aims:

@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 from overdrive.core.settings import Chosen
-from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import Precision
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
@@ -53,7 +52,7 @@ def _own(found: Findings, name: str) -> Iterator[Precision]:
                 told=f"the program as it is{within}",
                 seconds_per_step=duel.old_side.seconds_per_step,
                 peak_memory=duel.old_side.peak_memory or None,
-                error=found.errors.get(TrialSpec(found.program).name()),
+                error=found.errors.get(found.spec().name()),
             )
 
 
@@ -76,7 +75,7 @@ def _tried(found: Findings, name: str) -> Iterator[Precision]:
                 against=duel.old.name(),
                 seconds_per_step=duel.new_side.seconds_per_step,
                 peak_memory=duel.new_side.peak_memory or None,
-                error=found.errors.get(TrialSpec(found.program, ((technique, settings),)).name()),
+                error=found.errors.get(found.spec(((technique, settings),)).name()),
                 learns=None if check is None else check.level is not None,
             )
 

@@ -44,8 +44,8 @@ class Judge:
     def judge(self, candidate: Candidate) -> tuple[Adopted, ...] | Rejected:
         """One `Adopted` for each of the candidate's techniques; they share their duel and its check."""
         found = self._found
-        old = TrialSpec(found.program, found.best())
-        new = TrialSpec(found.program, (*found.best(), *candidate.chosen))
+        old = found.spec(found.best())
+        new = found.spec((*found.best(), *candidate.chosen))
         best = " + ".join(["plain", *(name for name, _ in found.best())])
         self._duels.progress.stage(f"{candidate.label} against {best}")
         wanted = found.wanted()
@@ -197,7 +197,7 @@ class Judge:
         if one is not None and other is not None and same_bits(one, other):
             return looked
         plain = self._found.stepwise_plain()
-        alone = TrialSpec(plain.program, (*plain.techniques, *candidate.chosen))
+        alone = self._found.spec((*plain.techniques, *candidate.chosen))
         check = self._prover.few_states(plain, alone)
         if (
             check.level is None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from overdrive.core.contract import Contract
-from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import OPEN, Check, same_in_their_duels
 from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import catalogue
@@ -95,7 +94,7 @@ class PlanProof:
     def _prove(self, level: Contract) -> Check:
         """The plan in the findings against the untouched program."""
         found, schedule = self._found, self._schedule
-        best = TrialSpec(found.program, found.best())
+        best = found.spec(found.best())
         # Once something is proved its confirmation comes before the proof of more.
         self._prover.end_by(schedule.confirmation_begins() if self._proved else schedule.deadline)
         match level:

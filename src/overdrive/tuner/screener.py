@@ -17,7 +17,6 @@ import numpy as np
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
-from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.screening import (
     Block,
     Candidate,
@@ -125,7 +124,7 @@ class Screener:
         """One process more; whether another is wanted."""
         number = len(self._around.made)
         around = self._around.next_names()
-        spec = TrialSpec(self._found.program, self._chosen([*around, *self._racing()]))
+        spec = self._found.spec(self._chosen([*around, *self._racing()]))
         trial = ScreeningTrial(self._duels.pool, spec, number, self._began)
         before = self._pairs
         try:

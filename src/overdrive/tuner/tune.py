@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from overdrive.core.trial_spec import TrialSpec
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
@@ -52,7 +51,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
 
 def _measure_errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> None:
     """How far each number format that was tried lies from fp64, as far as what is left of the budget allows."""
-    specs = [TrialSpec(found.program, (chosen,)) for chosen in formats_tried(found)]
+    specs = [found.spec((chosen,)) for chosen in formats_tried(found)]
     plain = found.reference()
     for spec in [plain, *specs] if specs else []:
         if not schedule.time_for_errors():

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import StepCounter
 
 
 class Clock(Protocol):
     """Counts a program's steps."""
+
+    @property
+    def inference(self) -> bool:
+        """Whether a step is a call of a model, in a program that trains nothing."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether such a program has been seen to train after all."""
 
     @property
     def steps(self) -> int:
@@ -28,6 +37,8 @@ class Clock(Protocol):
 
 class TrainingClock:
     """One step is one step of the leading optimizer (see `StepCounter`)."""
+
+    inference = trains = False
 
     def __init__(self) -> None:
         self._counter = StepCounter()
@@ -60,5 +71,21 @@ class TrainingClock:
         seams.between_steps.subscribe(rests)
 
 
+class InferenceClock(TrainingClock):
+    """One step is one call of the leading model; for a session of a program that trains nothing (`seams.torch.answers`)."""
+
+    inference = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trains = False
+
+    def _stepped(self, optimizer: Any) -> None:
+        if isinstance(optimizer, AnsweringModel):
+            super()._stepped(optimizer)
+        else:
+            self.trains = True
+
+
 # By the name that a `TrialSpec` gives; a module from outside (`also`) may bring another.
-CLOCKS: dict[str, Callable[[], Clock]] = {"training": TrainingClock}
+CLOCKS: dict[str, Callable[[], Clock]] = {"training": TrainingClock, "inference": InferenceClock}

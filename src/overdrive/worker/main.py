@@ -28,6 +28,7 @@ from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
+from overdrive.worker.answering import Answering
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
 from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_products, make_replay
@@ -70,6 +71,7 @@ class Worker:
         self._replays: dict[str, Any] = {}
         self._products: dict[str, Any] = {}
         self._profilers: dict[str, Any] = {}
+        self._answering = None if self.clock.inference else Answering(self._answers)
         self._rests: list[int] = []  # steps after which it could stand still, where not after each
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
 
@@ -96,6 +98,8 @@ class Worker:
         """The worker's own observer of the program."""
         spec = self.spec
         self.recorder(seams)
+        if self._answering:
+            self._answering(seams)
         if not spec.digests and not spec.replay and spec.profiling in ("", "details"):
             for probe in self._probes.values():
                 probe(seams)
@@ -115,10 +119,11 @@ class Worker:
         if spec.deterministic:
             frameworks.seams_of(name).refuse_chance()
         if spec.digests:
-            self._digests[name] = make_digests(name, spec.digests)
+            self._digests[name] = make_digests(name, spec.digests, self.clock.inference)
             self._digests[name](seams)
         if spec.replay:
-            self._replays[name] = make_replay(name, spec.replay.role, spec.replay.steps, Path(spec.replay.folder))
+            role, steps, folder = spec.replay.role, spec.replay.steps, Path(spec.replay.folder)
+            self._replays[name] = make_replay(name, role, steps, folder, self.clock.inference)
             self._replays[name](seams)
         if spec.products and (products := make_products(name)):
             self._products[name] = products
@@ -135,6 +140,18 @@ class Worker:
             self.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
             os._exit(1)
 
+    def _answers(self) -> None:
+        """There is no training step to be waited for: its model's calls are what it does."""
+        self.report(self._no_training())
+        os._exit(1)
+
+    def _no_training(self) -> Failed:
+        assert self._answering is not None
+        return Failed(ExitReason("answers", f"{self._answering.calls} calls of a model, and no training step"))
+
+    def _training_after_all(self) -> Failed:
+        return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
+
     def beat(self, *_: object) -> None:
         """Tell the watchdog that there is progress, at most twice a second."""
         self.filling(0, 0)
@@ -145,6 +162,9 @@ class Worker:
 
     def _stand_still(self) -> None:
         steps = self.clock.steps
+        if self.clock.trains:
+            self.report(self._training_after_all())
+            os._exit(1)
         self._call_steps = max(self._call_steps, steps - self._steps_seen)
         self._rests.append(steps)
         self._steps_seen = steps
@@ -257,13 +277,18 @@ class Worker:
             returned=self.returned.value if self.returned else None,
             active=tuple(self.session.active),
             left_out=dict(self.session.seams.left_out),
+            inference=self.clock.inference,
         )
         # Last: it calls the model once more, which is no part of the run.
         products = self._products.get(self.recorder.framework)
         return replace(trace, products=products.report(self.recorder.optimizers)) if products else trace
 
-    def ended(self) -> Ended:
+    def ended(self) -> Ended | Failed:
         """Of a program that ended by itself."""
+        if self._answering and self._answering.answers and not self.clock.steps:
+            return self._no_training()
+        if self.clock.trains:
+            return self._training_after_all()
         return Ended(self._trace() if self.clock.steps else Trace(), self._observed())
 
     def failed(self, error: BaseException) -> Failed:
@@ -315,7 +340,7 @@ def main() -> None:
         worker.report(Isolated(isolation.kind, isolation.detail))
     progress.on_progress = worker.filling
     own = [seeds(job.spec.seed, job.isolate), worker.observe]
-    worker.session = Session(job.spec.techniques, own, worker.left_out)
+    worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
     code = 0
     try:
         with worker.session, worker.returned or contextlib.nullcontext():

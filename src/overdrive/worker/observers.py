@@ -61,14 +61,19 @@ def make_probe(framework: str, hashed_steps: int) -> Probe:
 # The following are made when the framework is there.
 
 
-def make_digests(framework: str, kind: str) -> DigestLog:
+def make_digests(framework: str, kind: str, inference: bool = False) -> DigestLog:
+    """`inference`: of the model's calls, in a program that trains nothing."""
+    if inference:
+        return cast(DigestLog, _room(framework, "answer_digests").AnswerLog(kind))
     return cast(DigestLog, _room(framework, "digests").DigestLog(kind))
 
 
-def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path) -> Replay:
+def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path, inference: bool = False) -> Replay:
+    """`inference`: as for `make_digests`."""
     from overdrive.worker.replay import ROLES
 
-    return ROLES[role](_room(framework, "replay").steps_for(role), steps, folder)
+    room = "answer_replay" if inference else "replay"
+    return ROLES[role](_room(framework, room).steps_for(role), steps, folder)
 
 
 def make_products(framework: str) -> ProductsWatch | None:

@@ -86,8 +86,7 @@ class Replay:
 
     def stands(self, step: int, complete: bool = True) -> None:
         """The program stands still and has made so many steps. `complete`: the chosen one came to a clear end."""
-        if self.now:
-            self._end(complete)
+        self.ends(complete)
         self._out_of_reach += sorted(each for each in self.coming if each <= step)
         self.coming = {each for each in self.coming if each > step}
         if step + 1 in self.coming:
@@ -98,8 +97,11 @@ class Replay:
             self._before = self._program.values()
             self._program.begin()
 
-    def _end(self, complete: bool) -> None:
+    def ends(self, complete: bool = True) -> None:
+        """The chosen step in progress is over, if there is one."""
         step, self.now = self.now, 0
+        if not step:
+            return
         before, self._before = self._before, {}
         results = {
             key: value - before[key] if key in before else value  # not there before: a first momentum, say
@@ -211,7 +213,7 @@ class Disturbed(Candidate):
 
 ROLES: Mapping[str, type[Replay]] = {
     "reference": Reference,
-    "careful reference run": Reference,
+    "careful reference": Reference,
     "targets": Targets,
     "careful targets": Targets,
     "candidate": Candidate,

@@ -24,8 +24,10 @@ class Session:
         techniques: Iterable[Chosen] = (),
         observers: Sequence[Observer] = (),
         on_left_out: Callable[[str, str], None] | None = None,
+        inference: bool = False,
     ) -> None:
-        self.seams = Seams(on_left_out)
+        """`inference`: the program trains nothing, and its model's calls are its steps."""
+        self.seams = Seams(on_left_out, inference)
         self._techniques = list(techniques)
         self._observers = observers
         self._arrivals = [

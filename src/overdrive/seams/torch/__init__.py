@@ -7,6 +7,7 @@ from collections.abc import Callable
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
+    answers,
     autocasts,
     backward,
     functions,
@@ -20,13 +21,14 @@ from overdrive.seams.torch import (
     zeroing,
 )
 from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
-from overdrive.seams.torch.step_recorder import StepRecorder as make_step_recorder
+from overdrive.seams.torch.step_recorder import make_step_recorder
 
 __all__ = ["enter", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
 
 
 def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
+    answers.watch(hub)
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts)

@@ -28,6 +28,7 @@ from overdrive.core.progress import log
 from overdrive.seams.hub import Failing, Seams, reason_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import fetches
+from overdrive.seams.torch.answers import answers_of
 from overdrive.seams.torch.internals import in_backward
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
@@ -49,7 +50,8 @@ _USUAL = (
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
-    if not hub.model_called.wanted and not any(point.wanted for point in hub.operators.values()):
+    answers = answers_of(hub)
+    if not (answers or hub.model_called.wanted or any(point.wanted for point in hub.operators.values())):
         return []
     plain = torch.nn.Module.__call__
     inside = threading.local()
@@ -61,19 +63,21 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return plain(self, *args, **kwargs)
         if hub.model_begins.subscribers:  # before who acts is known: it may be others when they are told
             hub.model_begins.publish(self)
+        step = answers.begins(self) if answers else None
         acting = _acting(hub)
-        if not (acting or hub.model_called.subscribers) or in_backward():
+        if not (acting or hub.model_called.subscribers or step) or in_backward():
             return plain(self, *args, **kwargs)
         if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            if not acting:
-                return hub.model_called.run(self, call, *args, **kwargs)
-            return calls.run(self, call, args, kwargs)
+            result = calls.run(self, call, args, kwargs) if acting else hub.model_called.run(self, call, *args, **kwargs)
         finally:
             inside.model = False
+        if answers and step:
+            answers.ended(step)
+        return result
 
     fetches.enter(patches)
     patches.replace(torch.nn.Module, "__call__", __call__)

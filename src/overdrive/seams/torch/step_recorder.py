@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from overdrive.core.rng import States
+from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
@@ -17,7 +19,11 @@ from overdrive.seams.parameters import parameters_of
 _MOST_OPTIMIZERS = 8
 
 
-class StepRecorder:
+def make_step_recorder(hub: Seams, losses: bool) -> TrainingRecorder:
+    return AnswerRecorder(hub, losses) if hub.inference else TrainingRecorder(hub, losses)
+
+
+class TrainingRecorder:
     def __init__(self, hub: Seams, losses: bool) -> None:
         self.samples = 0
         self.rates: list[float] = []
@@ -80,6 +86,41 @@ class StepRecorder:
                 for key in sorted(state, key=str):
                     update(digest, state[key])
         digest.update(States.now().digest().encode())
+        return digest.hexdigest()
+
+
+class AnswerRecorder(TrainingRecorder):
+    """Of a program that trains nothing: in the place of losses and optimizers, its models and their last answer."""
+
+    def __init__(self, hub: Seams, losses: bool) -> None:
+        super().__init__(hub, losses)
+        self._calls = 0
+        self._answer: Any = None
+        hub.model_called.subscribe(self._called)
+
+    def _called(self, model: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        given, made = leading_size([*args, *kwargs.values()]), leading_size(result)
+        self._pending_samples = given if given == made else 0  # else its first dimension is not that of samples
+        self._answer = result if self._with_losses else None
+        return result
+
+    def stepped(self, optimizer: Any, ticked: bool) -> bool:
+        if not isinstance(optimizer, AnsweringModel):
+            return False
+        if all(known is not optimizer for known in self.optimizers):
+            self.optimizers = [*self.optimizers, optimizer][-_MOST_OPTIMIZERS:]
+        if ticked:
+            self.samples += self._pending_samples
+            self._calls += 1
+        return True
+
+    def losses(self) -> list[list[float]]:
+        return [[] for _ in range(self._calls)]
+
+    def state_hash(self) -> str:
+        digest = hashlib.sha256(super().state_hash().encode())
+        update(digest, tree_leaves(self._answer))
         return digest.hexdigest()
 
 

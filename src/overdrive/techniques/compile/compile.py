@@ -42,6 +42,7 @@ class Compile(Technique):
     """
 
     name = "compile"
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

@@ -57,6 +57,7 @@ class FastDecode(Technique):
     """
 
     name = "fast_decode"
+    programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
     targets = ("data",)

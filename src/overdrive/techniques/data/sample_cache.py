@@ -70,6 +70,7 @@ class SampleCache(Technique):
     """
 
     name = "sample_cache"
+    programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
     targets = ("data",)

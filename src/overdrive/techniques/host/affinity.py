@@ -42,6 +42,7 @@ class Affinity(Technique):
 
     name = "affinity"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.EXACT
     fallback_contract = Contract.ROUNDING
     targets = ("data", "forward", "backward", "optimizer", "other")

@@ -37,6 +37,7 @@ class Hugepages(Technique):
 
     name = "hugepages"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04

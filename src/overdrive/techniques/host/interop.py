@@ -30,6 +30,7 @@ class Interop(Technique):
     """
 
     name = "interop"
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.05

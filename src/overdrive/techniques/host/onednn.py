@@ -29,6 +29,7 @@ class Onednn(Technique):
 
     name = "onednn"
     frameworks = ("keras",)
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer", "other")
     order = 17

@@ -31,6 +31,7 @@ class Threads(Technique):
 
     name = "threads"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.1

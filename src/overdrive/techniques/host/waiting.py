@@ -34,6 +34,7 @@ class Waiting(Technique):
 
     name = "waiting"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04

@@ -42,6 +42,7 @@ class FastMaxPool(Technique):
     """
 
     name = "fast_max_pool"
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.15  # after channels_last and autocast: each of them gains by itself only where pooling is slow

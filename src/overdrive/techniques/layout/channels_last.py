@@ -45,6 +45,7 @@ class ChannelsLast(Technique):
     """
 
     name = "channels_last"
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

@@ -41,6 +41,7 @@ class FftConvolution(Technique):
     """
 
     name = "fft_convolution"
+    programs = ("training", "inference")
     contract = Contract.ROUNDING
     fallback_contract = Contract.STATISTICAL
     targets = ("forward", "backward")

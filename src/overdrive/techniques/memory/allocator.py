@@ -55,6 +55,7 @@ class Allocator(Technique):
 
     name = "allocator"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.35

@@ -35,6 +35,7 @@ class MallocTrim(Technique):
 
     name = "malloc_trim"
     frameworks = ("torch", "keras")
+    programs = ("training", "inference")
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     aims = ("memory",)

@@ -78,14 +78,14 @@ class DigestLog(digests.DigestLog):
         if fetches.under_way():
             return call(*args, **kwargs)
         modes = [each.training for each in module.modules()]
-        slots = [_slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
+        slots = [slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
         self._modes = checksum([torch.is_grad_enabled(), modes], self._modes)
         if torch.is_grad_enabled():
             self._calls += 1
-            _extend(self._inputs, slots)
+            extend(self._inputs, slots)
         else:
             self._evaluations += 1
-            _extend(self._evaluated, slots)
+            extend(self._evaluated, slots)
         return call(*args, **kwargs)
 
     def _evaluates(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,11 +138,13 @@ class DigestLog(digests.DigestLog):
         ]
 
 
-def _slot(tensor: torch.Tensor) -> Slot:
+def slot(tensor: torch.Tensor) -> Slot:
+    """What is noted of one tensor that a model was given."""
     return [checksum(tensor), *sketch(tensor)[1:]]
 
 
-def _extend(slots: list[Slot], more: list[Slot]) -> None:
+def extend(slots: list[Slot], more: list[Slot]) -> None:
+    """Add these, or as many as there is room for."""
     room = max(0, _MOST_SLOTS - len(slots))
     slots += more[:room]
     for slot in more[room:]:  # the rest of a long evaluation in one

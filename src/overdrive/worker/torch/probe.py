@@ -55,6 +55,8 @@ class Probe:
         seams.model_called.subscribe(self._called)
         seams.optimizer_made.subscribe(self._made)
         seams.autocast_entered.subscribe(self._autocast_entered)
+        if seams.inference:  # a call is all that there is of a step
+            return
         seams.loss_backward.subscribe(self._backward_begins)
         seams.backward_done.subscribe(lambda _: self._add("backward"))
         seams.step_begins.subscribe(self._step_begins)
@@ -140,7 +142,7 @@ class Probe:
             # A loss function's rows are no samples: a sequence model hands it one for each element.
             kind = "model" if next(module.parameters(), None) is not None else "loss"
             self._call_samples[kind] = max(self._call_samples[kind], leading_size([*args, *kwargs.values()]))
-        if not self._profiling or not torch.is_grad_enabled():
+        if not self._profiling or not (torch.is_grad_enabled() or (self._seams and self._seams.inference)):
             return call(*args, **kwargs)
         self._begin()
         result = call(*args, **kwargs)
@@ -185,6 +187,7 @@ class Probe:
             own_autocast=self._own_autocast,
             own_compile=any(type(module).__name__ == "OptimizedModule" for module in modules),
             bf16_fast=_bf16_fast(device),
+            inference=recorder.clock.inference,
             compute_capability=_compute_capability(device),
             shared_memory=free_shared_memory(),
         )

@@ -72,7 +72,7 @@ class TorchSteps:
                     parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
 
     def values(self) -> Arrays:
-        return {key: _kept(tensor) for key, tensor in self._watched().items()}
+        return {key: kept(tensor) for key, tensor in self._watched().items()}
 
     def begin(self) -> None:
         pass
@@ -92,7 +92,7 @@ class TorchSteps:
         if first_step and len(self._optimizers()) == 1:
             self.settle()
             floating = {name: each for name, each in self._subject.tensors.items() if each.is_floating_point()}
-            self._replay.starts({name: _kept(each) for name, each in floating.items()})
+            self._replay.starts({name: kept(each) for name, each in floating.items()})
             self._replay.stands(0)
         if self._following and not self._inputs:  # the first call's first tensor: what follows may be the model's own
             first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
@@ -108,14 +108,14 @@ class TorchSteps:
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and self._evaluated < _MOST_EVALUATED:
                 self._evaluated += 1
-                self._noted[f"evaluation result {self._evaluated}"] = _kept(leaf)
+                self._noted[f"evaluation result {self._evaluated}"] = kept(leaf)
 
     def _step_begins(self, optimizer: Any) -> None:
         if self._following:
             names = {id(tensor): name for name, tensor in self._subject.parameters.items()}
             for parameter in parameters_of(optimizer):
                 if parameter.grad is not None and id(parameter) in names:
-                    self._noted[f"gradient {names[id(parameter)]}"] = _kept(parameter.grad)
+                    self._noted[f"gradient {names[id(parameter)]}"] = kept(parameter.grad)
 
     def _step_ends(self, optimizer: Any) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -259,11 +259,11 @@ class StepsInDouble(TorchSteps):
 
 
 def steps_for(role: str) -> TorchSteps:
-    kinds = {"reference": StepsInDouble, "careful reference run": CarefulSteps}
+    kinds = {"reference": StepsInDouble, "careful reference": CarefulSteps}
     return kinds.get(role, TorchSteps)()
 
 
-def _kept(tensor: torch.Tensor) -> Any:
+def kept(tensor: torch.Tensor) -> Any:
     """A copy of its values in fp64, flat and in logical order; evenly spaced ones where there are very many."""
     plain = tensor.detach()
     if plain.layout is not torch.strided:

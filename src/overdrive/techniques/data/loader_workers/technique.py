@@ -63,6 +63,7 @@ class LoaderWorkers(Technique):
     """
 
     name = "loader_workers"
+    programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
     fallback_contract = Contract.STATISTICAL

@@ -41,6 +41,7 @@ class Prefetch(Technique):
     """
 
     name = "prefetch"
+    programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
     targets = ("data",)

@@ -52,6 +52,7 @@ class PrefixCache(Technique):
     """
 
     name = "prefix_cache"
+    programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
     targets = ("data",)

@@ -1,0 +1,71 @@
+"""Steps of a program that only calls its model: each outermost call of it is one.
+
+In a session that is for such a program (`Seams.inference`) a model's first call is told as *optimizer made*, with an
+`AnsweringModel` in the optimizer's place, and the beginning and the end of each call as those of a step. So what
+techniques and observers do at a step of training they do at a call. Should one of the program's own optimizers step
+after all, that is over: from then on it is a training program, whose steps its optimizers tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import torch
+
+from overdrive.seams.answering import AnsweringModel
+from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.torch import fetches
+from overdrive.seams.torch.internals import in_backward
+
+
+class Answers:
+    """The calls of one session's models, told as steps."""
+
+    def __init__(self, hub: Seams) -> None:
+        self._hub = hub
+        self._models: weakref.WeakKeyDictionary[Any, AnsweringModel | None] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()  # a server's threads call one model; told is one call after the other
+        self._over = False
+        with hub.owned_by(OBSERVER):
+            hub.step_begins.subscribe(self._stepped)
+
+    def _stepped(self, optimizer: Any) -> None:
+        self._over |= not isinstance(optimizer, AnsweringModel)
+
+    def begins(self, model: torch.nn.Module) -> AnsweringModel | None:
+        """Tell that an outermost call begins; None where it is no step: of a loss, a transform, a data set."""
+        if self._over or in_backward() or fetches.under_way():
+            return None
+        with self._lock:
+            known = model in self._models
+            if not known:
+                has_parameters = next(model.parameters(), None) is not None
+                self._models[model] = AnsweringModel(weakref.ref(model)) if has_parameters else None
+            stands_in = self._models[model]
+            if stands_in is None:
+                return None
+            if not known:
+                self._hub.optimizer_made.publish(stands_in, [model])
+            self._hub.step_begins.publish(stands_in)
+            return stands_in
+
+    def ended(self, stands_in: AnsweringModel) -> None:
+        """The call has given its answer, which the program has not got yet."""
+        with self._lock:
+            self._hub.step_ends.publish(stands_in)
+            self._hub.between_steps.publish()
+
+
+_of_hub: weakref.WeakKeyDictionary[Seams, Answers] = weakref.WeakKeyDictionary()
+
+
+def watch(hub: Seams) -> None:
+    """Before the seams are entered: what is told here must be wanted there."""
+    if hub.inference:
+        _of_hub[hub] = Answers(hub)
+
+
+def answers_of(hub: Seams) -> Answers | None:
+    return _of_hub.get(hub)

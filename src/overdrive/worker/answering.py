@@ -1,0 +1,71 @@
+"""Whether a program that makes no training step answers instead: calls its model, and never sends a loss backward.
+
+It is told by what the program does, not by its source: by an optimizer's step or a loss sent backward, or that there
+was neither until its end, or in so many seconds of calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from overdrive.seams.hub import Seams
+
+_FEWEST_CALLS = 8  # while it goes on
+# After which it is taken at its calls. A training program may evaluate first: where its optimizer is there already, it
+# is waited for longer. One that steps later on is noticed (`InferenceClock.trains`).
+_SECONDS, _WITH_OPTIMIZER = 20.0, 60.0
+
+
+class Answering:
+    """An observer, for as long as no optimizer has stepped. `found` is told of calls that were enough."""
+
+    def __init__(self, found: Callable[[], None]) -> None:
+        self.calls = 0
+        self._found = found
+        self._began = 0.0
+        self._optimizer_there = False
+        self._trains = False
+        self._seams: Seams | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Of all that was seen so far."""
+        return self.calls > 0 and not self._trains
+
+    def __call__(self, seams: Seams) -> None:
+        self._seams = seams
+        seams.optimizer_made.subscribe(self._made)
+        seams.loss_backward.subscribe(self._sent_backward)
+        seams.step_ends.subscribe(self._over)
+        seams.model_called.subscribe(self._called)
+
+    def _made(self, optimizer: Any, models: list[Any]) -> None:
+        self._optimizer_there = True
+
+    def _sent_backward(self, loss: Any) -> Any:
+        self._over()
+        return loss
+
+    def _over(self, *_: Any) -> None:
+        if self._trains or self._seams is None:
+            return
+        self._trains = True
+        seams = self._seams
+        seams.model_called.unsubscribe(self._called)
+        seams.loss_backward.unsubscribe(self._sent_backward)
+        seams.step_ends.unsubscribe(self._over)
+
+    def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from overdrive.seams.torch import fetches
+
+        result = call(*args, **kwargs)
+        if fetches.under_way() or next(model.parameters(), None) is None:
+            return result
+        self.calls += 1
+        now = time.monotonic()
+        self._began = self._began or now
+        if self.calls >= _FEWEST_CALLS and now - self._began > (_WITH_OPTIMIZER if self._optimizer_there else _SECONDS):
+            self._found()
+        return result

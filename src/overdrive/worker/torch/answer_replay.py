@@ -1,0 +1,180 @@
+"""How the calls of a PyTorch program that trains nothing are recorded, given again and answered in fp64.
+
+The reference run records what its model is given in each chosen call, and computes the answer in fp64. A candidate
+gives its model the recorded inputs in that call, with the same random numbers, and its answer is compared. So calls
+that depend on each other (a token on those before it) do not part for an answer that was all but a tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from overdrive.core.rng import States
+from overdrive.seams.hub import Seams
+from overdrive.seams.step_counter import StepCounter
+from overdrive.worker.replay import Arrays, Replay
+from overdrive.worker.torch.fp64 import REDUCED, InDouble, widen
+from overdrive.worker.torch.replay import kept
+from overdrive.worker.torch.sketch import sketch
+
+_MOST_TENSORS = 16  # of an answer that are compared
+
+
+class AnswerSteps:
+    """See `worker.replay.Steps`. The program as it is: a step is a call of its leading model."""
+
+    needs = ""
+
+    def __init__(self) -> None:
+        self._replay: Replay | None = None
+        self._counter = StepCounter()
+        self._stands_in: Any = None  # of the model whose outermost call has begun
+        self._model: Any = None  # whose call is being made
+        self._leaves: list[Any] = []  # what it is given
+        self._noted: Arrays = {}
+        self._inputs: list[float] = []
+        self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters with what they held
+
+    def watch(self, seams: Seams, replay: Replay) -> None:
+        self._replay = replay
+        seams.step_begins.subscribe(self._begins)
+        seams.step_ends.subscribe(self._counter.tick)
+        # Outside of all techniques: one of them may answer without calling the model at all.
+        seams.model_called.subscribe(self._called)
+
+    def _begins(self, stands_in: Any) -> None:
+        self._stands_in = stands_in
+
+    def settle(self) -> None:
+        """All that a call depends on is in hand."""
+
+    def size(self) -> int:
+        return sum(each.nbytes for each in self._tensors())
+
+    def save(self, path: Path) -> None:
+        tensors = [each.detach().clone() for each in self._tensors()]
+        torch.save({"inputs": tensors, "rng": States.now().plain()}, path)
+
+    def load(self, path: Path) -> None:
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+        recorded, mine = saved["inputs"], self._tensors()
+        alike = [(each.shape, each.dtype) for each in mine] == [(each.shape, each.dtype) for each in recorded]
+        if alike:  # else its sketch is another, and the call says nothing
+            following = iter(recorded)
+            self._leaves = [
+                next(following).to(each.device) if isinstance(each, torch.Tensor) else each for each in self._leaves
+            ]
+        States.of_plain(saved["rng"]).restore()
+
+    def disturb(self, share: float, seed: int) -> None:
+        chance = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self._model.parameters():
+                if parameter.is_floating_point():
+                    self._moved.append((parameter, parameter.detach().clone()))
+                    parameter.mul_(1 + share * torch.randn(parameter.shape, generator=chance).to(parameter))
+
+    def values(self) -> Arrays:
+        """A call is compared by its answer alone; that it changes no weights the digest log tells."""
+        return {}
+
+    def begin(self) -> None:
+        first = next(iter(self._tensors()), None)
+        self._inputs = [] if first is None else sketch(first)
+
+    def results(self) -> Arrays:
+        return self._noted
+
+    def inputs(self) -> list[float]:
+        return self._inputs
+
+    def end(self) -> None:
+        with torch.no_grad():
+            for parameter, before in self._moved:
+                parameter.copy_(before)
+        self._noted, self._inputs, self._moved = {}, [], []
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [each for each in self._leaves if isinstance(each, torch.Tensor)]
+
+    def _called(self, module: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        assert self._replay is not None
+        stands_in, self._stands_in = self._stands_in, None  # none: of a loss, or within a fetch
+        if stands_in is None or not self._counter.leads(stands_in):
+            return call(*args, **kwargs)
+        self._model = module
+        self._leaves, spec = tree_flatten((args, kwargs))
+        self._replay.stands(self._counter.steps)
+        try:
+            args, kwargs = tree_unflatten(self._leaves, spec)
+            if not self._replay.now:
+                return call(*args, **kwargs)
+            result = self._answer(module, call, args, kwargs)
+            self._replay.ends()
+            return result
+        finally:
+            self._model, self._leaves = None, []
+
+    def _answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        self._note(result)
+        return result
+
+    def _note(self, result: Any) -> None:
+        tensors = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)][:_MOST_TENSORS]
+        for number, each in enumerate(tensors, start=1):
+            name = "the model" if len(tensors) == 1 else f"the model (tensor {number})"
+            self._noted[f"output {name}"] = kept(torch.view_as_real(each) if each.is_complex() else each)
+
+
+class AnswersInDouble(AnswerSteps):
+    """The chosen calls are made as the program makes them, and then once more in fp64, whose answer is the target."""
+
+    def _answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        chance, before = States.now(), [(each, each.detach().clone()) for each in module.buffers()]
+        result = call(*args, **kwargs)
+        after, chance_after = [(each, each.detach().clone()) for each, _ in before], States.now()
+        chance.restore()
+        _put(before)
+        held = [(each, each.data) for each in (*module.parameters(), *module.buffers()) if each.dtype in REDUCED]
+        mkldnn = torch.backends.mkldnn.enabled
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]  # its recurrent layers know no fp64, and fail
+        try:
+            for tensor, data in held:
+                tensor.data = data.double()
+            with InDouble():  # type: ignore[no-untyped-call]
+                self._note(call(*tree_map(widen, args), **tree_map(widen, kwargs)))
+        finally:
+            torch.backends.mkldnn.enabled = mkldnn
+            for tensor, data in held:
+                tensor.data = data
+            _put(after)
+            chance_after.restore()
+        return result
+
+
+class CarefulAnswers(AnswerSteps):
+    """In the program's own precision, on one thread, without TF32, with deterministic operations."""
+
+    def watch(self, seams: Seams, replay: Replay) -> None:
+        super().watch(seams, replay)
+        torch.set_num_threads(1)
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    with torch.no_grad():
+        for tensor, held in contents:
+            tensor.data.copy_(held)
+
+
+def steps_for(role: str) -> AnswerSteps:
+    kinds = {"reference": AnswersInDouble, "careful reference": CarefulAnswers}
+    return kinds.get(role, AnswerSteps)()
