@@ -86,14 +86,14 @@ def using(plan: str | Path) -> Session:
     from overdrive.core.plan import Plan
     from overdrive.datacache.audit import Audits
     from overdrive.techniques.catalogue import catalogue
-    from overdrive.worker.clock import TrainingClock
+    from overdrive.worker.clock import clock_for
     from overdrive.worker.session import Observer, Session
 
     read = Plan.read(Path(plan), catalogue())
     announce_removed(read)
-    clock = TrainingClock()
+    clock = clock_for(read.inference)
     observers: list[Observer] = [clock.watch, Audits(lambda: clock.steps)]
-    return Session([(each.name, each.settings) for each in read.techniques], observers, announce)
+    return Session([(each.name, each.settings) for each in read.techniques], observers, announce, read.inference)
 
 
 def _command(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:

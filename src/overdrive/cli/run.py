@@ -22,6 +22,7 @@ from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
 from overdrive.techniques.catalogue import catalogue, environment_for
+from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
@@ -111,13 +112,19 @@ def run(
     plan_name: str | None,
     record: Path | None,
     levels: Mapping[str, Contract] | None = None,
+    inference: bool = False,
 ) -> int:
-    """Run it, and return the exit code that Python would have given. `levels`: what each technique is to keep."""
-    recorder = Recorder(losses=record is not None)
+    """Run it, and return the exit code that Python would have given.
+
+    Args:
+        levels: what each technique is to keep.
+        inference: the plan is of a program that trains nothing: its steps are the calls of its model.
+    """
+    recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
     audits = _audits(recorder) if techniques else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques else None
-    session = Session(techniques, [each for each in (recorder, audits, sentinels) if each], announce)
+    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference else None
+    session = Session(techniques, [each for each in (recorder, audits, sentinels) if each], announce, inference)
     if sentinels:
         sentinels.session = session
     failure: BaseException | None = None
@@ -136,6 +143,8 @@ def run(
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         say(summary(recorder, session, plan_name))
+        for told in answered(session):
+            say(told)
         if audits and (audits.same or audits.different):
             say(made_again(audits))
         if sentinels and (sentinels.same or sentinels.different):
@@ -148,14 +157,21 @@ def run(
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     steps = recorder.clock.steps
+    unit = "calls" if recorder.clock.inference else "steps"
     if not steps:
-        return "no training step was seen in this program"
+        what = "call of a model" if recorder.clock.inference else "training step"
+        return f"no {what} was seen in this program"
     rate = recorder.samples_per_second()
     pace = recorder.seconds_per_step()
-    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} steps/s" if pace else ""
+    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
     applied = ", ".join(session.active) or "nothing to apply"
     under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
-    return f"{steps:,} steps{speed}, {under}"
+    return f"{steps:,} {unit}{speed}, {under}"
+
+
+def answered(session: Session) -> list[str]:
+    """What techniques that answer in the model's place have to say: how often they did, and how often not."""
+    return [told() for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
 
 
 def _audits(recorder: Recorder) -> Audits:
@@ -224,7 +240,7 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
 
-    techniques, levels = [], {}
+    techniques, levels, inference = [], {}, False
     if plan_path is not None:
         try:
             plan = read_plan(plan_path, program)
@@ -234,5 +250,6 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
             fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
         techniques = [(each.name, each.settings) for each in plan.techniques]
         levels = {each.name: each.contract for each in plan.techniques}
+        inference = plan.inference
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels))
+    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels, inference))

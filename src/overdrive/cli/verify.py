@@ -69,7 +69,8 @@ def verify(
             console.print(notice, markup=False)
         if checkpoint.resumes:
             console.print("Runs of an earlier verification are taken as they are.")
-        plain, tuned = TrialSpec(program), TrialSpec(program, techniques)
+        clock = "inference" if plan.inference else "training"
+        plain, tuned = TrialSpec(program, clock=clock), TrialSpec(program, techniques, clock=clock)
         facts = _facts(pool, plain)
         prover = Prover(
             UntimedRunner(pool), checkpoint, facts, lambda text: console.print(f"  {text}", markup=False), metric, full
@@ -118,7 +119,8 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None
         if not over.trace:
-            raise CannotVerify("The program made no training step that Overdrive could see.") from None
+            what = "call of a model" if plain.clock == "inference" else "training step"
+            raise CannotVerify(f"The program made no {what} that Overdrive could see.") from None
         facts, trace = Facts(), Trace()
     finally:
         trial.stop()

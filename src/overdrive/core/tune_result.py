@@ -208,6 +208,7 @@ class TuneResult:
     program: str = _text(100_000)
     contract: str = _text(40)  # what was asked for
     objective: str = _text(60)
+    inference: bool = False  # the program trains nothing: its model's calls are its steps
     verdict: str = _text(20)
     speedup: Interval | None = None  # of the whole plan
     unconfirmed: str = _text(200)  # what the speed-up rests on where there was no time to confirm it

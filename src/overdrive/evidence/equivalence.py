@@ -71,7 +71,7 @@ def same_in_its_duel(one: Trace, other: Trace) -> Check | None:
         return None
     parts = _ANSWER_PARTS if one.inference else ["losses", "parameters", "optimizer states", "random states"]
     sentence = f"the {one.steps} {_unit(one)}s of its duel came to the same, bit for bit"
-    evidence = {"exact": {"steps": one.steps, "parts": parts, "first_difference": None}}
+    evidence = {"exact": {"steps": one.steps, "calls": one.inference, "parts": parts, "first_difference": None}}
     return Check(Contract.EXACT, sentence, evidence=evidence, pending=True)
 
 
@@ -79,7 +79,8 @@ def same_in_their_duels(checks: Sequence[Check]) -> Check:
     """Of a plan each of whose techniques was the same in its duel, beside those that were there before it."""
     fewest = min(checks, key=lambda check: int(check.evidence["exact"]["steps"]))
     steps = fewest.evidence["exact"]["steps"]
-    sentence = f"in the duels of its techniques {steps} steps or more came to the same, bit for bit"
+    unit = "calls" if fewest.evidence["exact"].get("calls") else "steps"
+    sentence = f"in the duels of its techniques {steps} {unit} or more came to the same, bit for bit"
     return replace(fewest, sentence=f"{sentence}; no time was left to hash each of them", pending=False)
 
 
@@ -283,6 +284,7 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     evidence = {
         "exact": {
             "steps": original.steps,
+            "calls": original.inference,
             "parts": _ANSWER_PARTS if original.inference else [*map(_named, _OUTCOMES), "batches"],
             "first_difference": difference,
         }

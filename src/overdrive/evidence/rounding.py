@@ -165,10 +165,12 @@ def judge(
     bits = max(0.0, _bits(worst[0])) if worst else 0.0
     logs = _by_step(tensors)
     ratio = _ratio(list(logs.values()))
+    what = "calls" if any(row.kind == "output" for row in original) else "steps"
     count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer", "output")})
     evidence = {
         "states": len(steps),
         "steps": steps,
+        "calls": what == "calls",
         "reference": "fp32, careful" if careful else "fp64",
         "tensors": count,
         "bits": bits,
@@ -179,7 +181,6 @@ def judge(
         "worst": [_told(pairs, allowed) for pairs in worst[:12]],
         "by_step": [{"step": step, "ratio": _exp(value)} for step, value in logs.items()],
     }
-    what = "calls" if any(row.kind == "output" for row in original) else "steps"
     extent = f"{len(steps)} replayed {what}, {count} {'tensor' if count == 1 else 'tensors'}"
     if faults:
         fault = max(faults, key=lambda each: each.rank)

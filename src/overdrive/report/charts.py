@@ -61,8 +61,9 @@ def duels(rows: Sequence[svg.Row], noise: float | None, width: int = svg.WIDE) -
 Bars = Sequence[tuple[str, Sequence[tuple[str, float]]]]  # (name, [(part, seconds)…])
 
 
-def step_time(bars: Bars, width: int = svg.WIDE) -> str:
-    return stacked(bars, width, "Where the time of a step goes", "per step")
+def step_time(bars: Bars, step: str = "step", width: int = svg.WIDE) -> str:
+    """`step`: what one is called."""
+    return stacked(bars, width, f"Where the time of a {step} goes", f"per {step}")
 
 
 def item_time(bars: Bars, width: int = svg.WIDE) -> str:

@@ -118,9 +118,10 @@ def step_time(result: TuneResult) -> Plot | None:
         (part, *(words.duration(dict(parts)[part]) if part in dict(parts) else "–" for _, parts in bars))
         for part in names
     ]
-    table.append(("whole step", *(words.duration(sum(s for _, s in parts)) for _, parts in bars)))
+    step = words.unit(result)
+    table.append((f"whole {step}", *(words.duration(sum(s for _, s in parts)) for _, parts in bars)))
     head = ("part", *(name.lower() for name, _ in bars))
-    return plot(lambda width: charts.step_time(bars, width), head, table, names)
+    return plot(lambda width: charts.step_time(bars, step, width), head, table, names)
 
 
 def item_time(result: TuneResult) -> Plot | None:

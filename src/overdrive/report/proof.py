@@ -29,6 +29,7 @@ class Exact:
     """What was compared bit for bit."""
 
     steps: int | None = _above_zero()
+    calls: bool = False  # of a model that answers, not steps of training
     parts: tuple[str, ...] = ()
     first_difference: str = ""
 
@@ -56,6 +57,7 @@ class Rounding:
     """What was compared against fp64 (or, where that was not possible, against careful fp32)."""
 
     bits: float | None = None  # that the worst tensor loses
+    calls: bool = False  # of a model that answers, not steps of training
     disturbed: bool = False  # against the original with parameters a little off
     ratio: Interval | None = None
     outside: float | None = None  # tensors whose error is more than it is allowed
@@ -229,7 +231,8 @@ def _exact(data: Mapping[str, Any] | None) -> Level:
         return Level(Contract.EXACT, False, f"First difference: {found.first_difference}.".replace("..", "."))
     if not found.steps:
         return Level(Contract.EXACT, None, "")
-    return Level(Contract.EXACT, True, f"{listed(found.parts)}: identical at each of {found.steps:,} steps.")
+    unit = "calls" if found.calls else "steps"
+    return Level(Contract.EXACT, True, f"{listed(found.parts)}: identical at each of {found.steps:,} {unit}.")
 
 
 def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
@@ -249,7 +252,8 @@ def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
     return Level(
         Contract.ROUNDING,
         False if found.outside else True if shown else None,
-        f"One step from each of {found.states or 0:,} states against {against}"
+        f"{f'{found.states or 0:,} calls' if found.calls else f'One step from each of {found.states or 0:,} states'} "
+        f"against {against}"
         f"{f' (no fp64: {found.flag})' if found.flag else ''}: the errors are {estimate} [{low}, {high}] times the "
         f"original’s own{lost}, and {beyond} outside what is allowed.",
     )

@@ -95,7 +95,7 @@ def headline(result: TuneResult) -> tuple[str, str]:
         claim = "Faster, but not the same" if shown.holds is False else "Faster, but not shown to be the same"
         return claim, f": {shown.why()}. The plan is not one to use; it is {estimate} times as fast {within}."
     if found == "FASTER":
-        return f"Trains {estimate} times as fast", f"{within}, {_kept(result)}."
+        return f"{_does(result)} {estimate} times as fast", f"{within}, {_kept(result)}."
     if found == "FITS":
         peak = result.tuned.peak_memory if result.tuned else None
         at_most = f", with {size(int(peak))} at its peak" if peak else ""
@@ -114,11 +114,20 @@ def headline(result: TuneResult) -> tuple[str, str]:
     if found == "SAME":
         between = f" {within}" if measured else ""
         return (
-            "Trains as fast as before",
+            f"{_does(result)} as fast as before",
             f"{between}: nothing faster was found and nothing is changed.".strip(),
         )
     possible = f": the speed-up may lie anywhere between {low} and {high} (95 % interval)" if measured else ""
     return "Nothing was established", f"{possible}, and nothing is changed.".strip()
+
+
+def unit(result: TuneResult) -> str:
+    """What a step of the program is called."""
+    return "call" if result.inference else "step"
+
+
+def _does(result: TuneResult) -> str:
+    return "Answers" if result.inference else "Trains"
 
 
 def sentence(result: TuneResult) -> str:
@@ -137,7 +146,7 @@ def _kept(result: TuneResult) -> str:
         return "but by changing the training itself, as was asked for: what it learns may differ"
     if result.notice:
         return "by the plan’s own record"
-    same = "with the same samples, steps and learning rates"
+    same = "with the same inputs and calls" if result.inference else "with the same samples, steps and learning rates"
     if found:
         return f"{same}; {_proved(found)}"
     if level is None:
@@ -145,7 +154,7 @@ def _kept(result: TuneResult) -> str:
     if not result.techniques or not all(each.check for each in result.techniques):
         return f"{same}; no check of the result is recorded for all that was adopted"
     steps = checked_steps(result)
-    over = f" over {steps:,} steps" if steps else ""
+    over = f" over {steps:,} {unit(result)}s" if steps else ""
     proxy = " (a proxy, not a proof)" if result.proxy else ""
     if level is Contract.EXACT:
         return f"{same}; {_identical(result)}"
@@ -266,7 +275,7 @@ def sentences(result: TuneResult) -> list[str]:
         said.append(f"Noise floor: {abs(result.noise_floor):.1%}, from the untouched program compared with itself.")
     tuning, even = result.tuning_seconds, result.break_even_steps
     if tuning is not None and even is not None and verdict(result) == "FASTER":
-        said.append(f"Tuning took {duration(tuning)}; it pays for itself after {math.ceil(even):,} steps.")
+        said.append(f"Tuning took {duration(tuning)}; it pays for itself after {math.ceil(even):,} {unit(result)}s.")
     elif tuning is not None:
         said.append(f"Tuning took {duration(tuning)}.")
     return [*said, *result.notes]
@@ -299,7 +308,8 @@ def reason(item: NotKept) -> str:
 
 def before_after(result: TuneResult) -> list[tuple[str, str, str]]:
     """Name, before and after of the absolute numbers; "" where one is missing."""
-    names = ("samples per second", "time per step", "setup, before the first step", "memory at the peak")
+    step = unit(result)
+    names = ("samples per second", f"time per {step}", f"setup, before the first {step}", "memory at the peak")
     rows = zip(names, *(_cells(side) for side in (result.baseline, result.tuned)), strict=True)
     return [(name, before, after) for name, before, after in rows if before or after]
 

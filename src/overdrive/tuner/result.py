@@ -52,6 +52,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         program=found.program.command(),
         contract=str(_contract(found)),
         objective=str(found.objective),
+        inference=found.inference,
         verdict=found.verdict.value,
         speedup=_total(found),
         unconfirmed=found.standing.basis if found.standing and found.chosen else "",
@@ -110,6 +111,7 @@ def plan_of(found: Findings, result: TuneResult) -> Plan:
         machine={key: value for key, value in machine.items() if isinstance(value, (str, int, float, bool))},
         versions=result.versions,
         created=result.date,
+        inference=found.inference,
     )
 
 
@@ -159,10 +161,8 @@ def _notes(found: Findings, before: Figures | None, after: Figures | None) -> It
         yield found.refusal
     if before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in _LENGTHS)
-        yield (
-            "The speed-up is that of a training step. With start-up, a whole run gains by its length in steps: "
-            f"{gains}."
-        )
+        of, unit = ("call of the model", "calls") if found.inference else ("training step", "steps")
+        yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {unit}: {gains}."
     yield from _crowded(found)
     yield from _noise_scale(found)
     yield from found.notes

@@ -78,6 +78,7 @@ class Plan:
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str = ""  # ISO date
+    inference: bool = False  # the program trains nothing: its model's calls are its steps
     removed: tuple[str, ...] = ()  # techniques that its file names and that were removed (see `removed.REMOVED`)
 
     def dumps(self, summaries: Mapping[str, str] | None = None) -> str:
@@ -92,6 +93,8 @@ class Plan:
             f"program = {_toml(self.program)}",
             f"contract = {_toml(self.contract.value)}  # {_MEANING[self.contract]}",
         ]
+        if self.inference:
+            lines.append("inference = true  # it trains nothing: its steps are the calls of its model")
         for technique in self.techniques:
             lines += ["", "[[technique]]", *_comments(technique, summaries or {})]
             lines += [f"name = {_toml(technique.name)}", f"contract = {_toml(technique.contract.value)}"]
@@ -110,9 +113,10 @@ class Plan:
             created=self.created,
         )
         if evidence:
+            unit = "call of the model" if self.inference else "step"
             lines += [
                 "",
-                "# The whole plan against the untouched program. Speedups are ratios of times per step.",
+                f"# The whole plan against the untouched program. Speedups are ratios of times per {unit}.",
             ]
             lines += ["[evidence]", *evidence]
         for rejected in self.rejected:
@@ -220,7 +224,7 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-_ROOT = ("overdrive", "program", "contract", "technique", "evidence", "rejected", "machine", "versions")
+_ROOT = ("overdrive", "program", "contract", "inference", "technique", "evidence", "rejected", "machine", "versions")
 _EVIDENCE = (
     "verdict",
     "speedup",
@@ -275,6 +279,7 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
         machine=root.anything("machine"),
         versions=root.texts("versions"),
         created=evidence.day("created"),
+        inference=root.flag("inference"),
         removed=tuple(dict.fromkeys(removed)),
     )
 

@@ -97,6 +97,13 @@ class Table:
             raise self.fault(f"{key} must be a whole number of 0 or more, not {value!r}", key)
         return value
 
+    def flag(self, key: str) -> bool:
+        """True or false; false where it is not given."""
+        value = self._entries.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fault(f"{key} must be true or false, not {value!r}", key)
+        return value
+
     def one_of(self, key: str, default: Contract) -> Contract:
         if key not in self._entries:
             return default

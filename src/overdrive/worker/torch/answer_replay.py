@@ -147,7 +147,7 @@ class AnswersInDouble(AnswerSteps):
         try:
             for tensor, data in held:
                 tensor.data = data.double()
-            with InDouble():  # type: ignore[no-untyped-call]
+            with InDouble():
                 self._note(call(*tree_map(widen, args), **tree_map(widen, kwargs)))
         finally:
             torch.backends.mkldnn.enabled = mkldnn
