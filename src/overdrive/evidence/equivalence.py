@@ -184,7 +184,9 @@ def compared(
     if original.inference:
         return (
             _same("calls", f"{original.steps:,}", f"{candidate.steps:,}"),
-            _same_values("batches", ("samples", "batches"), entries, f"the batches of {steps} calls, by checksum", unit),
+            _same_values(
+                "batches", ("samples", "batches"), entries, f"the batches of {steps} calls, by checksum", unit
+            ),
             _same_inputs("inputs of the model", "inputs", entries, level, f"in {steps} calls, by checksum", unit),
             _same_values("calls of models", ("calls",), entries, "as many, in the same mode", unit),
             _same("parameters", original.trained, candidate.trained),
@@ -231,9 +233,7 @@ def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str,
     return Invariant(what, detail, True)
 
 
-def _same_inputs(
-    what: str, key: str, entries: _Entries, level: Contract, detail: str, unit: str = "step"
-) -> Invariant:
+def _same_inputs(what: str, key: str, entries: _Entries, level: Contract, detail: str, unit: str = "step") -> Invariant:
     """What the model was given: bit for bit, or up to rounding where the level permits other arithmetic."""
     for number, (one, other, perturbed) in enumerate(entries, start=1):
         given, got, varied = (getattr(each, key) for each in (one, other, perturbed))

@@ -66,10 +66,7 @@ class Finaliser:
             if not wanted:
                 return self._leave_to_duels("there is no budget for more")
             self._duels.progress.stage(f"contributions: {len(wanted)} combinations of {len(names)} techniques in turn")
-            specs = [
-                found.spec((name, chosen[name]) for name in names if name in subset)
-                for subset in wanted
-            ]
+            specs = [found.spec((name, chosen[name]) for name in names if name in subset) for subset in wanted]
             try:
                 deadline = self._schedule.proof_begins()
                 seconds = measure(self._duels.pool, specs, FACTORIAL_ROUNDS, deadline, total_steps=self._total_steps())

@@ -14,6 +14,11 @@ def unseen_by_modes() -> AbstractContextManager[None]:
     return guard  # type: ignore[no-any-return]
 
 
+def function_modes() -> bool:
+    """Whether functions called now pass a `TorchFunctionMode`."""
+    return bool(torch._C._len_torch_function_stack() > 0)
+
+
 def storage_id(tensor: Any) -> int:
     """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
     try:

@@ -72,7 +72,9 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            result = calls.run(self, call, args, kwargs) if acting else hub.model_called.run(self, call, *args, **kwargs)
+            result = (
+                calls.run(self, call, args, kwargs) if acting else hub.model_called.run(self, call, *args, **kwargs)
+            )
         finally:
             inside.model = False
         if answers and step:

@@ -1,0 +1,1 @@
+"""What answers a model's call in the model's place: an engine of another library, built from that very model."""

@@ -1,0 +1,68 @@
+"""A model's call as a graph that an engine can be built from, or the reason why there is none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from overdrive.core.rng import States
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
+from overdrive.seams.hub import reason_of
+
+
+class NoEngine(Exception):
+    """There can be none for this model, or for these calls; the message is the reason, for people."""
+
+
+def exported(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
+    """The `torch.export.ExportedProgram` of a call with tensors of these shapes. Of the program nothing is changed.
+
+    Raises:
+        NoEngine: it cannot be exported, or the graph would leave something undone.
+    """
+    chance = States.now()
+    try:
+        with warnings.catch_warnings(), quiet(state.reach.loggers) as said, torch.no_grad():
+            warnings.simplefilter("ignore")
+            graph = torch.export.export(model, args, kwargs, strict=False)
+            graph = graph.run_decompositions({})
+    except Exception as error:
+        raise NoEngine(f"it cannot be exported ({reason_of(error)[:200]})") from None
+    finally:
+        chance.restore()
+    if said:
+        raise NoEngine("it prints in its call")
+    if change := state.change():
+        state.put_back()
+        raise NoEngine(f"a call changes {change}")
+    if left := _left_undone(graph):
+        raise NoEngine(left)
+    return graph
+
+
+def _left_undone(graph: Any) -> str:
+    """What a call does that the graph's results do not tell, in words; empty where that is nothing."""
+    signature = graph.graph_signature
+    if signature.buffers_to_mutate:
+        return f"a call writes to the buffer {next(iter(signature.buffers_to_mutate.values()))}"
+    if signature.user_inputs_to_mutate:
+        return "a call writes to its inputs"
+    for node in graph.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            return f"a call draws random numbers ({node.target})"
+        if node.op == "call_function" and "higher_order" in type(node.target).__module__:
+            return f"a call takes its way through {node.target}"
+    return ""
+
+
+def share_memory(results: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether a result lies in memory of another one, or of these: what is written to it would show there."""
+    from overdrive.seams.torch.internals import storage_id
+
+    mine = [storage_id(each) for each in results]
+    return len(set(mine)) < len(mine) or not set(mine).isdisjoint(storage_id(each) for each in others)

@@ -1,0 +1,234 @@
+"""One model with the engines that answer in its place."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from overdrive.core.rng import States
+from overdrive.engines.exported import NoEngine, exported, share_memory
+from overdrive.engines.runtime import Engine, Runtime
+from overdrive.engines.signature import NUMERIC, Signature
+from overdrive.engines.weights import Weights
+from overdrive.model_state.state import State
+from overdrive.seams.hub import reason_of
+from overdrive.seams.torch.reads import noting_reads
+
+_BUILT_AT = 2  # the call of a signature in which its engine is built: one that comes once is not worth it
+_COMPARED = 2  # calls that both make before the engine answers by itself
+_MOST_ENGINES = 8  # of one model: as many copies of its weights
+_MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
+# The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5; a wrong formula to more.
+_CLOSE = 1e-4
+
+
+@dataclass(frozen=True)
+class Answer:
+    result: Any
+    left: str = ""  # why the model itself was called; empty where the engine answered
+
+
+class ServedModel:
+    """Its engines are kept by what its weights held and by signature: where weights come back, so do they."""
+
+    def __init__(self, model: torch.nn.Module, runtime: Runtime) -> None:
+        self._model = weakref.ref(model)
+        self._runtime = runtime
+        self._refused = ""
+        self._state: State | None = None
+        self._weights: Weights | None = None
+        self._digest = ""
+        self._changes = 0
+        self._engines: dict[tuple[str, Any], _Proved] = {}
+        self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
+
+    def answer(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Answer:
+        """The call's result, by an engine or by the model; an error of the model's own call passes."""
+        model = self._model()
+        if model is None or self._refused or not self._holds(model):
+            return Answer(call(*args, **kwargs), self._refused or "the model was changed")
+        engine = self._engines.get((self._digest, given.key))
+        if engine is None:
+            return self._without_engine(model, given, call, args, kwargs)
+        if engine.refused:
+            return Answer(call(*args, **kwargs), engine.refused)
+        if engine.compared < _COMPARED:
+            result = call(*args, **kwargs)
+            engine.compare(result, given)
+            return Answer(result, engine.refused or "the first calls are made by both and compared")
+        return Answer(engine.answer(given))
+
+    def _holds(self, model: torch.nn.Module) -> bool:
+        """Whether the model is what it was; else what it is now is looked at anew, as often as that may be."""
+        if self._state is None or self._weights is None:
+            return self._look(model)
+        if self._state.changed():
+            self._engines.clear()
+            self._changes += 1
+            self._look(model)
+        elif self._weights.changed():
+            self._changes += 1
+            self._look(model)
+        else:
+            return True
+        if self._changes > _MOST_CHANGES:
+            self._refused = "the model changes from call to call"
+            self._engines.clear()
+        return False
+
+    def _look(self, model: torch.nn.Module) -> bool:
+        self._state = State([model])
+        reach = self._state.reach
+        self._seen.clear()
+        if reach.hidden or reach.outward:
+            self._refused = f"the model's code can reach {reach.hidden or reach.outward}"
+            return False
+        tensors = [*model.parameters(), *model.buffers(), *reach.tensors]
+        if any(each.device.type != "cpu" or each.layout is not torch.strided or each.is_meta for each in tensors):
+            self._refused = "not all of the model lies in the main memory"
+            return False
+        if any(each.training for each in model.modules()):
+            # Not for good: eval() is a change of its state.
+            self._weights = Weights(())
+            return True
+        self._weights = Weights(tensors)
+        self._digest = self._weights.digest()
+        return True
+
+    def _without_engine(
+        self, model: torch.nn.Module, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Answer:
+        if any(each.training for each in model.modules()):
+            return Answer(call(*args, **kwargs), "a part of the model is in training mode")
+        if len(self._engines) >= _MOST_ENGINES:
+            return Answer(call(*args, **kwargs), f"more than {_MOST_ENGINES} shapes of inputs")
+        seen = self._seen[given.key] = self._seen.get(given.key, 0) + 1
+        if seen < _BUILT_AT:
+            return Answer(self._watched(given, call, args, kwargs), self._refused or "a shape of inputs that is new")
+        result = call(*args, **kwargs)
+        try:
+            proved = self._built(model, given, args, kwargs, result)
+        except NoEngine as error:
+            proved = _Proved(None, None, [], [], str(error))
+        except Exception as error:  # of the library's: it takes no such model
+            proved = _Proved(
+                None, None, [], [], f"{self._runtime.TITLE} takes no such model ({reason_of(error)[:200]})"
+            )
+        self._engines[self._digest, given.key] = proved
+        return Answer(result, proved.refused or "the first calls are made by both and compared")
+
+    def _watched(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The model's own call; what it does besides computing leaves the model alone for good."""
+        assert self._state is not None and self._weights is not None
+        chance, versions = States.now(), [_version(each) for each in given.tensors]
+        with noting_reads() as reads:
+            result = call(*args, **kwargs)
+        if reads:
+            self._refused = f"its way depends on its data ({reads[0]})"
+        elif not chance.same(States.now()):
+            self._refused = "it draws random numbers"
+        elif [_version(each) for each in given.tensors] != versions:
+            self._refused = "a call writes to its inputs"
+        elif self._state.changed():
+            self._refused = f"a call changes {self._state.change() or 'the model'}"
+        elif self._weights.changed():
+            self._refused = "a call writes to the model's own tensors"
+        return result
+
+    def _built(self, model: torch.nn.Module, given: Signature, args: Any, kwargs: Any, result: Any) -> _Proved:
+        assert self._state is not None
+        leaves, spec = tree_flatten(result)
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        for each in leaves:
+            if not isinstance(each, (torch.Tensor, bool, int, float, str, type(None))):
+                raise NoEngine(f"it returns a {type(each).__name__}")
+        if not tensors or any(type(each) is not torch.Tensor or each.dtype not in NUMERIC for each in tensors):
+            raise NoEngine("it returns what no engine gives")
+        if share_memory(tensors, [*given.tensors, *model.parameters(), *model.buffers()]):
+            raise NoEngine("its results share memory with each other, its inputs or its weights")
+        graph = exported(model, args, kwargs, self._state)
+        engine = self._runtime.build(graph, [_array(each) for each in given.tensors], torch.get_num_threads())
+        proved = _Proved(engine, spec, _plain(leaves), tensors)
+        proved.compare(result, given)
+        return proved
+
+
+class _Proved:
+    """An engine, with the form of the results that the model gave. `refused`: why it does not answer."""
+
+    def __init__(
+        self, engine: Engine | None, spec: Any, leaves: list[Any], tensors: list[torch.Tensor], refused: str = ""
+    ) -> None:
+        self.refused = refused
+        self.compared = 0
+        self._engine = engine
+        self._spec = spec
+        self._constants = leaves
+        self._forms = [(each.shape, each.dtype, each.stride()) for each in tensors]
+
+    def answer(self, given: Signature) -> Any:
+        made = iter(self._results(given))
+        return tree_unflatten([next(made) if each is _TENSOR else each for each in self._constants], self._spec)
+
+    def compare(self, result: Any, given: Signature) -> None:
+        """With what the model came to; it is refused where they differ by more than rounding."""
+        leaves, spec = tree_flatten(result)
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        if spec != self._spec or _plain(leaves) != self._constants or len(tensors) != len(self._forms):
+            self.refused = "the form of its results is not always the same"
+            return
+        for one, other in zip(tensors, self._results(given), strict=True):
+            if one.shape != other.shape or not _close(one, other):
+                self.refused = "the engine's answer was another one"
+                return
+        self.compared += 1
+
+    def _results(self, given: Signature) -> list[torch.Tensor]:
+        assert self._engine is not None
+        made = self._engine([_array(each) for each in given.tensors])
+        return [_like(form, array) for form, array in zip(self._forms, made, strict=True)]
+
+
+_TENSOR = object()
+
+
+def _plain(leaves: list[Any]) -> list[Any]:
+    """All that is no tensor; in the place of each tensor a mark."""
+    return [_TENSOR if isinstance(each, torch.Tensor) else each for each in leaves]
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()
+
+
+def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
+    """The result as the model would give it: its type, and its strides."""
+    shape, dtype, strides = form
+    made = torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
+    if made.shape != shape or made.stride() == strides:
+        return made
+    return torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there."""
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    mine, its = one.detach().double(), other.double()
+    finite = mine.isfinite()
+    if not torch.equal(finite, its.isfinite()) or not torch.equal(
+        mine[~finite].nan_to_num(), its[~finite].nan_to_num()
+    ):
+        return False
+    error, size = (mine - its)[finite].square().mean().sqrt(), mine[finite].square().mean().sqrt()
+    return bool(error <= _CLOSE * size) or not bool(finite.any())
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version

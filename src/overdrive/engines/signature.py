@@ -1,0 +1,53 @@
+"""What a call is given, as far as an engine is built for it: the structure, the shapes and types, the plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+# What NumPy can hand to an engine and back.
+NUMERIC = (
+    *(torch.float32, torch.float64, torch.float16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`key` is equal for calls that one engine may answer; `tensors` are what this call gives, in order."""
+
+    key: Any
+    tensors: tuple[torch.Tensor, ...]
+
+
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature | None:
+    """None where something is given that no engine takes: other objects, sparse tensors, those on a GPU."""
+    leaves, spec = tree_flatten((args, kwargs))
+    kinds: list[Any] = [spec]
+    tensors = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            if not takes(leaf):
+                return None
+            kinds.append((leaf.shape, leaf.dtype))
+            tensors.append(leaf)
+        elif isinstance(leaf, _PLAIN):
+            kinds.append((type(leaf), leaf))
+        else:
+            return None
+    return Signature(tuple(kinds), tuple(tensors)) if tensors else None
+
+
+def takes(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tensor.dtype in NUMERIC
+        and tensor.numel() > 0
+        and not tensor.is_neg()
+    )

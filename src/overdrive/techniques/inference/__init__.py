@@ -1,0 +1,1 @@
+"""Techniques for programs that only call their model."""

@@ -1,0 +1,81 @@
+"""Technique `no_grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Handle, Seams
+    from overdrive.techniques.technique import Settings
+
+
+class NoGrad(Technique):
+    """Calls the model without recording gradients, where the program forgot to.
+
+    What it does: the outermost call runs under `torch.no_grad()`. Its results still say that they require a gradient;
+    should somebody send one back after all, the call is made again then, with the same random numbers, and its
+    gradients are those.
+
+    When it helps: programs that evaluate or answer without `torch.no_grad()` or `torch.inference_mode()`: no
+    activation is kept for a backward pass that never comes, which saves memory, and on small models time.
+
+    When it hurts: a program that asks for gradients now and then makes those calls twice. Calls whose inputs require
+    gradients are made as they are.
+
+    Contract: exact. The same kernels compute the same numbers.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html (locally disabling gradient computation)
+    """
+
+    name = "no_grad"
+    programs = ("inference",)
+    contract = Contract.EXACT
+    targets = ("forward",)
+    expected_saving = 0.1
+    aims = ("time", "memory")
+    switchable = True
+    order = 60  # around all others: they see no gradients then
+
+    def applies(self, facts: Facts) -> str | None:
+        if self.own(facts).get("records") is False:
+            return "the program records no gradients"
+        return None
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        found: set[bool] = set()
+
+        def called(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            import torch
+
+            if True not in found:
+                found.add(torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters()))
+            return call(*args, **kwargs)
+
+        seams.model_called.subscribe(called)
+        return lambda: {"records": True in found} if found else {}
+
+    def install(self, seams: Seams, settings: Settings) -> Handle:
+        def call_without(model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            import torch
+            from torch.utils._pytree import tree_leaves
+
+            from overdrive.model_state.later_backward import without_graph
+            from overdrive.seams.torch.tracing import traced
+
+            if not torch.is_grad_enabled() or traced():
+                return call(*args, **kwargs)
+            if any(isinstance(each, torch.Tensor) and each.requires_grad for each in tree_leaves((args, kwargs))):
+                return call(*args, **kwargs)
+
+            def again() -> Any:
+                return call(*args, **kwargs)
+
+            return without_graph(model, again, again)
+
+        seams.model_called.subscribe(call_without)
+        return seams.handle()

@@ -1,0 +1,66 @@
+"""Technique `openvino`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Handle, Seams
+    from overdrive.techniques.technique import Settings
+
+
+class OpenVino(Technique):
+    """Has an engine of OpenVINO, built from the very model, answer the model's calls.
+
+    What it does: a call whose shapes, types and plain values have come before is answered by an engine that
+    `torch.export` and OpenVINO make of the model, in its own number format. The first call of each signature is
+    watched, the next are made by both and compared. Before each call the model's tensors and all of Python's that
+    its code can reach are looked at: an engine of other weights is built anew, up to four times. Whatever was not
+    proved is the model's own call: another shape, training mode, hooks, autocast, gradients of inputs. A run says how
+    often which was the case.
+
+    When it helps: inference on a CPU: fused convolutions with weights packed in advance, small batches of
+    transformers, where Python and PyTorch's dispatcher take most of the time.
+
+    When it hurts: shapes that are new in each call get no engine (eight at most). Each engine is a copy of the
+    weights and takes seconds to build. Models whose way depends on their data, that change their own tensors, print,
+    or draw random numbers are left alone, with the reason.
+
+    Contract: rounding. The same mathematics, other orders of summation; OpenVINO's default of computing in bf16
+    where the processor can is switched off.
+
+    Source: https://docs.openvino.ai/2026/openvino-workflow/model-preparation/convert-model-pytorch.html
+    """
+
+    name = "openvino"
+    programs = ("inference",)
+    contract = Contract.ROUNDING
+    targets = ("forward",)
+    expected_saving = 0.4
+    usual_start = 8.0
+    switchable = True
+    conflicts = ("compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+    order = 38
+
+    def applies(self, facts: Facts) -> str | None:
+        from overdrive.engines.openvino import missing
+
+        if facts.device != "cpu":
+            return "the model is on the GPU"
+        if facts.own_compile:
+            return "the program compiles its model itself"
+        return missing()
+
+    def install(self, seams: Seams, settings: Settings) -> Handle:
+        from overdrive.engines import openvino
+        from overdrive.engines.session import Answering
+
+        if reason := openvino.missing():
+            raise CannotInstall(reason)
+        answering = Answering(openvino, self.name)
+        seams.model_called.subscribe_innermost(answering.called)
+        return seams.handle(notes=answering)
