@@ -33,8 +33,10 @@ from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.worker.main import Worker, kind_of, seeds
 from overdrive.worker.session import Session
-from tests.zoo import program
+from tests.zoo import answering, program
 
+PROGRAMS = {each.__file__: each for each in (program, answering)}
+ANSWERING = ("tests.zoo.defects.answers", "tests.zoo.harmless_answers")
 MODULES = tuple(f"tests.zoo.{name}" for name in ("defects.data", "defects.model", "defects.optimizer", "harmless"))
 RUN_STEPS = 120  # of a run under a seed: the loss has fallen by then, and 26 runs take 8 seconds
 _FOREVER = 1e12
@@ -73,11 +75,12 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
     reports, printed = io.BytesIO(), io.StringIO()
     job = messages.Job(order)
     worker = _InProcessWorker(cast(Any, _Commands(steps)), cast(Any, reports), job)
-    worker.session = Session(order.techniques, [seeds(order.seed, isolated=False), worker.observe], worker.left_out)
+    own = [seeds(order.seed, isolated=False), worker.observe]
+    worker.session = Session(order.techniques, own, worker.left_out, worker.clock.inference)
     with _settings_kept(), contextlib.redirect_stdout(printed):
         try:
             with worker.session, worker.returned or contextlib.nullcontext():
-                program.main(*order.program.arguments)
+                PROGRAMS[order.program.target].main(*order.program.arguments)
             worker.report(worker.ended())
         except _Enough:
             pass
@@ -125,15 +128,20 @@ class _Inside(UntimedRunner):
 class InProcess(Prover):
     """Proofs about one of the zoo's programs under one seed of its own."""
 
-    def __init__(self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS) -> None:
-        also_in(MODULES)  # here and not at import: collecting the tests must not fill the catalogue
-        self.plain = TrialSpec(Program(program.__file__, (name, str(seed))))
+    def __init__(
+        self, name: str, folder: Path, seed: int = 0, run_steps: int = RUN_STEPS, inference: bool = False
+    ) -> None:
+        """`inference`: one of those that train nothing."""
+        # Here and not at import: collecting the tests must not fill the catalogue.
+        also_in(ANSWERING if inference else MODULES)
+        zoo, clock = (answering, "inference") if inference else (program, "training")
+        self.plain = TrialSpec(Program(zoo.__file__, (name, str(seed))), clock=clock)
         super().__init__(_Inside(folder), TuneCheckpoint(Ledger(), self.plain.program, "zoo"), Facts())
         self.by_seeds._run_steps = run_steps
 
     def judged(self, technique: str, level: Contract) -> Check:
         """The proof of one technique, with its default settings, at one level."""
-        new = TrialSpec(self.plain.program, ((technique, {}),))
+        new = replace(self.plain, techniques=((technique, {}),))
         if level is Contract.EXACT:
             return self.exact(self.plain, new)
         if level is Contract.ROUNDING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from overdrive.engines.exported import NoEngine, exported, share_memory
 from overdrive.engines.runtime import Engine, Runtime
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.weights import Weights
+from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.hub import reason_of
 from overdrive.seams.torch.reads import noting_reads
@@ -24,7 +26,8 @@ _BUILT_AT = 2  # the call of a signature in which its engine is built: one that 
 _COMPARED = 2  # calls that both make before the engine answers by itself
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
-# The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5; a wrong formula to more.
+# The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5, a wrong formula to
+# more.
 _CLOSE = 1e-4
 
 
@@ -153,7 +156,9 @@ class ServedModel:
         if share_memory(tensors, [*given.tensors, *model.parameters(), *model.buffers()]):
             raise NoEngine("its results share memory with each other, its inputs or its weights")
         graph = exported(model, args, kwargs, self._state)
-        engine = self._runtime.build(graph, [_array(each) for each in given.tensors], torch.get_num_threads())
+        with warnings.catch_warnings(), quiet():
+            warnings.simplefilter("ignore")
+            engine = self._runtime.build(graph, [_array(each) for each in given.tensors], torch.get_num_threads())
         proved = _Proved(engine, spec, _plain(leaves), tensors)
         proved.compare(result, given)
         return proved

@@ -48,4 +48,4 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _bytes_of(tensor: torch.Tensor) -> Any:
     """All of the memory that a tensor lies in, as an array of bytes that shares it."""
     with torch.no_grad():
-        return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()  # type: ignore[call-overload]
+        return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()

@@ -5,7 +5,7 @@ state, the error e is the root mean square of the difference from the fp64 refer
 
     r = log2((e_candidate + 2u |reference|) / (e_original + 2u |reference|)),    u = 2**-24
 
-is what the candidate loses there, in bits. Four rules refuse it:
+is what the candidate loses there, in bits. Five rules refuse it:
 
 - bits lost: the median of r over the states of some tensor lies above 6. Legal kernels lose up to five (oneDNN's
   convolutions against PyTorch's own, channels_last with batch normalisation), TF32 or bf16 in a single layer twelve or
@@ -17,6 +17,10 @@ is what the candidate loses there, in bits. Four rules refuse it:
 - bias: the error along the reference itself, <found - reference, reference> / <reference, reference>, has the same sign
   in every state: a t test, at p < 0.001 over all tensors together. Rounding has no direction; a learning rate that is
   off has.
+
+- one answer (of a program that only calls its model): r lies more than 5 bits beyond what is allowed in any call.
+  What flips in a forward pass alone moves an answer by no more than rounding, but where the model itself chooses (a
+  label, an expert): that such a choice falls otherwise is no rounding for who asked.
 
 A model with millions of activations has some near a tie in every step. A kernel that sums less carefully by three
 bits then sends one of them to the other side in most states, where the original, being more careful, does not: all
@@ -238,6 +242,9 @@ def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault
     bits, farthest = _bits(pairs), max(pairs, key=lambda each: each.bits)
     if bits > allowed:
         return [_Fault(farthest, f"{name} is {bits:.1f} bits further from fp64 than {against}, which is no rounding")]
+    if own.kind == "output" and farthest.bits > allowed + _FAR:
+        when = f"{name} is {farthest.bits:.1f} bits further from fp64 than {against} in {farthest.original.when}"
+        return [_Fault(farthest, f"{when}, which is no rounding")]
     wild = [each for each in pairs if each.is_wild and each.bits > _FAR]
     if len(wild) > (own.kind == "update" and own.count < _SMALL):
         at = max(wild, key=lambda each: each.bits)

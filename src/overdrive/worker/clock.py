@@ -72,7 +72,7 @@ class TrainingClock:
 
 
 class InferenceClock(TrainingClock):
-    """One step is one call of the leading model; for a session of a program that trains nothing (`seams.torch.answers`)."""
+    """One step is one call of the leading model, in a session of a program that trains nothing."""
 
     inference = True
 

@@ -1,0 +1,59 @@
+"""Technique `onnxruntime`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Handle, Seams
+    from overdrive.techniques.technique import Settings
+
+
+class OnnxRuntime(Technique):
+    """Has a session of ONNX Runtime, built from the very model, answer the model's calls.
+
+    What it does: what `openvino` does, by ONNX Runtime: the model is exported by `torch.onnx`, its graph is optimised,
+    and calls whose signature was proved are answered by it. All else is the model's own call; a run says how often.
+
+    When it helps: inference on a CPU, transformers with small batches above all.
+
+    When it hurts: as `openvino`: new shapes in each call, a copy of the weights for each engine (2 GB at most), some
+    seconds to build one. Exporting needs `onnx` and `onnxscript` beside it.
+
+    Contract: rounding. The same mathematics, other orders of summation.
+
+    Source: https://docs.pytorch.org/docs/stable/onnx_export.html
+    """
+
+    name = "onnxruntime"
+    programs = ("inference",)
+    contract = Contract.ROUNDING
+    targets = ("forward",)
+    expected_saving = 0.35
+    usual_start = 8.0
+    switchable = True
+    conflicts = ("openvino", "compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
+    order = 38
+
+    def applies(self, facts: Facts) -> str | None:
+        from overdrive.engines.onnx_runtime import missing
+
+        if facts.device != "cpu":
+            return "the model is on the GPU"
+        if facts.own_compile:
+            return "the program compiles its model itself"
+        return missing()
+
+    def install(self, seams: Seams, settings: Settings) -> Handle:
+        from overdrive.engines import onnx_runtime
+        from overdrive.engines.session import Answering
+
+        if reason := onnx_runtime.missing():
+            raise CannotInstall(reason)
+        answering = Answering(onnx_runtime, self.name)
+        seams.model_called.subscribe_innermost(answering.called)
+        return seams.handle(notes=answering)

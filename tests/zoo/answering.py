@@ -1,0 +1,103 @@
+"""Two small programs that train nothing, as people write them: python answering.py images|tokens [SEED].
+
+`images`: a convolutional network over a data set in batches, the last of them smaller; transforms in the data set;
+labels by argmax, with pixels that are whole numbers, so that ties are real ones. `tokens`: an encoder that answers
+requests of many lengths, padded and masked; half-way its weights are replaced, as a server does that reloads a model.
+Neither turns gradients off where it could be forgotten: `images` does not, `tokens` does.
+"""
+
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+CLASSES = 5
+LENGTHS = (5, 8, 8, 8, 12, 5, 8)
+
+
+class Pictures(Dataset):
+    def __init__(self, count, seed):
+        chance = np.random.default_rng(seed)
+        self.pixels = chance.integers(0, 256, size=(count, 3, 8, 8)).astype(np.uint8)
+        self.labels = chance.integers(CLASSES, size=count)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def scaled(self, image):
+        return image / 255
+
+    def centred(self, image):
+        return (image - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.25
+
+    def __getitem__(self, index):
+        return self.centred(self.scaled(torch.from_numpy(self.pixels[index]).float())), self.labels[index]
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 16, 3, padding=1)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm1(self.conv1(x))), 2)
+        scores = self.head(F.relu(self.conv2(x)).mean((2, 3)))
+        return scores, scores.round().argmax(1)  # rounded: some are equal
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, tokens, mask):
+        x = self.embed(tokens)
+        weights = self.query(x) @ self.key(x).transpose(1, 2) / 4
+        weights = weights.masked_fill(~mask[:, None, :], float("-inf")).softmax(-1)
+        x = x + weights @ self.value(x)
+        return {"scores": self.head((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))}
+
+
+def images(seed):
+    torch.manual_seed(seed)
+    model = Network()
+    model.norm1.running_mean.normal_(0, 0.3)
+    model.norm1.running_var.uniform_(0.5, 1.5)
+    with torch.no_grad():
+        model.head.weight.mul_(10)
+    model.eval()
+    right = 0
+    for x, labels in DataLoader(Pictures(8 * 40 + 3, seed), batch_size=8):
+        _, found = model(x)
+        right += (found == labels).sum().item()
+    print(f"right: {right}")
+
+
+def tokens(seed):
+    torch.manual_seed(seed)
+    model, chance = Encoder().eval(), torch.Generator().manual_seed(seed)
+    others = {name: torch.randn(value.shape, generator=chance) * 0.3 for name, value in model.state_dict().items()}
+    for request in range(48):
+        length = LENGTHS[request % len(LENGTHS)]
+        asked = torch.randint(50, (4, length), generator=chance)
+        mask = torch.arange(length)[None] < torch.randint(2, length + 1, (4, 1), generator=chance)
+        with torch.no_grad():
+            model(asked, mask)["scores"].softmax(-1)
+        if request == 23:
+            model.load_state_dict(others)
+
+
+def main(name, seed="0"):
+    {"images": images, "tokens": tokens}[name](int(seed))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,64 @@
+"""Wrong answers are caught, and what is harmless passes: programs that only call their model. (About half a minute.)"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from overdrive.core.contract import Contract
+from tests.zoo import harmless_answers
+from tests.zoo.defects import answers
+from tests.zoo.harness import InProcess
+from tests.zoo.specimen import Specimen
+
+EXACT, ROUNDING = Contract.EXACT, Contract.ROUNDING
+
+
+def specimens(module: Any) -> list[type[Specimen]]:
+    found = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Specimen))
+    return sorted((each for each in found if "name" in vars(each)), key=lambda each: each.name)
+
+
+DEFECTS = specimens(answers)
+
+
+@pytest.fixture(scope="module")
+def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
+    yield {name: InProcess(name, tmp_path_factory.mktemp(name), inference=True) for name in ("images", "tokens")}
+    gc.unfreeze()
+
+
+def named(value: object) -> str | None:
+    return value.name if isinstance(value, type) and issubclass(value, Specimen) else None
+
+
+def test_there_are_as_many_as_were_promised() -> None:
+    assert len(DEFECTS) >= 15
+
+
+@pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
+@pytest.mark.parametrize("kind", DEFECTS, ids=named)
+def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
+    check = provers[kind.program].judged(kind.name, level)
+    assert check.level is None
+    assert "broke off" not in check.sentence, "it was the test that failed, not the proof that caught it"
+
+
+@pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
+@pytest.mark.parametrize("name", ["images", "tokens"])
+def test_a_program_is_the_same_as_itself(name: str, level: Contract, provers: Mapping[str, InProcess]) -> None:
+    prover = provers[name]
+    check = prover.repeats(prover.plain) if level is EXACT else prover.rounding(prover.plain, prover.plain)
+    assert check.level is level, check.sentence
+
+
+@pytest.mark.parametrize("kind", specimens(harmless_answers), ids=named)
+def test_a_harmless_technique_passes(kind: type[Specimen], provers: Mapping[str, InProcess]) -> None:
+    check = provers[kind.program].judged(kind.name, kind.contract)
+    assert check.level is kind.contract, check.sentence
+    assert "calls" in check.sentence
+    if kind.contract is ROUNDING:
+        assert provers[kind.program].judged(kind.name, EXACT).level is None
