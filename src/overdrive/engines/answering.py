@@ -21,7 +21,6 @@ from overdrive.engines.model import Answer, ServedModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import signature
 from overdrive.model_state.hooks import own_hooks
-from overdrive.model_state.later_backward import without_graph
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
 
@@ -64,15 +63,11 @@ class Answers:
             served = self._models.get(model)
             if served is None:
                 served = self._models[model] = ServedModel(model, self._runtime)
-
-            def answer() -> Any:
-                return self._answered(served, served.answer(given, call, args, kwargs))
-
-            return without_graph(model, answer, lambda: call(*args, **kwargs))
+            return self._noted(served.answer(given, call, args, kwargs))
         finally:
             self._busy.release()
 
-    def _answered(self, served: ServedModel, answer: Answer) -> Any:
+    def _noted(self, answer: Answer) -> Any:
         if answer.left:
             if answer.left not in self.left:
                 log.info("%s leaves a call to the model: %s", self._name, answer.left)

@@ -17,6 +17,7 @@ from overdrive.engines.exported import NoEngine, exported, share_memory
 from overdrive.engines.runtime import Engine, Runtime
 from overdrive.engines.signature import NUMERIC, Signature
 from overdrive.engines.weights import Weights
+from overdrive.model_state.later_backward import without_graph
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.hub import reason_of
@@ -65,7 +66,7 @@ class ServedModel:
             result = call(*args, **kwargs)
             engine.compare(result, given)
             return Answer(result, engine.refused or "the first calls are made by both and compared")
-        return Answer(engine.answer(given))
+        return Answer(without_graph(model, lambda: engine.answer(given), lambda: call(*args, **kwargs)))
 
     def _holds(self, model: torch.nn.Module) -> bool:
         """Whether the model is what it was; else what it is now is looked at anew, as often as that may be."""

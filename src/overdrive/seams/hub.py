@@ -238,6 +238,8 @@ class Seams:
         self.inference = inference
         self.left_out: dict[str, str] = {}
         self.off: set[str] = set()  # techniques that are switched off
+        # Techniques that answer in a model's place, or have it called as the program does: not to blame for its errors.
+        self.blameless: set[str] = set()
         self._on_left_out = on_left_out
         self._undos: list[tuple[str, Callable[[], object]]] = []
         self.operators: dict[str, Answer] = {}  # by name (see operator_called)

@@ -110,7 +110,8 @@ class _Calls:
                     faults = {failing.owner: failing.reason} if failing.reason else {}
                 except _USUAL as error:
                     reason = f"the model's call failed with it ({reason_of(error)})"
-                    faults = dict.fromkeys(_acting(self._hub), reason)
+                    suspects = [name for name in _acting(self._hub) if name not in self._hub.blameless]
+                    faults = dict.fromkeys(suspects, reason)
                     if not faults or moment is None:
                         raise
                 # Here, where the error is gone, and what it held of the first call with it: memory was perhaps short.

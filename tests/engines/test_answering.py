@@ -1,0 +1,322 @@
+"""An engine answers only where that was proved; everything else is the model's own call."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from overdrive.engines.answering import Answers
+from overdrive.worker.session import Session
+from tests.engines.graph_runtime import Graphs
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+        self.dropout = nn.Dropout(0.5)
+        self.scale = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.dropout(F.relu(self.norm(self.conv(x)))).mean((2, 3))) * self.scale
+
+
+class Served:
+    """A model in a session in which an engine may answer."""
+
+    def __init__(self, model: nn.Module, runtime: Graphs | None = None) -> None:
+        torch.manual_seed(0)
+        self.model, self.runtime = model, runtime or Graphs()
+        self.answers = Answers(self.runtime, "engine")
+
+    def __enter__(self) -> Served:
+        self._session = Session(inference=True)
+        self._session.__enter__()
+        seams = self._session.seams
+        with seams.owned_by("engine"):
+            seams.model_called.subscribe_innermost(self.answers.called)
+        seams.blameless.add("engine")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.__exit__(None, None, None)
+        assert not self._session.seams.left_out
+
+    def warm(self, *args: Any, calls: int = 4) -> None:
+        with torch.no_grad():
+            for _ in range(calls):
+                self.model(*args)
+
+    def own(self, *args: Any) -> torch.Tensor:
+        """The model's own answer."""
+        self._session.seams.switch("engine", False)
+        try:
+            result: torch.Tensor = self.model(*args)
+            return result
+        finally:
+            self._session.seams.switch("engine", True)
+
+    def answered(self, *args: Any) -> bool:
+        """Whether an engine answers such a call; its answer is the model's in any case."""
+        before = self.answers.answered
+        with torch.no_grad():
+            found, expected = self.model(*args), self.own(*args)
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
+        assert found.dtype == expected.dtype and found.stride() == expected.stride()
+        return self.answers.answered > before
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_it_answers_from_the_fourth_call_of_a_signature(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        assert [served.answered(x) for _ in range(6)] == [False, False, False, True, True, True]
+    assert served.runtime.built == [[(4, 3, 8, 8)]]
+    assert served.answers.told().startswith("engine answered 3 of 6 calls; the model itself the others: ")
+
+
+def test_the_last_batch_is_the_models_until_its_size_is_proved(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        assert served.answered(x) and not served.answered(x[:3]) and served.answered(x)
+
+
+CHANGES: dict[str, Callable[[Net], Any]] = {
+    "in place": lambda model: model.fc.weight.data.mul_(2),
+    "by way of numpy": lambda model: model.fc.weight.detach().numpy().__setitem__(0, 3.0),
+    "one value of a large tensor": lambda model: model.conv.weight.data.view(-1).__setitem__(7, 9.0),
+    "a running mean": lambda model: model.norm.running_mean.add_(0.5),
+    "another memory": lambda model: setattr(model.fc.weight, "data", torch.randn(5, 4)),
+    "another parameter": lambda model: setattr(model, "fc", nn.Linear(4, 5)),
+    "a state dict": lambda model: model.load_state_dict({k: v * 1.5 for k, v in model.state_dict().items()}),
+    "an attribute": lambda model: setattr(model, "scale", 2.0),
+    "a module": lambda model: setattr(model, "norm", nn.Identity()),
+    "its mode": lambda model: model.norm.train(),
+    "a forward of its own": lambda model: setattr(model.fc, "forward", lambda x: x.new_ones(len(x), 5)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_an_engine_is_not_stale(change: Callable[[Net], Any], x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        assert served.answered(x)
+        with torch.no_grad():
+            change(served.model)
+        assert not served.answered(x)
+
+
+def test_it_is_built_anew_for_other_weights_and_kept_for_those_that_come_back(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        first = {name: value.clone() for name, value in served.model.state_dict().items()}
+        with torch.no_grad():
+            served.model.fc.weight.mul_(2)
+        served.warm(x, calls=5)
+        assert served.answered(x) and len(served.runtime.built) == 2
+        served.model.load_state_dict(first)
+        assert not served.answered(x)  # they are looked at first
+        assert served.answered(x) and len(served.runtime.built) == 2
+
+
+def test_a_model_that_changes_all_the_time_is_left_alone(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        for _ in range(12):
+            assert not served.answered(x)
+            with torch.no_grad():
+                served.model.fc.weight.mul_(1.01)
+    assert "changes from call to call" in served.answers.told() and not served.runtime.built
+
+
+def test_hooks_training_autocast_and_modes_are_the_models_own(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        hook = served.model.fc.register_forward_hook(lambda *_: None)
+        assert not served.answered(x)
+        hook.remove()
+        with torch.autocast("cpu"):
+            before = served.answers.answered
+            served.model(x)
+            assert served.answers.answered == before
+        with torch.device("cpu"):
+            assert not served.answered(x)
+        served.model.train()
+        before = served.answers.answered
+        served.model(x)
+        assert served.answers.answered == before
+
+
+class Chooses(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) if x.sum() > 0 else -self.fc(x)
+
+
+class Counts(Chooses):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.fc(x) + self.calls
+
+
+class Draws(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) + torch.randn(4)
+
+
+class Remembers(Chooses):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return self.fc(x) + self.seen
+
+
+class WritesToItsInput(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x.mul_(0.5))
+
+
+class HandsItsInputOn(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1)
+
+
+class Prints(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("asked")
+        return self.fc(x)
+
+
+class Reads(Chooses):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) * float(open("/proc/self/stat").read().split()[0])
+
+
+@pytest.mark.parametrize("kind", [Chooses, Counts, Draws, Remembers, WritesToItsInput, HandsItsInputOn, Prints, Reads])
+def test_what_does_more_than_compute_is_never_answered_by_an_engine(kind: Any, capsys: Any) -> None:
+    torch.manual_seed(0)
+    alone, watched = kind().eval(), kind().eval()
+    watched.load_state_dict(alone.state_dict())
+    given = [torch.randn(3, 4) for _ in range(7)]
+    with torch.no_grad():
+        torch.manual_seed(5)
+        expected = [alone(each.clone()) for each in given]
+        said = capsys.readouterr().out
+        with Served(watched) as served:
+            torch.manual_seed(5)
+            found = [watched(each.clone()) for each in given]
+    assert all(map(torch.equal, found, expected)) and capsys.readouterr().out == said
+    assert served.answers.answered == 0
+
+
+def test_a_wrong_engine_is_caught_by_its_first_answers(x: torch.Tensor) -> None:
+    for spoilt in (lambda a: a[:, ::-1].copy(), lambda a: a * 1.001, lambda a: a[::-1].copy(), lambda a: a[:3]):
+        with Served(Net().eval(), Graphs(spoilt)) as served:
+            for _ in range(8):
+                assert not served.answered(x)
+        assert served.answers.answered == 0
+
+
+def test_a_request_that_is_not_a_number_gets_the_same_answer(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        x[0, 0, 0, 0] = float("nan")
+        assert served.answered(x)
+
+
+def test_an_error_of_the_program_is_its_own(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served:
+        served.warm(x)
+        with torch.no_grad(), pytest.raises(RuntimeError, match="channels"):
+            served.model(x[:, :2])
+        assert served.answered(x)
+
+
+def test_an_engine_that_fails_is_left_out_and_the_call_is_made(x: torch.Tensor) -> None:
+    runtime = Graphs()
+    with Session([], inference=True) as session:
+        answers = Answers(runtime, "engine")
+        with session.seams.owned_by("engine"):
+            session.seams.model_called.subscribe_innermost(answers.called)
+        model = Net().eval()
+        with torch.no_grad():
+            for _ in range(4):
+                model(x)
+            runtime._spoilt = lambda array: 1 / 0
+            assert torch.equal(model(x), model.forward(x))
+    assert "ZeroDivisionError" in session.seams.left_out["engine"]
+
+
+def test_gradients_that_are_asked_for_after_all_are_the_models(x: torch.Tensor) -> None:
+    model = Net().eval()
+    model(x).square().sum().backward()
+    expected = [each.grad.clone() for each in model.parameters()]
+    model.zero_grad()
+    with Served(model) as served:
+        served.warm(x)
+        result = model(x)
+        assert served.answers.answered == 2 and result.requires_grad
+        result.square().sum().backward()
+    for each, gradient in zip(model.parameters(), expected, strict=True):
+        assert torch.allclose(each.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_it_answers_one_thread_at_a_time(x: torch.Tensor) -> None:
+    with Served(Net().eval()) as served, torch.no_grad():
+        served.warm(x)
+        given = [torch.randn(4, 3, 8, 8) for _ in range(40)]
+        found: dict[int, torch.Tensor] = {}
+
+        def ask(numbers: range) -> None:
+            with torch.no_grad():
+                for number in numbers:
+                    found[number] = served.model(given[number])
+
+        threads = [threading.Thread(target=ask, args=(range(n, 40, 4),)) for n in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        for number, each in enumerate(given):
+            assert torch.allclose(found[number], served.own(each), rtol=1e-4, atol=1e-6)
+
+
+class Anything(nn.Module):
+    """Takes inputs of any shape and type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1))
+
+    def forward(self, x: torch.Tensor, times: float = 1.0) -> torch.Tensor:
+        return (x.double() * self.weight * times).cumsum(0).flip(0)
+
+
+def test_a_thousand_random_inputs_get_the_right_answers() -> None:
+    chance = random.Random(0)
+    types = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool)
+    with Served(Anything().eval()) as served, torch.no_grad():
+        for _ in range(1000):
+            shape = [chance.randint(0 if chance.random() < 0.1 else 1, 3) for _ in range(chance.randint(1, 3))]
+            x = (torch.randn(shape) * 3).to(chance.choice(types))
+            x = x.transpose(0, -1) if chance.random() < 0.3 else x
+            given = (x,) if chance.random() < 0.7 else (x, chance.choice((1.0, 2.0)))
+            assert torch.equal(served.model(*given), served.own(*given))
+    assert served.answers.answered > 0 and served.answers.left.total() + served.answers.answered == 1000
