@@ -1,0 +1,98 @@
+"""The libraries behind `openvino` and `onnxruntime`, where they are installed; `make test-engines` brings them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from overdrive.core.facts import Facts
+from overdrive.engines import onnx_runtime, openvino
+from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.session import Session
+
+RUNTIMES: dict[str, Any] = {"openvino": openvino, "onnxruntime": onnx_runtime}
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm, self.conv2 = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 32, 3, 2)
+        self.fc = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scores = self.fc(F.relu(self.conv2(F.relu(self.norm(self.conv1(x))))).mean((2, 3)))
+        return scores, scores.argmax(1)
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, layer = nn.Embedding(100, 32), nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> dict[str, Any]:
+        return {"hidden": self.encoder(self.embed(tokens), src_key_padding_mask=mask)}
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(8, 16, 2, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.lstm(x)[0])
+
+
+PROGRAMS: dict[str, Any] = {
+    "convolutions": (Convolutions, lambda: (torch.randn(4, 3, 16, 16),)),
+    "tokens": (Tokens, lambda: (torch.randint(100, (2, 12)), torch.arange(12).expand(2, 12) > 9)),
+    "recurrent": (Recurrent, lambda: (torch.randn(2, 7, 8),)),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_the_library_answers_as_the_model(name: str, program: str, capfd: Any) -> None:
+    if reason := RUNTIMES[name].missing():
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    kind, make = PROGRAMS[program]
+    model = kind().eval()
+    given = [make() for _ in range(8)]
+    with torch.no_grad():
+        expected = [model(*each) for each in given]
+        with Session([(name, {})], inference=True) as session:
+            found = [model(*each) for each in given]
+    assert not session.seams.left_out
+    answers = session.handles[name].notes.answers
+    assert answers.answered == 4, answers.told()
+    leaves = torch.utils._pytree.tree_leaves
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert capfd.readouterr() == ("", ""), "nothing is printed that the program did not print"
+
+
+def test_openvino_tells_nobody() -> None:
+    if reason := openvino.missing():
+        pytest.skip(reason)
+    import openvino as _  # noqa: F401
+
+    assert "openvino_telemetry" not in sys.modules or sys.modules["openvino_telemetry"] is not None
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_what_is_missing_is_said_with_what_brings_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"overdrive.engines.{RUNTIMES[name].__name__.split('.')[-1]}.find_spec", lambda module: None)
+    technique = catalogue()[name]
+    reason = technique.applies(Facts(inference=True))
+    assert reason is not None and "`pip install " in reason
+    with Session([(name, {})], inference=True) as session:
+        model = nn.Linear(4, 2)
+        model(torch.randn(2, 4))
+    assert session.seams.left_out == {name: reason}

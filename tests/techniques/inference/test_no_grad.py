@@ -1,0 +1,135 @@
+"""`no_grad`: no graph is kept, and gradients that are asked for after all are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.core.facts import Facts
+from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.own_facts import OwnFacts
+from overdrive.worker.session import Session
+
+PLAN = [("no_grad", {})]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+        self.drop, self.fc = nn.Dropout(0.5), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        hidden = self.drop(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return {"scores": self.fc(hidden), "labels": self.fc(hidden).argmax(1), "hidden": hidden, "name": "net"}
+
+
+def net(mode: bool) -> Net:
+    torch.manual_seed(0)
+    return Net().train(mode)
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["eval", "train"])
+def test_results_and_later_gradients_are_the_same(mode: bool) -> None:
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+
+    def once(model: Net) -> tuple[Any, ...]:
+        torch.manual_seed(7)
+        made = model(x)
+        drawn = torch.rand(1)
+        buffers = [each.clone() for each in model.buffers()]
+        (made["scores"].square().sum() + made["hidden"].sum()).backward()
+        after = [each.clone() for each in model.buffers()]
+        gradients = [each.grad for each in model.parameters()]
+        return [made["scores"], made["labels"], drawn, *buffers, *after, *gradients, torch.rand(1)], made
+
+    expected, _ = once(net(mode))
+    with Session(PLAN, inference=True) as session:
+        found, made = once(net(mode))
+    assert not session.seams.left_out
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert made["scores"].requires_grad and not made["labels"].requires_grad and made["name"] == "net"
+
+
+def test_nothing_is_kept_for_a_backward_pass() -> None:
+    model, saved = net(False), []
+    with Session(PLAN, inference=True), torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t), lambda t: t):
+        model(torch.randn(5, 1, 8, 8))
+    assert not saved
+
+
+def test_inputs_whose_gradients_are_wanted_get_them() -> None:
+    model, x = net(False), torch.randn(5, 1, 8, 8, requires_grad=True)
+    with Session(PLAN, inference=True):
+        model(x)["scores"].sum().backward()
+    assert x.grad is not None and x.grad.abs().sum() > 0
+
+
+def test_a_second_derivative_is_had() -> None:
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.randn(4, 2)
+
+    def penalty() -> torch.Tensor:
+        first = torch.autograd.grad(model(x).sum(), model[0].weight, create_graph=True)[0]
+        return torch.autograd.grad(first.square().sum(), model[0].weight)[0]
+
+    expected = penalty()
+    with Session(PLAN, inference=True):
+        assert torch.allclose(penalty(), expected)
+
+
+def test_weights_that_were_changed_in_between_are_an_error_as_in_pytorch() -> None:
+    model = net(False)
+    with Session(PLAN, inference=True):
+        made = model(torch.randn(5, 1, 8, 8))["scores"]
+        with torch.no_grad():
+            model.fc.weight.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            made.sum().backward()
+
+
+def test_an_input_that_is_handed_on_gets_no_gradient() -> None:
+    class Same(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    x = torch.randn(3)
+    with Session(PLAN, inference=True):
+        made = Same()(x)
+    assert torch.equal(made, x) and not x.requires_grad and x.grad_fn is None
+
+
+def test_a_model_that_takes_gradients_itself_leaves_it_out() -> None:
+    class Forces(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.fc(x).tanh().sum(), x)[0]
+
+    model, x = Forces(), torch.randn(4, 3)
+    with Session(PLAN, inference=True) as session:
+        found = model(x)
+    assert torch.equal(found, model(x)) and "no_grad" in session.seams.left_out
+
+
+def test_it_is_for_programs_that_record_gradients() -> None:
+    technique, model = catalogue()["no_grad"], net(False)
+
+    def facts(grad: bool) -> Facts:
+        own = OwnFacts()
+        with Session([], [own], inference=True), torch.set_grad_enabled(grad):
+            model(torch.randn(2, 1, 8, 8))
+            return Facts(inference=True, own=own.gathered("torch"))
+
+    assert technique.applies(facts(True)) is None
+    assert technique.applies(facts(False)) == "the program records no gradients"
+    assert technique.is_for(True) and not technique.is_for(False)

@@ -1,0 +1,164 @@
+"""A program trains or answers, by what it does; and what its steps are then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.seams.answering import AnsweringModel
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+from overdrive.worker import answering
+from overdrive.worker.answering import Answering
+from overdrive.worker.clock import InferenceClock
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
+from tests.conftest import IMPORT_TORCH
+
+BEGIN = f"""
+{IMPORT_TORCH}
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+"""
+EVALUATE = """
+with torch.no_grad():
+    for request in range(40):
+        model(torch.randn(8, 4))
+"""
+TRAIN = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def over(path: Path, clock: str = "training", steps: int = 100) -> tuple[str, Any]:
+    """How a trial of so many steps ended, and its trace, where it has one."""
+    with TrialPool() as pool:
+        trial = Trial(pool, TrialSpec(Program(str(path)), clock=clock))
+        try:
+            trial.first_step()
+            trial.run(steps)
+        except TrialOver as reason:
+            return reason.exit_reason.kind, reason.trace
+        finally:
+            trial.stop()
+    return "", None
+
+
+def test_a_program_that_only_calls_its_model_is_told_as_one_and_its_calls_are_counted(
+    script: Callable[[str], Path],
+) -> None:
+    path = script(BEGIN + EVALUATE)
+    assert over(path)[0] == "answers"
+    kind, trace = over(path, "inference")
+    assert kind == "ended" and trace.inference
+    assert (trace.steps, trace.samples, trace.trained) == (40, 320, "4 tensors, 30 scalars")
+    assert trace.losses == ((),) * 40
+
+
+@pytest.mark.parametrize("text", [BEGIN + EVALUATE + TRAIN + EVALUATE, BEGIN + TRAIN + EVALUATE], ids=["first", "last"])
+def test_training_with_evaluation_stays_training(text: str, script: Callable[[str], Path]) -> None:
+    kind, trace = over(script(text))
+    assert kind == "ended" and trace.steps == 20 and not trace.inference
+
+
+def test_a_program_taken_for_one_that_answers_may_turn_out_to_train(script: Callable[[str], Path]) -> None:
+    assert over(script(BEGIN + EVALUATE + TRAIN), "inference")[0] == "trains"
+
+
+def test_gradients_without_an_optimizer_are_neither(script: Callable[[str], Path]) -> None:
+    path = script(BEGIN + EVALUATE + "x = torch.randn(8, 4, requires_grad=True)\nmodel(x).sum().backward()\n")
+    kind, trace = over(path)
+    assert kind == "ended" and trace is None
+
+
+def test_a_program_that_goes_on_is_told_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(answering.time, "monotonic", lambda: now[0])
+    told: list[int] = []
+    found = Answering(lambda: told.append(found.calls))
+    model = nn.Linear(4, 2)
+    with Session([], [found]):
+        for _ in range(20):
+            model(torch.randn(2, 4))
+        nn.ReLU()(torch.randn(2))
+        assert not told and found.calls == 20
+        now[0] += answering._SECONDS + 1
+        model(torch.randn(2, 4))
+        assert told == [21]
+        torch.optim.SGD(model.parameters(), lr=0.1)  # then it is waited for longer
+        now[0] += 1
+        model(torch.randn(2, 4))
+        assert told == [21]
+        now[0] += answering._WITH_OPTIMIZER
+        model(torch.randn(2, 4))
+        assert told == [21, 23]
+
+
+class Both(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.inner(x))
+
+
+def test_a_step_is_an_outermost_call_of_the_leading_model() -> None:
+    clock, made, ends = InferenceClock(), [], []
+    recorder = Recorder(losses=True, clock=clock)
+
+    def watch(seams: Any) -> None:
+        seams.optimizer_made.subscribe(lambda optimizer, models: made.append(models))
+        seams.step_ends.subscribe(ends.append)
+
+    model, second, loss = Both(), nn.Linear(4, 3), nn.CrossEntropyLoss()
+    with Session([], [recorder, watch], inference=True), torch.no_grad():
+        for _ in range(5):
+            loss(second(model(torch.randn(6, 4))), torch.zeros(6, dtype=torch.long))
+    assert clock.steps == 5 and len(ends) == 10
+    assert made == [[model], [second]]
+    assert all(isinstance(each, AnsweringModel) for each in ends)
+    assert recorder.samples == 30
+    assert [each["params"] for each in ends[0].param_groups] == [list(model.parameters())]
+
+
+def test_samples_are_counted_only_where_the_first_dimension_is_that_of_samples() -> None:
+    recorder = Recorder(clock=InferenceClock())
+    with Session([], [recorder], inference=True), torch.no_grad():
+        nn.Conv2d(3, 4, 3)(torch.randn(3, 8, 8))  # one picture, without a batch
+    assert recorder.clock.steps == 1 and recorder.samples == 0
+
+
+def test_the_hash_of_where_it_ended_has_the_last_answer_in_it() -> None:
+    model = nn.Linear(4, 2)
+
+    def ended(x: torch.Tensor) -> str:
+        recorder = Recorder(losses=True, clock=InferenceClock())
+        with Session([], [recorder], inference=True), torch.no_grad():
+            model(torch.ones(2, 4))
+            model(x)
+            return recorder.state_hash()
+
+    assert ended(torch.ones(2, 4)) == ended(torch.ones(2, 4)) != ended(torch.zeros(2, 4))
+
+
+def test_an_error_that_the_program_catches_is_no_step() -> None:
+    clock, model = InferenceClock(), nn.Linear(4, 2)
+    with Session([], [clock.watch], inference=True):
+        model(torch.randn(2, 4))
+        with pytest.raises(RuntimeError):
+            model(torch.randn(2, 5))
+        model(torch.randn(2, 4))
+    assert clock.steps == 2
