@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -43,6 +43,11 @@ test-adversarial: $(VENV)/.test
 	$(BIN)/python -m tests.adversarial made
 	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial matrix
 	@test ! -d ../shared/adversarial || $(BIN)/python -m tests.adversarial programs
+
+# What needs OpenVINO and ONNX Runtime: 300 MB, which `make test` does without.
+test-engines: $(VENV)/.test
+	$(PIP) -e '.[engines]'
+	$(BIN)/python -m pytest tests/techniques/inference/test_engines.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -1,9 +1,9 @@
 """Calls of a model that an engine answers, and falls back from to the model wherever that was not proved.
 
 An engine is built for one signature (structure, shapes, types, plain values) of one model, as it is then: what its
-tensors hold, and all of Python's that its code can reach. Both are looked at before each call. The first calls of a
-signature are made by the model, and watched: what looks at values, or does anything but compute, gets no engine. The
-next are made by both, and the model's answers are handed out; only where the engine's agree it answers by itself.
+tensors hold, and all of Python's that its code can reach. Both are looked at before each call. The first call of a
+signature is made by the model, and watched: what looks at values, or does anything but compute, gets no engine. Two
+are made by both, and the model's answers are handed out; only where the engine's agree it answers by itself.
 """
 
 from __future__ import annotations

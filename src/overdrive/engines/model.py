@@ -23,7 +23,7 @@ from overdrive.model_state.state import State
 from overdrive.seams.hub import reason_of
 from overdrive.seams.torch.reads import noting_reads
 
-_BUILT_AT = 2  # the call of a signature in which its engine is built: one that comes once is not worth it
+_BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
 _COMPARED = 2  # calls that both make before the engine answers by itself
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
@@ -112,10 +112,11 @@ class ServedModel:
             return Answer(call(*args, **kwargs), "a part of the model is in training mode")
         if len(self._engines) >= _MOST_ENGINES:
             return Answer(call(*args, **kwargs), f"more than {_MOST_ENGINES} shapes of inputs")
+        first = not self._seen and not self._changes  # with the set-up: what comes before the first answer
         seen = self._seen[given.key] = self._seen.get(given.key, 0) + 1
-        if seen < _BUILT_AT:
-            return Answer(self._watched(given, call, args, kwargs), self._refused or "a shape of inputs that is new")
-        result = call(*args, **kwargs)
+        result = self._watched(given, call, args, kwargs) if seen == 1 else call(*args, **kwargs)
+        if self._refused or (seen < _BUILT_AT and not first):
+            return Answer(result, self._refused or "a shape of inputs that is new")
         try:
             proved = self._built(model, given, args, kwargs, result)
         except NoEngine as error:

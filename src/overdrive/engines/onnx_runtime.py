@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from overdrive.engines.runtime import Array, Engine
 
 TITLE = "ONNX Runtime"
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
+_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 _LARGEST = 1 << 31  # bytes of a model that is handed over in one piece
 
 
@@ -24,8 +26,10 @@ def missing() -> str | None:
 
 
 def build(graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
-    import onnxruntime
     import torch
+
+    with _telling_nobody():
+        import onnxruntime
 
     if sum(each.nbytes for each in graph.state_dict.values()) >= _LARGEST:
         raise ValueError("it has 2 GB of weights or more")
@@ -47,6 +51,20 @@ def build(graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
         return results
 
     return answer
+
+
+@contextmanager
+def _telling_nobody() -> Iterator[None]:
+    """Imported within it, ONNX Runtime collects nothing to send to its makers, and keeps no file of it."""
+    before = os.environ.get(_NO_TELEMETRY)
+    os.environ[_NO_TELEMETRY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_TELEMETRY]
+        else:
+            os.environ[_NO_TELEMETRY] = before
 
 
 @contextmanager
