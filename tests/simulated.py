@@ -69,6 +69,7 @@ class Simulated:
     epoch: int = 0  # steps between two evaluations, each of which takes `evaluation` seconds; 0: there are none
     evaluation: float = 0.0
     taught: Callable[[Names], float] = lambda names: 1.0  # and one that a candidate makes
+    inference: bool = False  # it trains nothing: its steps are calls of its model, of which outputs are replayed
     takes_time: bool = False  # whether starts and steps take their seconds of the clock, which stands still otherwise
     started: list[TrialSpec] = field(default_factory=list)  # all trials so far
     alive: list[_Trial] = field(default_factory=list)
@@ -110,6 +111,8 @@ class _Trial:
         program.spent += program.start
         if time.monotonic() > until:
             raise TrialOver(ExitReason("late", "the budget was used up"))
+        if program.inference != (self.spec.clock == "inference"):
+            raise TrialOver(ExitReason("answers" if program.inference else "trains", "so it was seen"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
         if exit_reason:
@@ -164,6 +167,8 @@ class _Trial:
         luck = random.Random(f"{self.spec.seed} {result}").gauss(0, 0.01 if self.spec.seed else 0)
         slope = [math.exp(-step / 100) for step in range(self.step)]
         losses = [[program.loss(self._names) * (1 + luck) + height] for height in slope]
+        if program.inference:
+            losses = [[] for _ in slope]
         rate = program.rate(self._names)
         same = {
             "samples": 8,
@@ -176,6 +181,7 @@ class _Trial:
         outcomes = ("parameters", "buffers", "optimizer_state", "random_states", "evaluation_results")
         entry = StepRecord(**same, **dict.fromkeys(outcomes, result))
         return Trace(
+            inference=program.inference,
             steps=self.step,
             losses=tuple(map(tuple, losses)),
             rates=(rate,) * self.step,
@@ -192,10 +198,11 @@ class _Trial:
         role = self.spec.replay
         assert role is not None
         error = self._program.error(self._names)
+        kinds = ("output",) if self._program.inference else ("gradient", "update")
         rows = [
             {"step": step, "kind": kind, "tensor": tensor, "error": error * luck, "size": 1.0, "count": 4000}
             for step in role.steps
-            for kind, tensor in itertools.product(("gradient", "update"), ("one", "other"))
+            for kind, tensor in itertools.product(kinds, ("one", "other"))
             for luck in [random.Random(f"{step} {kind} {tensor} {sorted(self._names)}").uniform(0.9, 1.1)]
         ]
         return {"states": list(role.steps)} if role.role.endswith("reference") else {"rows": rows}

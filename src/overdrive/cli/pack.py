@@ -120,7 +120,7 @@ def _found(program: Program, on_fill: Callable[[int, int], None]) -> dict[str, A
             trial.first_step()
             told: dict[str, Any] | None = trial.observed().get(_FINDER)
         except TrialOver as over:
-            if over.exit_reason.kind == "ended":
+            if over.exit_reason.by_itself:
                 raise CannotPack("The program made no training step that Overdrive could see.") from None
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)

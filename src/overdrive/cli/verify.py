@@ -114,7 +114,7 @@ def _facts(pool: TrialPool, plain: TrialSpec) -> Facts:
         facts = trial.facts()
         trace = trial.trace()
     except TrialOver as over:
-        if over.exit_reason.kind != "ended":
+        if not over.exit_reason.by_itself:
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise CannotVerify(f"The program fails by itself ({over.exit_reason}).") from None

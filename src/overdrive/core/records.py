@@ -18,6 +18,11 @@ class ExitReason:
     kind: str
     detail: str = ""
 
+    @property
+    def by_itself(self) -> bool:
+        """The program came to its end, or made no training step where there was nothing else to wait for."""
+        return self.kind in ("ended", "answers")
+
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 

@@ -174,7 +174,7 @@ def _length(pool: TrialPool, over: TrialOver) -> int:
     steps = over.trace.steps if over.trace else 0
     if over.exit_reason.kind == "unwatched":
         raise CannotProfile(over.exit_reason.detail)
-    if over.exit_reason.kind != "ended":
+    if not over.exit_reason.by_itself:
         last = [line for line in pool.last_output.splitlines() if line.strip()][-1:]
         last_line = f" Its last line: {last[0].strip()[:200]}" if last else ""
         raise CannotProfile(

@@ -109,7 +109,7 @@ def _measured(pool: TrialPool, program: Program, threads: int) -> tuple[float, i
         while len(blocks) < _BLOCKS and time.monotonic() < until:
             blocks.append(trial.run(each))
     except TrialOver as over:
-        if over.exit_reason.kind != "ended" or facts is None or len(blocks) < _FEWEST_BLOCKS:
+        if not over.exit_reason.by_itself or facts is None or len(blocks) < _FEWEST_BLOCKS:
             raise CannotCount(_why(over, trial)) from None
     finally:
         trial.stop()
@@ -130,7 +130,7 @@ def _peak(pool: TrialPool, program: Program, threads: int) -> int:
 
 
 def _why(over: TrialOver, trial: Trial) -> str:
-    if over.exit_reason.kind == "ended":
+    if over.exit_reason.by_itself:
         steps = over.trace.steps if over.trace else 0
         if not steps:
             return "The program made no training step that Overdrive could see."

@@ -1,0 +1,84 @@
+"""A tune of a program that trains nothing: found out by its trials, searched, proved and told by its calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.json_data import from_json, to_json
+from overdrive.core.plan import Plan
+from overdrive.core.tune_result import TuneResult
+from overdrive.evidence.speed import Verdict
+from overdrive.report import words
+from overdrive.report.html import page
+from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner.result import plan_of, result_of
+from tests.simulated import Names, Offer, Simulated, offer, searched
+
+__all__ = ["offer"]
+SAVES = {"switchable": True, "programs": ("inference",), "contract": Contract.ROUNDING}
+FACTS = Facts(inference=True, shares={"forward": 0.9, "data": 0.1})
+
+
+def answering(seconds: dict[str, float], **more: Any) -> Simulated:
+    def took(names: Names) -> float:
+        return min([0.02, *(seconds[name] for name in names if name in seconds)])
+
+    return Simulated(seconds=took, inference=True, facts=FACTS, **more)
+
+
+def test_it_is_found_out_and_tuned_by_its_calls(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(engine=SAVES, trainers_only={"switchable": True})
+    program = answering({"engine": 0.01, "trainers_only": 0.001}, result=lambda names: str("engine" in names))
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.inference and found.verdict is Verdict.FASTER
+    assert [each.name for each in found.chosen] == ["engine"]
+    assert program.started[0].clock == "training"
+    assert {each.clock for each in program.started[2:]} == {"inference"}
+    assert not any("trainers_only" in spec.name() for spec in program.started)
+    assert found.proof is not None and "replayed calls" in found.proof.sentence
+
+    result = result_of(found, "infer.overdrive.toml")
+    plan = plan_of(found, result)
+    assert plan.inference and Plan.loads(plan.dumps(), catalogue()).inference
+    assert from_json(TuneResult, to_json(result)).inference
+    assert words.sentence(result).startswith("Answers ")
+    assert "time per call" in [name for name, _, _ in words.before_after(result)]
+    told = " ".join([words.sentence(result), *words.sentences(result)])
+    assert "calls" in told and "train" not in told.lower() and " step" not in told
+    html = page(result)
+    assert "Does it still answer the same?" in html and "Where a call’s time goes" in html
+
+
+def test_what_gives_other_answers_is_not_taken(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(engine=SAVES)
+    wrong = answering(
+        {"engine": 0.01},
+        result=lambda names: str("engine" in names),
+        error=lambda names: 1e-3 if "engine" in names else 1e-7,
+    )
+    wrong.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert not found.chosen
+    reasons = [each.reason for each in [*found.rejected, *found.dropped]]
+    assert any("further from fp64" in reason for reason in reasons)
+
+
+def test_at_statistical_it_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answering({}).enter(monkeypatch)
+    found = searched(tmp_path, Contract.STATISTICAL)
+    assert found.refusal is not None and "--contract rounding" in found.refusal
+    assert not found.refusal_is_failure
+
+
+def test_training_programs_are_tuned_as_before(offer: Offer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(engine=SAVES, helps={"switchable": True})
+    program = Simulated(seconds=lambda names: 0.01 if "helps" in names else 0.02).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert not found.inference and [each.name for each in found.chosen] == ["helps"]
+    assert {each.clock for each in program.started} == {"training"}
