@@ -2,8 +2,9 @@
 
 An engine is built for one signature (structure, shapes, types, plain values) of one model, as it is then: what its
 tensors hold, and all of Python's that its code can reach. Both are looked at before each call. The first call of a
-signature is made by the model, and watched: what looks at values, or does anything but compute, gets no engine. Two
-are made by both, and the model's answers are handed out; only where the engine's agree it answers by itself.
+signature is made by the model, and watched: what does anything but compute gets no engine, nor what cannot be exported,
+because its way depends on its data say. Two are made by both, and the model's answers are handed out; only where the
+engine's agree it answers by itself, but for one now and then that both make again.
 """
 
 from __future__ import annotations

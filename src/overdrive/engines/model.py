@@ -25,11 +25,16 @@ from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
 _COMPARED = 2  # calls that both make before the engine answers by itself
+# Afterwards both make the first, second, fourth, eighth, … of its answers and each of so many; more where the model's
+# own code looks at values (whether a mask hides anything, say), and exports another way for all of them.
+_EVERY, _EVERY_OF_A_LOOKER = 512, 16
 _MOST_ENGINES = 8  # of one model: as many copies of its weights
 _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time is left alone
 # The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5, a wrong formula to
 # more.
 _CLOSE = 1e-4
+
+BY_BOTH = "made by both and compared"
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class ServedModel:
         self._state: State | None = None
         self._weights: Weights | None = None
         self._digest = ""
+        self._looks = False  # its code has been seen to look at values
         self._changes = 0
         self._engines: dict[tuple[str, Any], _Proved] = {}
         self._seen: dict[Any, int] = {}  # calls, by signature, since the model last changed
@@ -62,10 +68,10 @@ class ServedModel:
             return self._without_engine(model, given, call, args, kwargs)
         if engine.refused:
             return Answer(call(*args, **kwargs), engine.refused)
-        if engine.compared < _COMPARED:
+        if engine.due(_EVERY_OF_A_LOOKER if self._looks else _EVERY):
             result = call(*args, **kwargs)
             engine.compare(result, given)
-            return Answer(result, engine.refused or "the first calls are made by both and compared")
+            return Answer(result, engine.refused or BY_BOTH)
         return Answer(without_graph(model, lambda: engine.answer(given), lambda: call(*args, **kwargs)))
 
     def _holds(self, model: torch.nn.Module) -> bool:
@@ -126,7 +132,7 @@ class ServedModel:
                 None, None, [], [], f"{self._runtime.TITLE} takes no such model ({reason_of(error)[:200]})"
             )
         self._engines[self._digest, given.key] = proved
-        return Answer(result, proved.refused or "the first calls are made by both and compared")
+        return Answer(result, proved.refused or BY_BOTH)
 
     def _watched(self, given: Signature, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The model's own call; what it does besides computing leaves the model alone for good."""
@@ -134,9 +140,8 @@ class ServedModel:
         chance, versions = States.now(), [_version(each) for each in given.tensors]
         with noting_reads() as reads:
             result = call(*args, **kwargs)
-        if reads:
-            self._refused = f"its way depends on its data ({reads[0]})"
-        elif not chance.same(States.now()):
+        self._looks |= bool(reads)
+        if not chance.same(States.now()):
             self._refused = "it draws random numbers"
         elif [_version(each) for each in given.tensors] != versions:
             self._refused = "a call writes to its inputs"
@@ -173,11 +178,18 @@ class _Proved:
         self, engine: Engine | None, spec: Any, leaves: list[Any], tensors: list[torch.Tensor], refused: str = ""
     ) -> None:
         self.refused = refused
-        self.compared = 0
+        self._compared = 0
+        self._answered = 0
         self._engine = engine
         self._spec = spec
         self._constants = leaves
         self._forms = [(each.shape, each.dtype, each.stride()) for each in tensors]
+
+    def due(self, every: int) -> bool:
+        """Whether the next call is to be made by the model too. `every`: of so many answers one is."""
+        self._answered += self._compared >= _COMPARED
+        count = self._answered
+        return self._compared < _COMPARED or count & (count - 1) == 0 or count % every == 0
 
     def answer(self, given: Signature) -> Any:
         made = iter(self._results(given))
@@ -192,9 +204,9 @@ class _Proved:
             return
         for one, other in zip(tensors, self._results(given), strict=True):
             if one.shape != other.shape or not _close(one, other):
-                self.refused = "the engine's answer was another one"
+                self.refused = "an engine's answer was another one"
                 return
-        self.compared += 1
+        self._compared += 1
 
     def _results(self, given: Signature) -> list[torch.Tensor]:
         assert self._engine is not None

@@ -35,7 +35,7 @@ _VALUES: tuple[type, ...] = (
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, np.dtype, np.generic, np.ufunc),
     *(enum.Enum, datetime.date, datetime.time, datetime.timedelta, pathlib.PurePath, types.CodeType, weakref.ref),
     *(types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType),
-    *(types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias),
+    *(types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType),
 )  # nothing of these changes
 # Of these libraries code is taken to compute and nothing else; that of others is looked at.
 _COMPUTES = frozenset(
@@ -66,6 +66,7 @@ _COMPUTES = frozenset(
         "torch",
         "torchaudio",
         "torchvision",
+        "transformers",
         "types",
         "typing",
         "typing_extensions",

@@ -79,14 +79,16 @@ def test_normalisations_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training_begun_after_all_is_training() -> None:
     """Then the optimizer's steps are told, and calls are no steps any more."""
     model, ends = nn.Linear(4, 2), []
-    with Session([("no_grad", {})], [lambda seams: seams.step_ends.subscribe(ends.append)], inference=True):
+    with Session([("no_grad", {})], [lambda seams: seams.step_ends.subscribe(ends.append)], inference=True) as session:
         for _ in range(3):
             model(torch.randn(2, 4))
+        assert not session.seams.left_out
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         before = model.weight.clone()
         for _ in range(4):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
+    assert "trains" in session.seams.left_out["no_grad"]
     assert torch.allclose(before - model.weight, torch.full((2, 4), 0.1 * 2 * 4))
     assert ends[4:] == [optimizer] * 4 and optimizer not in ends[:4]

@@ -63,7 +63,7 @@ def test_the_library_answers_as_the_model(name: str, program: str, capfd: Any) -
     torch.manual_seed(0)
     kind, make = PROGRAMS[program]
     model = kind().eval()
-    given = [make() for _ in range(8)]
+    given = [make() for _ in range(12)]
     with torch.no_grad():
         expected = [model(*each) for each in given]
         with Session([(name, {})], inference=True) as session:

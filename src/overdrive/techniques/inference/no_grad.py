@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import Technique
+from overdrive.seams.answering import AnsweringModel
+from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -77,5 +78,10 @@ class NoGrad(Technique):
 
             return without_graph(model, again, again)
 
+        def stepped(optimizer: Any) -> None:
+            if not isinstance(optimizer, AnsweringModel):  # each of its calls would be made twice
+                raise CannotInstall("the program trains, and asks for gradients")
+
         seams.model_called.subscribe(call_without)
+        seams.step_begins.subscribe(stepped)
         return seams.handle()
