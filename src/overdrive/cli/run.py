@@ -212,7 +212,7 @@ def _write_record(
         "samples": recorder.samples,
         "samples_per_s": recorder.samples_per_second(),
         "seconds_per_step": recorder.seconds_per_step(),
-        "losses": [[loss.hex() for loss in step] for step in recorder.losses()],
+        "losses": [] if recorder.clock.inference else [[loss.hex() for loss in step] for step in recorder.losses()],
         "parameters": recorder.parameters_hash(),
         "techniques": session.active,
         "left_out": session.seams.left_out,

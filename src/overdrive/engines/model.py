@@ -33,6 +33,7 @@ _MOST_CHANGES = 4  # of weights or attributes: a model that changes all the time
 # The error's root mean square, as a share of the answer's. Engines in fp32 come to 1e-7 to 1e-5, a wrong formula to
 # more.
 _CLOSE = 1e-4
+_CLOSE_EACH = 1e-2  # any single element's
 
 BY_BOTH = "made by both and compared"
 
@@ -98,6 +99,9 @@ class ServedModel:
         self._seen.clear()
         if reach.hidden or reach.outward:
             self._refused = f"the model's code can reach {reach.hidden or reach.outward}"
+            return False
+        if any(each.requires_grad for each in reach.tensors):
+            self._refused = "a tensor that is no parameter of the model requires gradients"
             return False
         tensors = [*model.parameters(), *model.buffers(), *reach.tensors]
         if any(each.device.type != "cpu" or each.layout is not torch.strided or each.is_meta for each in tensors):
@@ -245,8 +249,10 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
         mine[~finite].nan_to_num(), its[~finite].nan_to_num()
     ):
         return False
-    error, size = (mine - its)[finite].square().mean().sqrt(), mine[finite].square().mean().sqrt()
-    return bool(error <= _CLOSE * size) or not bool(finite.any())
+    if not bool(finite.any()):
+        return True
+    errors, size = (mine - its)[finite], mine[finite].square().mean().sqrt()
+    return bool(errors.square().mean().sqrt() <= _CLOSE * size) and bool(errors.abs().max() <= _CLOSE_EACH * size)
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -41,12 +41,12 @@ class OomRecovery:
         """Whether it runs now; then what it needs is adopted, first of all."""
         found = self._found
         self._duels.progress.stage("the program runs out of memory: looking for what it needs to run")
-        plain = TrialSpec(found.program)
+        plain = found.spec()
         first = self._attempt(plain)  # for its facts: the control's trials ended without any
         if not isinstance(first, ExitReason):  # it runs for so many steps, and no longer
             return False
         for chosen in self._plans():
-            spec = TrialSpec(found.program, chosen)
+            spec = found.spec(chosen)
             outcome = self._attempt(spec)
             if isinstance(outcome, ExitReason):
                 if len(chosen) == 1:
