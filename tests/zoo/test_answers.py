@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from tests.zoo import harmless_answers
 from tests.zoo.defects import answers
 from tests.zoo.harness import InProcess
@@ -62,3 +64,12 @@ def test_a_harmless_technique_passes(kind: type[Specimen], provers: Mapping[str,
     assert "calls" in check.sentence
     if kind.contract is ROUNDING:
         assert provers[kind.program].judged(kind.name, EXACT).level is None
+
+
+def test_where_fp64_takes_long_fewer_calls_tell(tmp_path: Path) -> None:
+    prover = InProcess("images", tmp_path, inference=True)
+    prover._runs.facts = Facts(inference=True, step_seconds=0.3)
+    passed = prover.judged("convolution_by_matrix_product", ROUNDING)
+    assert passed.level is ROUNDING and passed.sentence.startswith("6 replayed calls")
+    assert prover.judged("convolution_in_bf16", ROUNDING).level is None
+    gc.unfreeze()

@@ -42,9 +42,11 @@ class ReferenceRun:
         events: Sequence[int] = (),
         among: frozenset[int] = frozenset(),
         few: bool = False,
+        most: int = 2 * STATES,
     ) -> None:
         """
         Args:
+            most: states at most, of which the first few calls are none: an engine begins with them.
             few: three states, for a short look (see `few_steps`).
             events: see `replay_steps`.
             among: the steps that may be chosen, where a candidate makes many in a call; empty: all.
@@ -55,7 +57,8 @@ class ReferenceRun:
         self._steps = steps  # the chosen ones lie within so many
         self._events = events
         self._among = among
-        self.fewest = FEW_STATES if few else STATES  # states that a comparison takes
+        self.fewest = FEW_STATES if few else min(STATES, most)  # states that a comparison takes
+        self._most = most
         self._few = few
         self._folder: Path | None = None
         self._saved: Mapping[str, Any] = {}
@@ -112,7 +115,8 @@ class ReferenceRun:
         if self._few:
             return few_steps(last, self._events, self._among)
         if not self._among:
-            return replay_steps(last, self._events)
+            chosen = replay_steps(last, self._events)
+            return chosen if len(chosen) <= self._most else tuple(_evenly(chosen[_FIRST:], self._most))
         reached = sorted(step for step in self._among if step <= last) or [last]
         every = -(-len(reached) // (2 * STATES))
         return tuple(reached[::every])

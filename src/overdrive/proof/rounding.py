@@ -11,10 +11,14 @@ from overdrive.core.tune_result import Invariant
 from overdrive.evidence import rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
-from overdrive.proof.replays import ReferenceRun, events_in
+from overdrive.proof.replays import STATES, ReferenceRun, events_in
 from overdrive.proof.runs import ProofRuns, broke_off
 
 _QUICK = 15.0  # seconds of a run
+# Of programs that only call their model: calls in fp64 take up to 16 times as long as others (convolutions on a CPU).
+_FP64_SECONDS, _FP64_TIMES = 20.0, 16.0
+_FEWEST_CALLS = 6  # that are recorded all the same
+_STEPS_A_CALL = 4  # calls that are made for one that is recorded, where there are few
 
 
 class RoundingProof:
@@ -116,8 +120,17 @@ class RoundingProof:
     def _made(self, plain: TrialSpec) -> ReferenceRun:
         if self._reference is None:
             steps = min(self._runs.steps, MOST_STEPS)
-            self._reference = ReferenceRun(self._runs.untimed, plain, steps, self._events(plain, steps))
+            most = self._most_calls() if plain.clock == "inference" else 2 * STATES
+            if most < 2 * STATES:
+                steps = min(steps, _STEPS_A_CALL * most)
+            events = self._events(plain, steps)
+            self._reference = ReferenceRun(self._runs.untimed, plain, steps, events, most=most)
         return self._reference
+
+    def _most_calls(self) -> int:
+        """How many recorded calls there is time for: their answers in fp64 take most of it."""
+        seconds = _FP64_TIMES * self._runs.facts.step_seconds
+        return min(2 * STATES, max(_FEWEST_CALLS, int(_FP64_SECONDS / max(seconds, 1e-6))))
 
     def _events(self, plain: TrialSpec, steps: int) -> tuple[int, ...]:
         """Steps in which something rare happens, by the run that the comparison of inputs takes anyway. Where it takes
