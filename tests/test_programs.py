@@ -21,7 +21,7 @@ def together(*levels: Contract) -> tuple[str, ...]:
     """All techniques that promise one of these levels; of two that cannot go together, the first."""
     names: list[str] = []
     for name, technique in catalogue().items():
-        if technique.contract in levels and not conflict(name, names):
+        if technique.is_for(False) and technique.contract in levels and not conflict(name, names):
             names.append(name)
     return tuple(names)
 

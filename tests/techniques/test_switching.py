@@ -150,7 +150,8 @@ def switched(name: str, settings: dict[str, Any], kind: type[nn.Module], dtype: 
 def cases() -> list[Any]:
     found = []
     for name, technique in catalogue().items():
-        if technique.switchable and name not in ON_A_GPU and technique.family != "data":
+        usual = technique.is_for(False) and technique.family != "data"  # inference/test_at_calls.py has the others
+        if technique.switchable and name not in ON_A_GPU and usual:
             for settings in SETTINGS.get(name, [{}]):
                 found.append(pytest.param(name, settings, id="-".join((name, *map(str, settings.values())))))
     return found

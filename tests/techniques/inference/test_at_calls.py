@@ -53,6 +53,31 @@ def test_the_answers_stay(name: str) -> None:
         assert torch.equal(one, other) if exact else torch.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+SWITCHED = [name for name in USED if catalogue()[name].switchable and catalogue()[name].programs == ("inference",)]
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+def test_with_it_off_the_answers_have_the_models_own_bits(name: str) -> None:
+    expected, found = program(), []
+    with Session([(name, {})], inference=True) as session:
+        if session.seams.left_out:
+            pytest.skip(session.seams.left_out[name])
+        handle = session.handles[name]
+
+        def switch(model: Any) -> None:
+            (handle.on if len(found) % 2 else handle.off)()
+            found.append(handle.active)
+
+        handle.off()
+        answers = program(switch)
+    assert not session.seams.left_out and set(found) == {True, False}
+    off = [True, *(not active for active in found[:-1])]
+    assert all(
+        torch.equal(*pair) for pair, plain in zip(zip(answers, expected, strict=True), off, strict=True) if plain
+    )
+    assert all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in zip(answers, expected, strict=True))
+
+
 def test_weights_are_laid_out_before_the_first_answer() -> None:
     formats = []
     with Session([("channels_last", {})], inference=True) as session:

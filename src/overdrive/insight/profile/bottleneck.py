@@ -88,7 +88,8 @@ def addressing(
     found = []
     for name, technique in catalogue().items():
         if (
-            facts.framework not in technique.frameworks
+            not technique.is_for(facts.inference)
+            or facts.framework not in technique.frameworks
             or technique.contract is Contract.OPEN
             or "time" not in technique.aims
         ):
