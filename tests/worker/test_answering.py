@@ -154,6 +154,24 @@ def test_the_hash_of_where_it_ended_has_the_last_answer_in_it() -> None:
     assert ended(torch.ones(2, 4)) == ended(torch.ones(2, 4)) != ended(torch.zeros(2, 4))
 
 
+def test_a_module_of_a_kind_of_its_own_is_no_trouble() -> None:
+    class Broken(nn.Module):
+        def parameters(self, recurse: bool = True) -> Any:
+            raise ValueError("not yet made")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    clock, model = InferenceClock(), nn.Linear(4, 2)
+    with Session([], [clock.watch], inference=True) as session:
+        for _ in range(3):
+            model(torch.randn(2, 4))
+        assert clock.steps == 3 and not session.seams.left_out
+        Broken()(torch.randn(2, 4))
+        model(torch.randn(2, 4))
+    assert clock.steps == 3 and "not yet made" in session.seams.left_out["observer"]
+
+
 def test_an_error_that_the_program_catches_is_no_step() -> None:
     clock, model = InferenceClock(), nn.Linear(4, 2)
     with Session([], [clock.watch], inference=True):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.answering import AnsweringModel
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 
@@ -25,7 +25,7 @@ class Answers:
 
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
-        self._models: weakref.WeakKeyDictionary[Any, AnsweringModel | None] = weakref.WeakKeyDictionary()
+        self._models: dict[int, tuple[Any, AnsweringModel | None]] = {}  # by id, with a weak reference
         self._lock = threading.RLock()  # a server's threads call one model; told is one call after the other
         self._over = False
         with hub.owned_by(OBSERVER):
@@ -39,17 +39,29 @@ class Answers:
         if self._over or in_backward() or fetches.under_way():
             return None
         with self._lock:
-            known = model in self._models
-            if not known:
-                has_parameters = next(model.parameters(), None) is not None
-                self._models[model] = AnsweringModel(weakref.ref(model)) if has_parameters else None
-            stands_in = self._models[model]
+            try:
+                stands_in, known = self._known(model)
+            except Exception as error:  # a module of a kind of its own: the program goes on
+                self._over = True
+                self._hub.leave_out(OBSERVER, reason_of(error))
+                return None
             if stands_in is None:
                 return None
             if not known:
                 self._hub.optimizer_made.publish(stands_in, [model])
             self._hub.step_begins.publish(stands_in)
             return stands_in
+
+    def _known(self, model: torch.nn.Module) -> tuple[AnsweringModel | None, bool]:
+        """What stands in for its optimizer, and whether it was called before."""
+        key, models = id(model), self._models
+        found = models.get(key)
+        if found is not None and found[0]() is model:
+            return found[1], True
+        has_parameters = next(model.parameters(), None) is not None
+        stands_in = AnsweringModel(weakref.ref(model)) if has_parameters else None
+        models[key] = weakref.ref(model, lambda _: models.pop(key, None)), stands_in
+        return stands_in, False
 
     def ended(self, stands_in: AnsweringModel) -> None:
         """The call has given its answer, which the program has not got yet."""
