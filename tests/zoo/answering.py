@@ -1,9 +1,10 @@
-"""Two small programs that train nothing, as people write them: python answering.py images|tokens [SEED].
+"""Small programs that train nothing, as people write them: python answering.py images|tokens|feedback [SEED].
 
 `images`: a convolutional network over a data set in batches, the last of them smaller; transforms in the data set;
 labels by argmax, with pixels that are whole numbers, so that ties are real ones. `tokens`: an encoder that answers
 requests of many lengths, padded and masked; half-way its weights are replaced, as a server does that reloads a model.
-Neither turns gradients off where it could be forgotten: `images` does not, `tokens` does.
+`images` forgets to turn gradients off. `feedback` is given what it answered before, and chaotic: two runs of it that
+differ in a bit have nothing in common soon.
 """
 
 import sys
@@ -95,8 +96,18 @@ def tokens(seed):
             model.load_state_dict(others)
 
 
+def feedback(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 16)).eval()
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        for _ in range(40):
+            x = torch.sin(1000 * model(x))
+    print(f"{x.sum().item():.6f}")
+
+
 def main(name, seed="0"):
-    {"images": images, "tokens": tokens}[name](int(seed))
+    {"images": images, "tokens": tokens, "feedback": feedback}[name](int(seed))
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ def specimens(module: Any) -> list[type[Specimen]]:
 
 
 DEFECTS = specimens(answers)
+PROGRAMS = ("images", "tokens", "feedback")
 
 
 @pytest.fixture(scope="module")
 def provers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, InProcess]]:
-    yield {name: InProcess(name, tmp_path_factory.mktemp(name), inference=True) for name in ("images", "tokens")}
+    yield {name: InProcess(name, tmp_path_factory.mktemp(name), inference=True) for name in PROGRAMS}
     gc.unfreeze()
 
 
@@ -50,7 +51,7 @@ def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapp
 
 
 @pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
-@pytest.mark.parametrize("name", ["images", "tokens"])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_the_same_as_itself(name: str, level: Contract, provers: Mapping[str, InProcess]) -> None:
     prover = provers[name]
     check = prover.repeats(prover.plain) if level is EXACT else prover.rounding(prover.plain, prover.plain)

@@ -137,6 +137,18 @@ def first_batch_size_frozen(seams: Seams) -> None:
     seams.model_called.subscribe_innermost(called)
 
 
+@defect("feedback")
+def feedback_in_bf16(seams: Seams) -> None:
+    """What is given back has been rounded."""
+    _answered(seams, lambda result: result.bfloat16().float())
+
+
+@defect("feedback")
+def fed_with_something_else(seams: Seams) -> None:
+    """Every answer is a little off, always to the same side."""
+    _answered(seams, lambda result: result * 1.0001)
+
+
 @defect("tokens")
 def stale_after_the_weights_changed(seams: Seams) -> None:
     """An engine goes on with the weights that it was built from."""

@@ -36,6 +36,7 @@ class AnswerSteps:
         self._stands_in: Any = None  # of the model whose outermost call has begun
         self._model: Any = None  # whose call is being made
         self._leaves: list[Any] = []  # what it is given
+        self._is_replaced = False  # by what was recorded: the program itself would give something else
         self._noted: Arrays = {}
         self._inputs: list[float] = []
         self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters with what they held
@@ -64,7 +65,9 @@ class AnswerSteps:
         saved = torch.load(path, weights_only=True, map_location="cpu")
         recorded, mine = saved["inputs"], self._tensors()
         alike = [(each.shape, each.dtype) for each in mine] == [(each.shape, each.dtype) for each in recorded]
-        if alike:  # else its sketch is another, and the call says nothing
+        same = alike and all(torch.equal(each.cpu(), other) for each, other in zip(mine, recorded, strict=True))
+        if alike and not same:  # where the form is another, so is the sketch, and the call says nothing
+            self._is_replaced = True  # what the model writes to a list or cache of the program's own is lost then
             following = iter(recorded)
             self._leaves = [
                 next(following).to(each.device) if isinstance(each, torch.Tensor) else each for each in self._leaves
@@ -111,14 +114,15 @@ class AnswerSteps:
         self._leaves, spec = tree_flatten((args, kwargs))
         self._replay.stands(self._counter.steps)
         try:
-            args, kwargs = tree_unflatten(self._leaves, spec)
             if not self._replay.now:
                 return call(*args, **kwargs)
+            if self._is_replaced:
+                args, kwargs = tree_unflatten(self._leaves, spec)
             result = self._answer(module, call, args, kwargs)
             self._replay.ends()
             return result
         finally:
-            self._model, self._leaves = None, []
+            self._model, self._leaves, self._is_replaced = None, [], False
 
     def _answer(self, module: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         result = call(*args, **kwargs)
