@@ -198,3 +198,21 @@ def test_a_trial_call_writes_no_file(forked: bool, monkeypatch: pytest.MonkeyPat
     with pytest.raises(NoTrial, match=r"file|open"):
         tried(model, lambda: list(model(torch.randn(6, 4)).shape))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_number_set_to_an_equal_one_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Linear(2, 2)
+    module.rate = 0.1 + 0.2
+    state = State([module])
+    looks: list[int] = []
+    change = state.change
+    monkeypatch.setattr(state, "change", lambda: looks.append(1) or change())
+    module.rate = 0.2 + 0.1
+    assert not state.changed() and not state.changed() and len(looks) == 1
+    module.rate = 0.5
+    assert state.changed() and state.changed()
+    for _ in range(6):  # again and again
+        module.rate = 0.2 + 0.1
+        assert not state.changed()
+    module.rate = 0.5
+    assert state.changed()

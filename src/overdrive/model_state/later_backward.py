@@ -20,8 +20,10 @@ def without_graph(model: torch.nn.Module, call: Callable[[], Any], again: Callab
         call: the model's call, by whatever computes it.
         again: the call as the program makes it: carried out in a backward pass, if there is one.
     """
+    if not torch.is_grad_enabled():
+        return call()
     parameters = [each for each in model.parameters() if each.requires_grad]
-    if not torch.is_grad_enabled() or not parameters:
+    if not parameters:
         with torch.no_grad():
             return call()
     made = _Made(model, call, again, parameters)

@@ -19,6 +19,9 @@ from overdrive.model_state.reach import Reach
 from overdrive.seams.torch.internals import global_hooks
 
 
+_MOST_RENEWALS = 3  # a model that sets such numbers in each call costs no more than a comparison
+
+
 class State:
     """Of these modules and all that their calls may read or change of Python's, as it is now."""
 
@@ -29,10 +32,18 @@ class State:
         # Nearly all are empty (those for hooks): that they still are takes 10 ns each.
         self._empty = [each for each in self.reach.containers if type(each) in _BUILT_IN and not each]
         self._watch = _watching(self.reach, {id(each) for each in self._empty})
+        self._renewals = 0
 
     def changed(self) -> bool:
         """Whether anything was set to something else since. Some 10 us, and 1 us for each module."""
-        return self._touched() and bool(self.change())
+        if not self._touched():
+            return False
+        if self.change():
+            return True
+        if self._renewals < _MOST_RENEWALS:  # what was set to an equal number is not to be looked into each time
+            self._renewals += 1
+            self._watch = _watching(self.reach, {id(each) for each in self._empty})
+        return False
 
     def change(self) -> str:
         """The first that was, in words; a number that was set to an equal number was not."""

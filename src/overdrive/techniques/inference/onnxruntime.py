@@ -34,7 +34,7 @@ class OnnxRuntime(Technique):
     contract = Contract.ROUNDING
     targets = ("forward",)
     expected_saving = 0.35
-    usual_start = 8.0
+    usual_start = 5.0
     switchable = True
     conflicts = ("openvino", "compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
     order = 38

@@ -41,7 +41,7 @@ class OpenVino(Technique):
     contract = Contract.ROUNDING
     targets = ("forward",)
     expected_saving = 0.4
-    usual_start = 8.0
+    usual_start = 5.0
     switchable = True
     conflicts = ("compile", "channels_last", "fold_normalisation", "fft_convolution", "fast_max_pool")
     order = 38
