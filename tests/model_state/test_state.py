@@ -202,17 +202,17 @@ def test_a_trial_call_writes_no_file(forked: bool, monkeypatch: pytest.MonkeyPat
 
 def test_a_number_set_to_an_equal_one_is_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
     module = nn.Linear(2, 2)
-    module.rate = 0.1 + 0.2
+    module.rate = float("0.3")
     state = State([module])
     looks: list[int] = []
     change = state.change
     monkeypatch.setattr(state, "change", lambda: looks.append(1) or change())
-    module.rate = 0.2 + 0.1
+    module.rate = float("0.3")
     assert not state.changed() and not state.changed() and len(looks) == 1
     module.rate = 0.5
     assert state.changed() and state.changed()
     for _ in range(6):  # again and again
-        module.rate = 0.2 + 0.1
+        module.rate = float("0.3")
         assert not state.changed()
     module.rate = 0.5
     assert state.changed()
