@@ -18,7 +18,6 @@ from overdrive.datacache.watch import Watch
 from overdrive.model_state.reach import Reach
 from overdrive.seams.torch.internals import global_hooks
 
-
 _MOST_RENEWALS = 3  # a model that sets such numbers in each call costs no more than a comparison
 
 
