@@ -1,0 +1,152 @@
+"""Calls of one model, by PyTorch, by engines under it and by the same libraries by hand: python engines.py [NAME...]
+
+All in one process, in blocks of a fifth of a second or one call, in random order, 30 rounds; ratios to PyTorch's own
+calls, each round a pair, with 95 % intervals. What is timed is the call alone, with its input there, under
+`torch.inference_mode()`; "by hand" is OpenVINO (fp32) or ONNX Runtime on an exported model, with the library's own
+threads as many as PyTorch's. Writes benchmarks/results/engines.json; a minute for each model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import random
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.evidence.speed import Pair, speedup_of_these
+from overdrive.machine.inventory import summary, versions
+from overdrive.worker.session import Session
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results" / "engines.json"
+ROUNDS, BLOCK_SECONDS = 30, 0.2
+TECHNIQUES = ("openvino", "onnxruntime")
+
+
+def model_of(script: str) -> Any:
+    """What the script of this folder builds, before it answers anything."""
+    argv, sys.argv = sys.argv, [script, "--requests", "0"] if "resnet" not in script else [script, "--pictures", "0"]
+    space: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        exec(compile((HERE / script).read_text(), script, "exec"), space)
+    finally:
+        sys.argv = argv
+    return space["model"]
+
+
+CASES: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {
+    "resnet18, 224, batch 16": ("resnet18.py", lambda: torch.randn(16, 3, 224, 224)),
+    "resnet18, 224, batch 1": ("resnet18.py", lambda: torch.randn(1, 3, 224, 224)),
+    "resnet18, 32, batch 64": ("resnet18.py", lambda: torch.randn(64, 3, 32, 32)),
+    "encoder, 1 x 64": ("encoder.py", lambda: torch.randint(30000, (1, 64))),
+    "encoder, 32 x 128": ("encoder.py", lambda: torch.randint(30000, (32, 128))),
+    "tagger, 4 x 32": ("forgetful.py", lambda: torch.randint(10000, (4, 32))),
+}
+
+
+def openvino_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
+    import openvino as ov
+
+    graph = ov.convert_model(torch.export.export(model, (x,)))
+    graph.reshape(list(x.shape))
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(torch.get_num_threads())}
+    compiled = ov.Core().compile_model(graph, "CPU", {**settings, "PERFORMANCE_HINT": "LATENCY"})
+    return lambda: torch.from_numpy(compiled([x.numpy()])[0])
+
+
+def onnxruntime_by_hand(model: Any, x: torch.Tensor) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    graph = torch.onnx.export(model, (x,), dynamo=True, verbose=False).model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+
+
+def block(call: Callable[[], Any]) -> float:
+    """Seconds a call."""
+    began, calls = time.perf_counter(), 0
+    while not calls or time.perf_counter() - began < BLOCK_SECONDS:
+        call()
+        calls += 1
+    return (time.perf_counter() - began) / calls
+
+
+def measured(script: str, make: Callable[[], torch.Tensor]) -> dict[str, Any]:
+    model, x = model_of(script), make()
+    rng = random.Random(0)
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = model(x)
+        by_hand = {"openvino by hand": openvino_by_hand(model, x), "onnxruntime by hand": onnxruntime_by_hand(model, x)}
+        arms: dict[str, tuple[str, Callable[[], Any]]] = {"pytorch": ("", lambda: model(x))}
+        arms |= {name: (name, lambda: model(x)) for name in TECHNIQUES}
+        arms |= {name: ("", call) for name, call in by_hand.items()}
+        errors: dict[str, float] = {}
+        seconds: dict[str, list[float]] = {name: [] for name in arms}
+        for turn in range(-2, ROUNDS):
+            for name in rng.sample(list(arms), len(arms)):
+                technique, call = arms[name]
+                handle = handle_of(technique)
+                if handle:
+                    handle.on()
+                for _ in range(12 if turn < 0 else 1):  # cold after the others
+                    errors[name] = float((call() - expected).abs().max() / expected.abs().max())
+                took = block(call)
+                if handle:
+                    handle.off()
+                if turn >= 0:
+                    seconds[name].append(took)
+    rows: dict[str, Any] = {}
+    for name, took in seconds.items():
+        if name == "pytorch":
+            rows[name] = {"milliseconds": round(1e3 * statistics.median(took), 3)}
+            continue
+        pairs = [Pair(0, 1, a, b, True) for a, b in zip(seconds["pytorch"], took, strict=True)]
+        ratio = speedup_of_these(pairs)
+        rows[name] = {
+            "milliseconds": round(1e3 * statistics.median(took), 3),
+            "times_as_fast": [round(each, 3) for each in (ratio.low, ratio.estimate, ratio.high)],
+            "largest_error": float(f"{errors[name]:.2g}"),
+        }
+    return rows
+
+
+_sessions: dict[str, Any] = {}  # one each: in one plan they exclude each other
+
+
+def handle_of(technique: str) -> Any:
+    return _sessions[technique].handles[technique] if technique else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="the models whose names begin so; all by default")
+    names = parser.parse_args().names
+    found = json.loads(RESULTS.read_text())["models"] if RESULTS.exists() else {}
+    for technique in TECHNIQUES:
+        _sessions[technique] = Session([(technique, {})], inference=True)
+        _sessions[technique].__enter__()
+        _sessions[technique].handles[technique].off()
+    for name, (script, make) in CASES.items():
+        if names and not any(name.startswith(each) for each in names):
+            continue
+        found[name] = measured(script, make)
+        print(name, json.dumps(found[name], indent=1), flush=True)
+        told = {"date": datetime.date.today().isoformat(), "machine": vars(summary()), "versions": versions()}
+        RESULTS.write_text(json.dumps({**told, "models": found}, indent=1, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()
