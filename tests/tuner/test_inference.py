@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def test_it_is_found_out_and_tuned_by_its_calls(offer: Offer, monkeypatch: pytes
     told = " ".join([words.sentence(result), *words.sentences(result)])
     assert "calls" in told and "train" not in told.lower() and " step" not in told
     html = page(result)
+    text = re.sub(r"<style.*?</style>|<[^>]*>", " ", html, flags=re.S)
+    assert not re.search(r".{0,30}\b(steps?|train(s|ing|ed)?|learns?)\b.{0,30}", text)
     assert "Does it still answer the same?" in html and "Where a call’s time goes" in html
 
 

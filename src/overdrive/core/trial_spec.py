@@ -39,6 +39,11 @@ class TrialSpec:
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
 
+    @property
+    def unit(self) -> str:
+        """What a step of it is called, for people."""
+        return "call" if self.clock == "inference" else "step"
+
     def name(self) -> str:
         """`plain`, or its techniques with the settings: the same text for the same trial."""
         parts = []

@@ -58,7 +58,7 @@ class Live(Progress):
     def pair(self, duel: Duel) -> None:
         last = duel.pairs[-1]
         so_far = f"{duel.interval.estimate:.2f}x" if duel.interval else f"{last.seconds_a / last.seconds_b:.2f}x"
-        self._detail = f"{len(duel.pairs)} pairs of {last.steps} steps, last {so_far}"
+        self._detail = f"{len(duel.pairs)} pairs of {last.steps} {duel.old.unit}s, last {so_far}"
 
     def candidates(self, text: str, speedups: Mapping[str, Interval]) -> None:
         self._detail, self._standings = text, speedups

@@ -193,7 +193,7 @@ def duels(result: TuneResult) -> Plot | None:
         return None
     rows, table = [row for row, _ in drawn if row], [line for _, line in drawn]
     noise = result.noise_floor if result.noise_floor and 0 < result.noise_floor < 10 else None
-    head = ("duel", "verdict", "speed-up", "pairs in processes", "steps", "original first")
+    head = ("duel", "verdict", "speed-up", "pairs in processes", f"{words.unit(result)}s", "original first")
     notes = ["The grey band is the noise floor."] if noise else []
     return plot(lambda width: charts.duels(rows, noise, width), head, table, notes)
 

@@ -37,7 +37,8 @@ def rounding(result: TuneResult) -> Plot | None:
             short = svg.fit_end(name, _NAME)
             rows.append(svg.Row(short, at, at, at, label, kind, kind="bad" if beyond else "good"))
             allowed.append(_drawn(limit) if limit else None)
-    table += [(f"mean at step {each.step or 0:,.0f}", "", _factor(each.ratio), "–") for each in found.by_step]
+    unit = "call" if found.calls else "step"
+    table += [(f"mean at {unit} {each.step or 0:,.0f}", "", _factor(each.ratio), "–") for each in found.by_step]
     return plot(
         lambda width: proof_charts.errors(rows, allowed, width),
         ("tensor", "kind", "error, × the original’s own", "allowed"),

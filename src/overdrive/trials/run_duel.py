@@ -71,7 +71,8 @@ def run_duel(
             room = (pace.total_steps - pace.warm_steps) // (FEWEST_PAIRS + _SPARE_PAIRS)
             size = max(1, room - lead_steps(room))
             if len(duel.pairs) < FEWEST_PAIRS and size * pace.step_seconds < SHORTEST_BLOCK_SECONDS:
-                duel.exit_reason = ExitReason("ended", f"it is over after {pace.total_steps} steps, too few to measure")
+                made = f"{pace.total_steps} {duel.old.unit}s"
+                duel.exit_reason = ExitReason("ended", f"it is over after {made}, too few to measure")
                 break
             duel.exit_reason = duel.old_exit_reason = None
         judge(duel, rules)

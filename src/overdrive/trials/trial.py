@@ -169,7 +169,7 @@ class Trial:
             case Failed():
                 self._failure = self._failure or report
             case Ended(trace, observed) if rank == 0:
-                reason = ExitReason("ended", f"after {trace.steps} steps")
+                reason = ExitReason("ended", f"after {trace.steps} {self.spec.unit}s")
                 raise TrialOver(reason, trace if trace.steps else None, observed=observed)
 
     def _post_mortem(self) -> ExitReason:

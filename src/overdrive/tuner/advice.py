@@ -39,7 +39,7 @@ def _short(found: Findings, control: Duel) -> str:
     if total is None or total >= _STEPS:
         return ""
     times = math.ceil(_STEPS / max(1, total))
-    said = f"The program ends after {total} steps, and about {_STEPS} are needed"
+    said = f"The program ends after {total} {control.old.unit}s, and about {_STEPS} are needed"
     given = list(found.program.arguments)
     for place, value in enumerate(given[1:], start=1):
         if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
@@ -67,8 +67,9 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
         return ""
     step = control.old_side.seconds_per_step
     start = control.old_side.setup_seconds
-    causes = [f"a step takes {step:.2g} s"] if step > 0.5 else []
-    causes += [f"a process needs {start:.0f} s for its first step"] if start > 10 else []
+    unit = control.old.unit
+    causes = [f"a {unit} takes {step:.2g} s"] if step > 0.5 else []
+    causes += [f"a process needs {start:.0f} s for its first {unit}"] if start > 10 else []
     cause = f" ({', '.join(causes)})" if causes else ""
     few = "1 candidate" if len(untried) == 1 else f"{len(untried)} candidates"
     return f"There was no time for {few}{cause}: {_tune(found, found.program, _longer(found))}."

@@ -141,11 +141,10 @@ class Control:
             progress.outcome(found.notes[-1])
         if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
-        unit = "call" if found.inference else "step"
         noise, measured = found.noise(), figures(duel, new=False)
         step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step
         progress.outcome(
-            f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {unit}"
+            f"{f'{step:.3g} s' if step >= 1 else f'{step * 1e3:.3g} ms'} a {duel.old.unit}"
             + (f", noise floor {noise:.1%}" if noise is not None else "")
             + (f", {size(found.peak())} at the peak" if found.peak() else "")
         )
@@ -165,7 +164,7 @@ class Control:
 
 
 def _refusal(failure: ExitReason) -> tuple[str, bool]:
-    if failure.kind == "ended" and failure.detail in ("", "after 0 steps"):
+    if failure.kind == "ended" and failure.detail in ("", "after 0 steps", "after 0 calls"):
         return "The program made no training step, and called no model, that Overdrive could see.", False
     if failure.kind == "late":
         return "No training step, and no calls of a model without one, were seen within the budget.", False
