@@ -33,6 +33,7 @@ from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
 from overdrive.trials import factorial, interleaved, screen, sequential, untimed
 from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
@@ -75,7 +76,7 @@ class Simulated:
     spent: float = 0.0  # seconds, by all trials
 
     def enter(self, patch: pytest.MonkeyPatch) -> Simulated:
-        def trial(pool: TrialPool, spec: TrialSpec) -> _Trial:
+        def trial(pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> _Trial:
             self.started.append(spec)
             return _Trial(self, spec, len(self.started))
 

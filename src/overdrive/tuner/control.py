@@ -58,9 +58,9 @@ class Control:
         return prover
 
     def _prover(self, duel: Duel) -> Prover:
-        seconds = self._found.budget
+        seconds, pool = self._found.budget, self._duels.pool
         prover = Prover(
-            UntimedRunner(self._duels.pool),
+            UntimedRunner(pool, pool.untimed_launcher(self._found.facts)),
             self._duels.checkpoint,
             self._found.facts,
             self._duels.progress.stage,
