@@ -221,6 +221,9 @@ class _Generator:
     def __init__(self, gpu: FakeGpu) -> None:
         self._gpu = gpu
 
+    def manual_seed(self, seed: int) -> None:
+        self._gpu.generator = torch.Generator().manual_seed(seed).get_state()
+
     def clone_state(self) -> Any:
         return self._gpu.generator.clone()
 
@@ -271,6 +274,8 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "set_rng_state": set_state,
         "get_rng_state_all": lambda: [state()],
         "set_rng_state_all": lambda states: set_state(states[0]),
+        "manual_seed": lambda seed: _Generator(gpu).manual_seed(seed),
+        "manual_seed_all": lambda seed: _Generator(gpu).manual_seed(seed),
         "default_generators": (_Generator(gpu),),
         "memory_allocated": lambda *_: gpu.allocated,
         "max_memory_allocated": lambda *_: gpu.peak,

@@ -123,6 +123,9 @@ class RecordedCall:
             raise Refused("a trained tensor is no parameter of the model")
 
     def _record(self, inputs: list[torch.Tensor]) -> None:
+        # What the last call made keeps the aliases' nodes of autograd, which belong to the program's stream: PyTorch
+        # 2.13 ends a recording that comes to one of another stream, older ones fail in CUDA (pytorch#180090).
+        self._made, self._given = [], []
         self._copy_in(inputs)
         forward, backward = self._graph_pool.captured(), self._graph_pool.captured()
         self._recording = True

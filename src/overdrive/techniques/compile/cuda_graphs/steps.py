@@ -230,7 +230,10 @@ class RecordedStep:
                 group["lr"] = rate
                 if "capturable" in group:
                     group["capturable"] = True
-                if not group.get("fused"):
+                if "fused" in group and "capturable" not in group:
+                    # SGD by foreach takes a learning rate on the GPU to the host, as `alpha`; fused, it reads it there.
+                    group["fused"], group["foreach"] = True, False
+                elif not group.get("fused"):
                     group["foreach"] = True
             yield
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.progress import log
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class _Recorder:
         # Weak: an optimizer that the program gives up goes, with its recordings.
         self._optimizers: list[weakref.ref[Any]] = []
         self._refused: dict[int, tuple[Any, str]] = {}  # what is left as it is, and why
+        self._told: set[str] = set()
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
@@ -136,6 +138,10 @@ class _Recorder:
         reasons = [reason for reason in reasons if reason]
         if reasons and not self._models and all(each.refusal for each in optimizers):
             raise CannotInstall("; ".join(dict.fromkeys(reasons)))
+        for reason in reasons:
+            if reason not in self._told:
+                self._told.add(reason)
+                log.info("a part of the step is not recorded as a CUDA graph: %s", reason)
 
     def undo(self) -> None:
         self._models.clear()
