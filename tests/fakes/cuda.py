@@ -283,6 +283,15 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     }
     for name, value in names.items():
         patch.setattr(torch.cuda, name, value)
+    optimizer: Any = torch.optim.Optimizer
+    grouped = optimizer._group_tensors_by_device_and_dtype
+
+    def by_device(tensors: Any, with_indices: bool = False) -> Any:
+        """C++ takes them for the CPU's."""
+        found = grouped(tensors, with_indices)
+        return {(each[0][0][0].device, dtype): each for (_, dtype), each in found.items()}
+
+    patch.setattr(optimizer, "_group_tensors_by_device_and_dtype", staticmethod(by_device))
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     patch.setattr(torch, "is_autocast_enabled", lambda kind="cuda": enabled("cpu" if kind == "cuda" else kind))
     patch.setattr(torch, "get_autocast_dtype", lambda kind: dtype("cpu" if kind == "cuda" else kind))

@@ -198,7 +198,8 @@ class FakeGpu(TorchDispatchMode):
         pageable = not self.pinned(host) and not (self.has(into) and source.dim() == 0 and source.numel() == 1)
         if pageable or not non_blocking:
             self.not_while_capturing()
-        self.order.touch(self.stream, {source.untyped_storage()._cdata}, {into.untyped_storage()._cdata}, "a copy")
+        if self.tape is None:
+            self.order.touch(self.stream, {source.untyped_storage()._cdata}, {into.untyped_storage()._cdata}, "a copy")
         with _disable_current_modes(), torch.no_grad():
             if self.tape is not None:
                 self.tape.save(into)
@@ -262,7 +263,7 @@ class FakeGpu(TorchDispatchMode):
         self.not_while_capturing()
         self.replays += 1
         self.order.touch(self.stream, tape.reads - tape.writes, tape.writes, "a replay")
-        with _disable_current_modes(), torch.no_grad():
+        with _disable_current_modes(), torch.enable_grad():  # oneDNN keeps what a backward pass needs only then
             tape.play(self.drawing)
 
 
