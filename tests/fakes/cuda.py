@@ -89,7 +89,7 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         if gpu.has(self):
             raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
         if gpu.pinned(self):
-            self[:0].clone() if self.dim() else self.clone()  # noqa: B018  looked at, for the order of things
+            self[:0].clone() if self.dim() else self.clone()
         return plain["numpy"](self, **kwargs)
 
     def pin_memory(self: torch.Tensor, *_: Any) -> torch.Tensor:

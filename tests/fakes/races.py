@@ -63,7 +63,7 @@ class Order:
         return {**self._knowledge(actor), actor: self._now[actor]}
 
     def done(self, clocks: Clocks) -> bool:
-        """Whether the host has waited for all of it. On a real GPU it may be done before: who asks may not rely on it."""
+        """Whether the host has waited for all of it. On a real GPU it may be done before."""
         known = self._known[HOST]
         return all(known.get(who, 0) >= when for who, when in clocks.items() if who != HOST)
 
