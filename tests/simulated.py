@@ -60,6 +60,7 @@ class Simulated:
     spread: float = 0.01  # between processes, each for all its life
     chance: int = 0  # another number, other noise
     memory: float = math.inf  # bytes of the machine, for all live trials together
+    exclusive: bool = False  # its GPU takes one process only
     steps: int = 10**9
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
@@ -112,6 +113,8 @@ class _Trial:
             raise TrialOver(ExitReason("late", "the budget was used up"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
+        if program.exclusive and len(program.alive) > 1:  # as a worker takes the error: tests/worker/test_failures.py
+            exit_reason = ExitReason("busy", "CUDA error: CUDA-capable device(s) is/are busy or unavailable")
         if exit_reason:
             raise TrialOver(exit_reason, facts=program.facts)
         self.step = 1

@@ -83,6 +83,9 @@ class Tape:
         kept = storage if own else StorageWeakRef(storage)
         return Place(kept, own, tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
 
+    def storages(self) -> dict[int, Any]:
+        return dict(self._made)
+
     def end(self) -> None:
         """Nothing was carried out: what was there is as it was, and what was made has no value before a replay."""
         for storage, before in self._before.values():

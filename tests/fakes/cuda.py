@@ -128,7 +128,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 with _disable_current_modes() if like is not None else contextlib.nullcontext():
                     result = _plain(*args, **kwargs)
                 return gpu.pin(result) if pinned else result  # type: ignore[no-any-return]
-            if gpu.tape is not None and like is None and "empty" not in _name and _name not in ("zeros", "ones", "full"):
+            on_device = _name in (*_LIKE, "empty", "zeros", "ones", "full", "arange", "randn", "rand", "randint")
+            if gpu.tape is not None and not on_device:  # made on the host, and copied
                 gpu.not_while_capturing()
             filled = {"zeros": 0, "ones": 1}.get(_name.removesuffix("_like"))
             with gpu.drawing() if "rand" in _name else _disable_current_modes():
@@ -279,6 +280,7 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "default_generators": (_Generator(gpu),),
         "memory_allocated": lambda *_: gpu.allocated,
         "max_memory_allocated": lambda *_: gpu.peak,
+        "max_memory_reserved": lambda *_: gpu.peak_held,
         "mem_get_info": lambda *_: (gpu.memory - gpu.allocated, gpu.memory),
     }
     for name, value in names.items():

@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from overdrive.seams.torch.internals import storage_owners
 from tests.fakes.capture import Tape
 from tests.fakes.races import HOST, Order
 
@@ -43,7 +44,7 @@ class FakeGpu(TorchDispatchMode):
         super().__init__()
         self.order = Order()
         self.memory = memory
-        self.allocated = self.peak = 0
+        self.allocated = self.peak = self.held = self.peak_held = 0  # bytes; held: by the allocator, in use or not
         self.busy = False  # another process has it, in exclusive-process mode
         self.sync_debug = "default"
         self.synced: list[str] = []  # what has waited for the device so far
@@ -53,7 +54,8 @@ class FakeGpu(TorchDispatchMode):
         self.operations = 0
         self.generator = torch.Generator().manual_seed(0).get_state()
         self.generator_broken = False
-        self.pools: dict[Any, int] = {}  # bytes that graphs hold, allocated to no tensor
+        self.pools: dict[Any, int] = {}  # bytes that graphs hold, whether a tensor uses them or not
+        self._pooled: dict[int, Any] = {}
         self._thread = threading.local()
         self._there: dict[int, tuple[StorageWeakRef, int]] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
@@ -92,13 +94,24 @@ class FakeGpu(TorchDispatchMode):
         if self.allocated + sum(self.pools.values()) + size > self.memory:
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
         self.allocated += size
-        self.peak = max(self.peak, self.allocated)
+        self._note()
         self._there[storage._cdata] = StorageWeakRef(storage), size
         self.order.made(storage._cdata, self.stream)
         return tensor
 
+    def _note(self) -> None:
+        self.peak = max(self.peak, self.allocated)
+        in_pools = sum(self._there[key][1] for key in self._pooled if key in self._there)
+        self.held = max(self.held, self.allocated - in_pools)
+        self.peak_held = max(self.peak_held, self.held + sum(self.pools.values()))
+
     def sweep(self) -> None:
         """Memory that nobody holds any more goes back to the allocator."""
+        for key, storage in list(self._pooled.items()):
+            if storage_owners(storage) == 1:  # the graph's: no tensor has it any more
+                del self._pooled[key]
+                self.allocated -= self._there[key][1]
+                self._there[key] = self._there[key][0], 0
         gone = [key for key, (mark, _) in self._there.items() if mark.expired()]
         for key in gone:
             self.allocated -= self._there.pop(key)[1]
@@ -258,6 +271,10 @@ class FakeGpu(TorchDispatchMode):
             self.generator_broken = True
             raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
         self.captures += 1
+        self._pooled |= tape.storages()
+        self.pools[tape.pool] = self.pools.get(tape.pool, 0) + sum(each.nbytes() for each in tape.storages().values())
+        self.held -= min(self.held, sum(each.nbytes() for each in tape.storages().values()))
+        self._note()
 
     def replay(self, tape: Tape) -> None:
         self.not_while_capturing()

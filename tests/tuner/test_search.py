@@ -745,6 +745,26 @@ def test_where_two_do_not_fit_whole_processes_are_run_in_turn(
     assert found.proof is not None and found.proof.level is Contract.EXACT
 
 
+def test_a_gpu_that_takes_one_process_only_has_them_in_turn(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    program = Simulated(paces(fast=1.5), exclusive=True)
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is None and found.verdict is Verdict.FASTER and names(found) == ["fast"]
+    assert found.control is not None and found.control.sequential and not program.alive
+
+
+def test_a_gpu_that_somebody_else_has_is_no_fault_of_the_program(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(exit_reason=lambda active: ExitReason("busy", "busy or unavailable")).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is not None and "Another process has the GPU" in found.refusal
+
+
 def test_a_candidate_that_needs_too_much_for_two_is_still_measured(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

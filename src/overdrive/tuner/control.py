@@ -45,7 +45,8 @@ class Control:
             return None
         if duel.sequential:
             found.notes.append(
-                "Two of the program at once do not fit into the memory: whole processes were run in turn instead, "
+                "Two of the program at once do not fit into the memory, or the GPU takes one process only: whole "
+                "processes were run in turn instead, "
                 "which takes longer and leaves wider intervals."
             )
         if duel.old_facts is not None:
@@ -151,4 +152,6 @@ def _refusal(failure: ExitReason) -> tuple[str, bool]:
         return "No training step (a call of `optimizer.step()` in PyTorch) was seen within the budget.", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
+    if failure.kind == "busy":
+        return f"Another process has the GPU, which takes one only ({failure.detail}).", True
     return f"The program fails by itself ({failure}).", True

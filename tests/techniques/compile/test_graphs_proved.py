@@ -1,4 +1,4 @@
-"""`cuda_graphs` under those who prove it, on the stand-in for a GPU: digest logs see each call once, as it truly was."""
+"""`cuda_graphs` under those who prove it, on the stand-in for a GPU: digest logs see each call once, as it was."""
 
 from __future__ import annotations
 
@@ -145,3 +145,65 @@ def test_no_observer_is_called_inside_a_recording(gpu: FakeGpu) -> None:
     _, left_out = logged([("cuda_graphs", {})], watch=lambda hub: hub.model_called.subscribe_innermost(looking))
     assert not left_out and gpu.captures == 3
     assert inside == [False] * (STEPS + STEPS // 4)
+
+
+def test_the_memory_of_graphs_counts_at_the_peak(gpu: FakeGpu) -> None:
+    from overdrive.seams.torch.control import peak_memory
+
+    def between(session: Any, step: int) -> None:
+        if step == 10:
+            torch.empty(5000, device="cuda")
+
+    logged([], "inputs", between=between)
+    plain = gpu.peak_held
+    logged([("cuda_graphs", {"parts": "model"})], "inputs", between=between)
+    assert sum(gpu.pools.values()) > 1000
+    assert peak_memory() == gpu.peak_held >= plain + sum(gpu.pools.values())
+    assert gpu.peak < gpu.peak_held  # what tensors use tells less
+
+
+def test_what_lies_in_main_memory_is_no_memory_of_the_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.seams.torch import control
+
+    monkeypatch.setattr(control, "_set_aside", {})
+    peaks = [1000]
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda *_: peaks[0])
+    assert control.peak_memory() == 1000
+    control.set_aside(0, 8000)
+    peaks[0] = 9000
+    assert control.peak_memory() == 1000
+    peaks[0] = 9500
+    assert control.peak_memory() == 1500
+
+
+def test_a_step_that_is_carried_out_takes_no_second_copy_of_the_state(gpu: FakeGpu) -> None:
+    def peak(on: bool) -> int:
+        gpu.sweep()
+        gpu.peak = gpu.allocated
+        with Session([("cuda_graphs", {"parts": "optimizer"})] if on else []):
+            model = nn.Linear(200, 200, bias=False).cuda()
+            optimizer = torch.optim.Adam(model.parameters(), fused=True)
+            for _ in range(5):
+                model(torch.ones(1, 200, device="cuda")).sum().backward()
+                optimizer.step()
+        return gpu.peak
+
+    size = 4 * 200 * 200
+    peak(False)
+    plain = peak(False)
+    assert peak(True) - plain < 2.5 * size  # gradients, copied; not three more copies of all
+
+
+def test_counts_of_a_refused_optimizer_are_back_on_the_cpu(gpu: FakeGpu) -> None:
+    with Session([("cuda_graphs", {"parts": "optimizer"})]) as session:
+        model = nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(14):
+            optimizer.param_groups[0]["betas"] = (0.9, 0.9 + step / 1000)
+            model(torch.ones(1, 4, device="cuda")).sum().backward()
+            if step == 5:
+                assert all(each["step"].is_cuda for each in optimizer.state.values())
+            gpu.synced.clear()
+            optimizer.step()
+    assert "again and again" in session.seams.left_out["cuda_graphs"]
+    assert not any(each["step"].is_cuda for each in optimizer.state.values()) and not gpu.synced
