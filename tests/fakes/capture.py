@@ -106,7 +106,7 @@ class Tape:
                 made = each.call(*args, **kwargs)
             for place, value in zip(each.results, tree_flatten(made)[0], strict=True):
                 if place is not None:
-                    place.tensor().copy_(value)
+                    torch.ops.aten.copy_.default(place.tensor(), value)
 
 
 def _strided(each: Any) -> bool:

@@ -96,7 +96,16 @@ def _tensors(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         with _disable_current_modes():
             return gpu.pin(self.clone())
 
+    copy_ = torch.Tensor.copy_
+
+    def copied(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        """In every thread, also where the mode is not entered."""
+        if gpu.has(self) != gpu.has(source) and not (self.requires_grad or source.requires_grad):
+            return gpu.copy(self, source, non_blocking)
+        return copy_(self, source, non_blocking)
+
     names = {
+        "copy_": copied,
         "device": property(device),
         "is_cuda": property(gpu.has),
         "is_cpu": property(lambda self: not gpu.has(self) and plain["is_cpu"].__get__(self)),
@@ -138,6 +147,8 @@ def _factories(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
                 gpu.tape.made(result)
             return result.fill_(filled) if filled is not None else result  # type: ignore[no-any-return]
 
+        # Who looks at the code of a data set takes it for PyTorch's, as what it stands for.
+        made.__code__ = made.__code__.replace(co_filename=str(torch.__file__))
         patch.setattr(torch, name, made)
 
 
@@ -285,6 +296,7 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     }
     for name, value in names.items():
         patch.setattr(torch.cuda, name, value)
+    patch.setattr(torch.version, "cuda", "13.0")
     optimizer: Any = torch.optim.Optimizer
     grouped = optimizer._group_tensors_by_device_and_dtype
 

@@ -217,7 +217,7 @@ class FakeGpu(TorchDispatchMode):
             if self.tape is not None:
                 self.tape.save(into)
                 self.tape.add(aten.copy_.default, (into, source), {}, [], False)
-            into.copy_(source)
+            aten.copy_.default(into, source)
         if not non_blocking:
             self.host_waits("a copy that blocks")
         elif pageable and self.has(source):
