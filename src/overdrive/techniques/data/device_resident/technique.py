@@ -41,6 +41,7 @@ class DeviceResident(Technique):
     name = "device_resident"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data", "other")  # the copy to the GPU is made between the parts
     expected_saving = 0.6
     switchable = True
