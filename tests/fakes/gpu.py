@@ -51,7 +51,7 @@ class FakeGpu(TorchDispatchMode):
         self.tape: Tape | None = None
         self.captures = self.replays = 0
         self.fails = False  # recordings, whatever they record
-        self.operations = 0
+        self.operations = self.launches = 0  # all, and those that are work of the device's
         self.generator = torch.Generator().manual_seed(0).get_state()
         self.generator_broken = False
         self.pools: dict[Any, int] = {}  # bytes that graphs hold, whether a tensor uses them or not
@@ -183,6 +183,7 @@ class FakeGpu(TorchDispatchMode):
             self.tape.reads |= reads
             self.tape.writes |= writes
         elif not _is_view(func) and not _allocates(func):
+            self.launches += 1
             self.order.touch(self.stream, reads - writes, writes, str(func))
         if random:
             with self.drawing():

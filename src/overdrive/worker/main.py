@@ -60,7 +60,8 @@ class Worker:
         self._last_beat = 0.0
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
-        self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
+        losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
+        self.recorder = Recorder(losses=losses, clock=self.clock)
         # A program without a framework has a probe too, of Keras, which imports nothing.
         self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.installed() or ("keras",)}
         self._observers: dict[str, Observer] = {}
