@@ -12,7 +12,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-_POISON = 0x7F  # bytes of memory that nobody has written: large numbers, and NaN in bf16 and fp8
+# Bytes of memory that nobody has written: large numbers, and NaN in bf16 and fp8. Whole numbers are zeros: they may be
+# places, and what is recorded is computed on the CPU once.
+_POISON = 0x7F
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Tape:
         self.writes: set[int] = set()
         self._taped: list[_Taped] = []
         self._made: dict[int, Any] = {}  # storages of its own, which are kept: the pool's memory
+        self._whole: set[int] = set()  # those of whole numbers
         self._before: dict[int, tuple[Any, Any]] = {}
 
     def save(self, tensor: torch.Tensor) -> None:
@@ -69,13 +72,15 @@ class Tape:
             if not _strided(each) or each.untyped_storage()._cdata in given:
                 places.append(None)
                 continue
-            self._made[each.untyped_storage()._cdata] = each.untyped_storage()
+            self.made(each)
             places.append(self._place(each))
         self._taped.append(_Taped(call, arguments, spec, places, random))
 
     def made(self, tensor: torch.Tensor) -> None:
         """Memory that an operation of this recording allocated, without a value."""
         self._made[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        if not tensor.is_floating_point():
+            self._whole.add(tensor.untyped_storage()._cdata)
 
     def _place(self, tensor: torch.Tensor) -> Place:
         storage = tensor.untyped_storage()
@@ -91,9 +96,9 @@ class Tape:
         for storage, before in self._before.values():
             storage.copy_(before)
         self._before.clear()
-        for storage in self._made.values():
+        for key, storage in self._made.items():
             if storage.nbytes():
-                torch.empty(0, dtype=torch.uint8).set_(storage).fill_(_POISON)
+                torch.empty(0, dtype=torch.uint8).set_(storage).fill_(0 if key in self._whole else _POISON)
 
     def play(self, random: Callable[[], Any]) -> None:
         for each in self._taped:
