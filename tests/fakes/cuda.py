@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -295,6 +296,15 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
         "default_generators": (_Generator(gpu),),
         "memory_allocated": lambda *_: gpu.allocated,
         "max_memory_allocated": lambda *_: gpu.peak,
+        "get_device_properties": lambda *_: SimpleNamespace(
+            name="stand-in", major=9, minor=0, total_memory=gpu.memory, multi_processor_count=1
+        ),
+        "get_device_name": lambda *_: "stand-in",
+        "get_device_capability": lambda *_: (9, 0),
+        "is_bf16_supported": lambda *_, **__: True,
+        "is_tf32_supported": lambda: True,
+        "reset_peak_memory_stats": gpu.reset_peaks,
+        "memory_reserved": lambda *_: gpu.held + sum(gpu.pools.values()),
         "max_memory_reserved": lambda *_: gpu.peak_held,
         "mem_get_info": lambda *_: (gpu.memory - gpu.allocated, gpu.memory),
     }

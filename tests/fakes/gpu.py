@@ -105,6 +105,10 @@ class FakeGpu(TorchDispatchMode):
         self.held = max(self.held, self.allocated - in_pools)
         self.peak_held = max(self.peak_held, self.held + sum(self.pools.values()))
 
+    def reset_peaks(self, *_: Any) -> None:
+        self.sweep()
+        self.peak, self.peak_held = self.allocated, self.held + sum(self.pools.values())
+
     def sweep(self) -> None:
         """Memory that nobody holds any more goes back to the allocator."""
         for key, storage in list(self._pooled.items()):
