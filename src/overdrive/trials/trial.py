@@ -206,6 +206,8 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
         "WANDB_MODE": "offline",
     }
+    if spec.deterministic:  # cuBLAS repeats itself with room of its own for each stream; without, PyTorch refuses it
+        environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if spec.threads:
         environment |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return environment

@@ -68,7 +68,8 @@ class Worker:
         self._last_beat = 0.0
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
-        self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
+        losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
+        self.recorder = Recorder(losses=losses, clock=self.clock)
         self._probes: dict[str | None, Probe] = {}  # by framework, from its arrival: PyTorch's imports PyTorch
         self._observers: dict[str, Observer] = {}
         self._own_facts = OwnFacts()
@@ -316,10 +317,16 @@ def seed_everything(seed: int, framework: str) -> None:
     frameworks.seams_of(framework).seed(seed)
 
 
+# The last two: libraries that ask the driver for memory themselves, beside PyTorch's allocator.
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+_BUSY = "busy or unavailable"  # of a GPU in exclusive-process mode, to the second process that asks for it
+
+
 def kind_of(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".lower()
-    out_of_memory = isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
-    return "oom" if out_of_memory else "exception"
+    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+        return "oom"
+    return "busy" if _BUSY in text else "exception"
 
 
 def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:

@@ -61,15 +61,15 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
             return plain(self, *args, **kwargs)
         if hub.model_begins.subscribers:  # before who acts is known: it may be others when they are told
             hub.model_begins.publish(self)
-        acting = _acting(hub)
-        if not (acting or hub.model_called.subscribers) or in_backward():
+        techniques = acting(hub)
+        if not (techniques or hub.model_called.subscribers) or in_backward():
             return plain(self, *args, **kwargs)
         if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            if not acting:
+            if not techniques:
                 return hub.model_called.run(self, call, *args, **kwargs)
             return calls.run(self, call, args, kwargs)
         finally:
@@ -104,7 +104,7 @@ class _Calls:
                     faults = {failing.owner: failing.reason} if failing.reason else {}
                 except _USUAL as error:
                     reason = f"the model's call failed with it ({reason_of(error)})"
-                    faults = dict.fromkeys(_acting(self._hub), reason)
+                    faults = dict.fromkeys(acting(self._hub), reason)
                     if not faults or moment is None:
                         raise
                 # Here, where the error is gone, and what it held of the first call with it: memory was perhaps short.
@@ -147,7 +147,7 @@ class _Calls:
         return found[1]
 
 
-def _acting(hub: Seams) -> list[str]:
+def acting(hub: Seams) -> list[str]:
     """The techniques that may make a model's call another one."""
     found = hub.model_called.techniques + hub.function_called.techniques
     for point in hub.operators.values():

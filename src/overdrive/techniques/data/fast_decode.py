@@ -59,6 +59,7 @@ class FastDecode(Technique):
     name = "fast_decode"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.3
     order = 8

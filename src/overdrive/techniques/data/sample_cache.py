@@ -72,6 +72,7 @@ class SampleCache(Technique):
     name = "sample_cache"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.8
     switchable = True

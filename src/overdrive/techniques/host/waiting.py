@@ -35,6 +35,7 @@ class Waiting(Technique):
     name = "waiting"
     frameworks = ("torch", "keras")
     contract = Contract.EXACT
+    computes = False
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04
     order = 16

@@ -43,6 +43,7 @@ class Prefetch(Technique):
     name = "prefetch"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.4
     switchable = True

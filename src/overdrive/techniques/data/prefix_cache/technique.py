@@ -54,6 +54,7 @@ class PrefixCache(Technique):
     name = "prefix_cache"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.6
     order = 11
