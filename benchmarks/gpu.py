@@ -1,15 +1,17 @@
 """`make gpu`: the GPU tests and benchmarks in one command, under 10 minutes. Writes benchmarks/results/gpu-DEVICE.json.
 
-python benchmarks/gpu.py [--minutes 9.5] [--rows "ResNet-18,GPT"] [--no-tests] [--device cpu --tiny]
+python benchmarks/gpu.py [--minutes 9.5] [--rows "ResNet-18,GPT"] [--no-smoke] [--no-tests] [--device cpu --tiny]
 
 Uses the machine's own Python and PyTorch, and no network. What Overdrive needs and the machine lacks is taken from
-wheels in .whl/ (`make gpu-wheels` fetches them where there is a network). First the tests, side by side where
-pytest-xdist is there, for a third of the time at most (those that make whole tunes are left to
+wheels in .whl/ (`make gpu-wheels` fetches them where there is a network). First a smoke of two minutes, every
+technique that may act on a GPU for a few steps (gpu_smoke.py); then the tests, side by side where pytest-xdist is
+there, for a third of the time left at most (those that make whole tunes are left to
 `python -m pytest tests/gpu -m tunes`); then the device's limits; then row by row until the time is over: what had none
-is named as not run. Rows are chosen by any part of their names. With few rows there is time to tune each of them; else
-"Overdrive at a contract" is a plan given beforehand, and the table says so. Exits with 1 where a test failed, or not
-all of them came to their end. Without a GPU it says so and writes nothing, but for a dry run of everything with small
-models: --device cpu --tiny.
+is named as not run. What is done is written at once: a run that is cut short still tells. Rows are chosen by any part
+of their names. With few rows there is time to tune each of them; else "Overdrive at a contract" is a plan given
+beforehand, and the table says so. Exits with 1 where a technique crashed or gave other losses, where a test failed, or
+where not all tests came to their end. Without a GPU it says so and writes nothing, but for a dry run of everything
+with small models: --device cpu --tiny.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 # Overdrive's own, as in pyproject.toml, by module: the name of its wheel.
 NEEDS = {name: name for name in ("click", "jinja2", "numpy", "psutil", "rich", "tomlkit")} | {"pynvml": "nvidia_ml_py"}
+_SMOKE_SECONDS = 120.0
 _TESTS_SHARE = 0.33
 _SIDE_BY_SIDE = 4  # most of a test is a process that starts
 _LIMITS_SECONDS = 90.0
@@ -110,6 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.5, help="for everything")
     parser.add_argument("--rows", default="", help="parts of rows' names; all rows where empty")
+    parser.add_argument("--no-smoke", action="store_true")
     parser.add_argument("--no-tests", action="store_true")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="small models and nothing compiled: a dry run")
@@ -153,6 +159,10 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(results, indent=1) + "\n")
 
+    if not options.no_smoke:
+        print("== smoke: every technique for a few steps", flush=True)
+        results["smoke"] = {}
+        smoke(options, end, results["smoke"], write)
     if not options.no_tests:
         print("== tests", flush=True)
         results["tests"] = run_tests(_TESTS_SHARE * (end - time.monotonic()), folder / "tests.log")
@@ -199,10 +209,37 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
     lines = table(results["rows"])
     print("\n".join(lines))
     print(f"written: {target}")
-    if options.no_tests or all_well(results["tests"]):
-        return 0
-    print(f"the tests did not all pass: {results['tests']}")
-    return 1
+    return said_well(results, options)
+
+
+def smoke(options: argparse.Namespace, end: float, into: dict[str, Any], write: Callable[[], None]) -> None:
+    """Each case is in `into`, and written, when it is done."""
+    import gpu_smoke
+
+    lock = threading.Lock()
+
+    def keep(name: str, result: dict[str, Any]) -> None:
+        with lock:
+            into[name] = result
+            print(gpu_smoke.table({name: result})[-1], flush=True)
+            write()
+
+    seconds = min(_SMOKE_SECONDS, end - time.monotonic())
+    gpu_smoke.run(gpu_smoke.cases(options.tiny), options.device, False, seconds, keep)
+
+
+def said_well(results: dict[str, Any], options: argparse.Namespace) -> int:
+    """The exit code, with what was not well."""
+    wrong = []
+    if not options.no_smoke:
+        # One that had no time tells nothing.
+        known = {name: each for name, each in results["smoke"].items() if "not_run" not in each}
+        bad = {name: each for name, each in known.items() if not each.get("same")}
+        wrong += [f"{name}: {each.get('failed', 'other losses')}" for name, each in bad.items()]
+    if not options.no_tests and not all_well(results["tests"]):
+        wrong.append(f"the tests did not all pass: {results['tests']}")
+    print("\n".join(wrong))
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
 import signal
 import statistics
 import subprocess
@@ -36,7 +35,7 @@ LEVELS = ("exact", "rounding", "statistical")
 # What is taken together where there is no time to tune, by name, as far as the catalogue has it and it applies.
 GIVEN = (
     *("sample_cache", "device_resident", "prefetch", "deferred_scalars", "fused_optimizer", "channels_last"),
-    *("tf32", "cuda_graphs", "autocast", "compile"),
+    *("tf32", "cuda_graphs", "autocast"),
 )
 _TUNE_FROM = 120.0  # seconds that a tune must have, else the plan is the given one
 _MEASURE_SECONDS = 75.0  # that starting and stepping all arms of a row takes, compiling included
@@ -136,21 +135,27 @@ def all_facts(pool: TrialPool, rows: Mapping[str, Row], tiny: bool, deadline: fl
 
 
 def given(facts: Facts, tiny: bool) -> dict[str, list[Chosen]]:
-    """By contract: the techniques of GIVEN that apply and go together."""
-    chosen: dict[str, list[Chosen]] = {}
-    for level in LEVELS:
-        mine: list[Chosen] = []
-        for name in GIVEN:
-            technique = catalogue().get(name)
-            if technique is None or not Contract(level).allows(technique.contract) or (tiny and name == "compile"):
-                continue
-            if technique.applies(facts) or conflict(name, [other for other, _ in mine]):
-                continue
-            candidates = technique.candidates(facts)
-            if candidates:
-                mine.append((name, candidates[0]))
-        chosen[level] = mine
+    """By contract: the techniques of GIVEN that apply and go together; and the loosest with `compile` in the place of
+    `cuda_graphs`, which cannot go with it and stands first."""
+    chosen = {level: _together(GIVEN, Contract(level), facts) for level in LEVELS}
+    compiled = () if tiny else ("compile", *(name for name in GIVEN if name != "cuda_graphs"))
+    if compiled:
+        chosen[f"{LEVELS[-1]}, compiled"] = _together(compiled, Contract(LEVELS[-1]), facts)
     return chosen
+
+
+def _together(names: Sequence[str], level: Contract, facts: Facts) -> list[Chosen]:
+    mine: list[Chosen] = []
+    for name in names:
+        technique = catalogue().get(name)
+        if technique is None or not level.allows(technique.contract):
+            continue
+        if technique.applies(facts) or conflict(name, [other for other, _ in mine]):
+            continue
+        candidates = technique.candidates(facts)
+        if candidates:
+            mine.append((name, candidates[0]))
+    return mine
 
 
 def tuned(row: Row, tiny: bool, seconds: float, folder: Path) -> dict[str, list[Chosen]]:
@@ -278,6 +283,16 @@ def idle_share(trial: Trial, steps: int) -> float | None:
     return 1 - statistics.fmean(shares) if shares else None
 
 
+def gpu_uuid() -> str:
+    """As NVML writes it, of the GPU that PyTorch computes on, whatever the order of CUDA_VISIBLE_DEVICES; "" for a part
+    that MIG cut, or where this PyTorch does not tell."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    uuid = str(getattr(properties, "uuid", ""))
+    return f"GPU-{uuid}" if uuid and " MIG " not in properties.name else ""
+
+
 def _utilization() -> Callable[[], float | None] | None:
     """Asks the driver's library, which every machine with an NVIDIA GPU has; None where it does not answer."""
 
@@ -289,10 +304,9 @@ def _utilization() -> Callable[[], float | None] | None:
     except OSError:
         return None
     handle, rates = ctypes.c_void_p(), Rates()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    number = int(visible) if visible.isdigit() else 0
-    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
-        return None
+    uuid = gpu_uuid()
+    if not uuid or nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+        return None  # of a part that MIG cut, NVML tells no use
 
     def ask() -> float | None:
         return None if nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) else rates.gpu / 100

@@ -33,6 +33,7 @@ from overdrive.techniques import catalogue as catalogue_module
 from overdrive.techniques.technique import Technique
 from overdrive.trials import factorial, interleaved, screen, sequential, untimed
 from overdrive.trials.checkpoint import TuneCheckpoint
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import Progress
@@ -60,6 +61,8 @@ class Simulated:
     spread: float = 0.01  # between processes, each for all its life
     chance: int = 0  # another number, other noise
     memory: float = math.inf  # bytes of the machine, for all live trials together
+    exclusive: bool = False  # its GPU takes one process only
+    restless: bool = False  # no two runs are the same bit for bit, but with deterministic operations
     steps: int = 10**9
     facts: Facts = field(default_factory=lambda: Facts(shares={"forward": 0.5, "backward": 0.5}))
     start: float = 2.0  # seconds to the first step
@@ -76,7 +79,7 @@ class Simulated:
     spent: float = 0.0  # seconds, by all trials
 
     def enter(self, patch: pytest.MonkeyPatch) -> Simulated:
-        def trial(pool: TrialPool, spec: TrialSpec) -> _Trial:
+        def trial(pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> _Trial:
             self.started.append(spec)
             return _Trial(self, spec, len(self.started))
 
@@ -115,6 +118,8 @@ class _Trial:
             raise TrialOver(ExitReason("answers" if program.inference else "trains", "so it was seen"))
         full = sum(program.peak(each._names) for each in program.alive) > program.memory
         exit_reason = ExitReason("oom", "out of memory") if full else program.exit_reason(self._names)
+        if program.exclusive and len(program.alive) > 1:  # as a worker takes the error: tests/worker/test_failures.py
+            exit_reason = ExitReason("busy", "CUDA error: CUDA-capable device(s) is/are busy or unavailable")
         if exit_reason:
             raise TrialOver(exit_reason, facts=program.facts)
         self.step = 1
@@ -163,6 +168,8 @@ class _Trial:
     def _trace(self) -> Trace:
         assert self.step < 100_000, "whole runs are ordered: give the program an end"
         result, program = self._program.result(self._names), self._program
+        if program.restless and not self.spec.deterministic:
+            result += f" {len(program.started)} {id(self)}"
         # Seeds part from each other by a hundredth; bits by less than can be seen in a loss.
         luck = random.Random(f"{self.spec.seed} {result}").gauss(0, 0.01 if self.spec.seed else 0)
         slope = [math.exp(-step / 100) for step in range(self.step)]

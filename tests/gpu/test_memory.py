@@ -135,7 +135,7 @@ def test_what_exceeds_the_gpu_lies_in_the_main_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["expandable_segments:True", "max_split_size_mb:256", "garbage_collection_threshold:0.8"]
+    "setting", ["expandable_segments:True", "max_split_size_mb:256"]
 )
 def test_the_gpus_allocator_takes_its_setting(
     setting: str, script: Callable[[str], Path], overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -745,6 +745,45 @@ def test_where_two_do_not_fit_whole_processes_are_run_in_turn(
     assert found.proof is not None and found.proof.level is Contract.EXACT
 
 
+def test_what_computes_nothing_is_proved_with_deterministic_operations(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Atomic additions of a GPU's kernels may not repeat themselves; a data technique does not touch them."""
+    offer(fetching={"computes": False}, kernels={}, wrong={"computes": False})
+    program = Simulated(
+        paces(fetching=1.5, kernels=1.4, wrong=1.3),
+        result=lambda active: "wrong" if "wrong" in active else "",
+        restless=True,
+    )
+    program.enter(monkeypatch)
+    found = searched(tmp_path, Contract.EXACT)
+    assert found.refusal is None and names(found) == ["fetching"] and found.verdict is Verdict.FASTER
+    assert found.proof is not None and found.proof.level is Contract.EXACT
+    assert any("with deterministic operations" in note for note in found.notes)
+    assert {"kernels", "wrong"} <= set(reasons(found))
+    assert all(each.digests for each in program.started if each.deterministic)
+
+
+def test_a_gpu_that_takes_one_process_only_has_them_in_turn(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    program = Simulated(paces(fast=1.5), exclusive=True)
+    program.enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is None and found.verdict is Verdict.FASTER and names(found) == ["fast"]
+    assert found.control is not None and found.control.sequential and not program.alive
+
+
+def test_a_gpu_that_somebody_else_has_is_no_fault_of_the_program(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(fast={})
+    Simulated(exit_reason=lambda active: ExitReason("busy", "busy or unavailable")).enter(monkeypatch)
+    found = searched(tmp_path)
+    assert found.refusal is not None and "Another process has the GPU" in found.refusal
+
+
 def test_a_candidate_that_needs_too_much_for_two_is_still_measured(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

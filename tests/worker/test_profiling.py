@@ -372,3 +372,27 @@ def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_back
     finally:
         torch.use_deterministic_algorithms(False)
     assert [each["check"] for each in observing.report()["checks"]] == ["anomaly", "deterministic"]
+
+
+def test_a_number_of_the_cuda_runtime_is_no_operators() -> None:
+    """CUPTI numbers its own calls: one may have the number of an operator that launched something else."""
+    from overdrive.worker.profiling.torch.kineto import _span
+
+    class Event:
+        def __init__(self, name: str, start: int, end: int, number: int, linked: int = 0) -> None:
+            self._told = {"name": name, "start_ns": start, "end_ns": end, "correlation_id": number}
+            self._told |= {"linked_correlation_id": linked, "scope": 0, "sequence_nr": -1, "shapes": []}
+
+        def is_user_annotation(self) -> bool:
+            return False
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda: self._told[name]
+
+    events = [
+        Event("aten::mm", 0, 40, 3),
+        Event("aten::relu", 50, 90, 7),
+        Event("cudaLaunchKernel", 60, 70, 3, linked=7),  # relu's launch, numbered as the product is
+    ]
+    found = Analysis([_span(event) for event in events], {"aten::mm", "aten::relu"}, (0, 100))
+    assert found.launched == {3: ("between", "", "aten::mm"), 7: ("between", "", "aten::relu")}

@@ -65,6 +65,7 @@ class Facts:
     bf16_fast: bool = False  # the device multiplies bf16 in hardware
     compute_capability: float = 0.0  # of the GPU, 9.0 for Hopper; 0 without one
     shared_memory: int | None = None  # free bytes in /dev/shm; None where there is none
+    sets_environment: bool = False  # variables, before it imports the framework
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by technique: what it alone wants to know
 
     def share(self, *parts: str) -> float:

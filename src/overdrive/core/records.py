@@ -12,8 +12,11 @@ from overdrive.core.products import Products
 
 @dataclass(frozen=True)
 class ExitReason:
-    """Why a trial is over. `kind`: ended, exception, oom, crash, hang, late, unwatched (cannot be followed); answers
-    (its model's calls are its steps, not an optimizer's), trains (the other way round)."""
+    """Why a trial is over.
+
+    `kind`: ended, exception, oom, busy (the GPU takes one process only, and has one), crash, hang, late, unwatched
+    (cannot be followed), answers (its model's calls are its steps, not an optimizer's), trains (the other way round).
+    """
 
     kind: str
     detail: str = ""

@@ -34,6 +34,7 @@ class TrialSpec:
     returned: str = ""  # a function of the program whose last returned number is wanted
     deterministic: bool = False  # PyTorch refuses operations that may differ from run to run
     profiling: str = ""  # what blocks are recorded for (see `worker.profiling.recorder`), or "plain": for nothing
+    losses: bool = True  # whether each step's losses and rates are kept, and the optimizers for a hash of their states
     threads: int = 0  # that parallel operations may use; 0: as the program has it
     clock: str = "training"  # what counts as a step (see `worker.clock`)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)

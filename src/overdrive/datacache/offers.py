@@ -101,6 +101,9 @@ class Copier:
             arrived = self._stream.record_event()
 
         def give() -> Any:
+            # As after a copy of the program's own, which blocks: the batch may be written to again. Begun a step ago,
+            # the copy has arrived in all likelihood.
+            arrived.synchronize()
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
             copy.record_stream(current)

@@ -24,7 +24,7 @@ _USUAL = 25.0  # per cent
 _OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
 _UNKNOWN = (math.inf, math.inf)  # what others use, where nobody tells: they may be to blame
 MOST_LEFT_OUT = 0.5  # of the pairs, beyond which nothing is said of the rest ...
-MOST_BIAS = 1.33  # ... for it may make a ratio so many times as large: where one side is slowed 2.0, the other 1.5 times
+MOST_BIAS = 1.33  # ... for it may make a ratio so many times as large: one side is slowed 2.0, the other 1.5 times
 
 
 def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:

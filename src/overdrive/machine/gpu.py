@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,19 +15,27 @@ _LASTING = ("name", "memory_bytes", "compute_capability", "power_limit_watts", "
 
 @cache
 def gpus() -> tuple[dict[str, Any], ...]:
-    """All GPUs of the machine; () where there are none, or where the driver does not answer."""
+    """The GPUs that a process may use, and of one in parts, by MIG, its part; () where there are none, or where the
+    driver does not answer."""
     found = []
     reported = _reported()
-    for gpu in reported.get("gpus", []):
+    for gpu in _usable(reported):
         if "name" in gpu:  # one that fell off the bus has none
             found.append({name: gpu[name] for name in _LASTING if name in gpu})
             found[-1] |= {"driver": reported["driver"]} if "driver" in reported else {}
     return tuple(found)
 
 
+def _usable(reported: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    listed = reported.get("gpus", [])
+    for number, part in reported.get("visible", [(number, None) for number in range(len(listed))]):
+        gpu = listed[number]
+        yield gpu if part is None else {**gpu, **gpu["slices"][part]}
+
+
 def memory_in_use() -> int:
-    """Bytes that are taken now on the fullest of the GPUs, by anybody; 0 where there is none."""
-    return max((gpu.get("memory_used_bytes", 0) for gpu in _reported().get("gpus", [])), default=0)
+    """Bytes that are taken now on the fullest of the usable GPUs, by anybody; 0 where there is none."""
+    return max((gpu.get("memory_used_bytes", 0) for gpu in _usable(_reported())), default=0)
 
 
 def _reported() -> dict[str, Any]:

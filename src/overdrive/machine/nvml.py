@@ -17,6 +17,7 @@ from typing import Any
 
 from overdrive.machine.loaded import MARK, answer_of
 from overdrive.machine.reading import known
+from overdrive.machine.visible import visible
 
 _WAIT_SECONDS = 20.0  # a driver that wakes eight GPUs takes up to ten
 _START = (
@@ -62,25 +63,33 @@ def _answer() -> dict[str, Any]:
 
 def read(library: Any) -> dict[str, Any]:
     """All that `library`, the module pynvml, tells once it is initialised."""
-    gpus, handles = [], []
+    gpus, handles, uuids = [], [], []
     for index in range(library.nvmlDeviceGetCount()):
         try:
             handle = library.nvmlDeviceGetHandleByIndex(index)
         except library.NVMLError as error:
             gpus.append({"index": index, "unreachable": str(error), "pcie": {}})
+            uuids.append("")
             continue
         handles.append(handle)
         gpus.append(_gpu(_Asked(library, handle), index))
+        uuids.append(_text(_Asked(library, handle)("nvmlDeviceGetUUID")) or "")
     system = _Asked(library)
     cuda = system("nvmlSystemGetCudaDriverVersion")
     found = {
         "driver": _text(system("nvmlSystemGetDriverVersion")),
         "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         "gpus": gpus,
+        "visible": visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids, [_part_uuids(each) for each in gpus]),
         # Rows stand for all GPUs or for none.
         "topology": _topology(library, handles) if len(handles) == len(gpus) else None,
     }
     return dict(known(found))
+
+
+def _part_uuids(gpu: dict[str, Any]) -> list[str]:
+    """Taken out: what is found gets published."""
+    return [part.pop("uuid", "") for part in gpu.get("slices", [])]
 
 
 class _Asked:
@@ -192,6 +201,8 @@ def _slices(ask: _Asked) -> list[dict[str, Any]]:
             part = _Asked(ask.library, handle)
             memory, attributes = _memory(part), part("nvmlDeviceGetAttributes")
             slices = {
+                "name": _text(part("nvmlDeviceGetName")),
+                "uuid": _text(part("nvmlDeviceGetUUID")),
                 "memory_bytes": memory.total if memory else None,
                 "multiprocessors": attributes.multiprocessorCount if attributes else None,
             }

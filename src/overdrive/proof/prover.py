@@ -48,6 +48,11 @@ class Prover:
         self.screened = self.by_seeds.screened
         self.seed_curves = self.by_seeds.seed_curves
 
+    @property
+    def restricted(self) -> bool:
+        """Whether bits can be compared only with deterministic operations: of what computes, nothing is proved."""
+        return self._exact.restricted
+
     def end_by(self, moment: float) -> None:
         """A proof that is not done then (time.monotonic()) has established nothing."""
         self._runs.untimed.until = moment

@@ -45,7 +45,7 @@ class ProofRuns:
 
     def digests(self, spec: TrialSpec, kind: str, again: bool = False, threads: int = 0) -> Trace | ExitReason:
         # Under other threads a program may feed its model other bits, which must not look like what the model made.
-        name = f"{kind} {spec.name()} {threads}{' again' if again else ''}"
+        name = f"{kind} {spec.name()} {threads}{' restricted' * spec.deterministic}{' again' * again}"
         digests = replace(spec, digests=kind, threads=threads)
         return self.untimed.known(name, lambda: self.untimed.run(digests, self.steps))
 

@@ -39,6 +39,8 @@ class Subscriber:
     owner: str  # the technique it belongs to, or OBSERVER
     act: Callable[..., Any]
     always: bool = False  # told while its technique is switched off, too
+    innermost: bool = False
+    replays: bool = False  # it may carry out what is inside of it without calling it
 
 
 class Point:
@@ -57,14 +59,22 @@ class Point:
         """Whether anyone waits here, switched off or not: then the framework is patched for it."""
         return bool(self._all)
 
-    def subscribe(self, act: Callable[..., Any], always: bool = False) -> None:
-        """`always`: while the technique is switched off, too."""
-        self._all.append(Subscriber(self.hub.owner, act, always or self._always))
+    def subscribe(self, act: Callable[..., Any], always: bool = False, replays: bool = False) -> None:
+        """
+        Args:
+            always: while the technique is switched off, too.
+            replays: it may carry out a call without calling what is inside of it: observers act outside of it.
+        """
+        self._all.append(Subscriber(self.hub.owner, act, always or self._always, replays=replays))
         self.select()
 
     def subscribe_innermost(self, act: Callable[..., Any]) -> None:
-        """As `subscribe`; but in a call it acts closest to the program, and sees what all others made of it."""
-        self._all.insert(0, Subscriber(self.hub.owner, act, self._always))
+        """As `subscribe`; but in a call it acts closest to the program, and sees what all others made of it.
+
+        An observer acts just outside of a technique that replays calls: inside it would be called while a call is
+        recorded, which what it reads may end, and in no replay.
+        """
+        self._all.insert(0, Subscriber(self.hub.owner, act, self._always, innermost=True))
         self.select()
 
     def unsubscribe(self, act: Callable[..., Any]) -> None:
@@ -78,7 +88,11 @@ class Point:
 
     def select(self) -> None:
         """Find anew who is told."""
-        self.subscribers = [each for each in self._all if each.always or each.owner not in self.hub.off]
+        told = [each for each in self._all if each.always or each.owner not in self.hub.off]
+        watching = [each for each in told if each.innermost and _observes(each)]
+        acting = [each for each in told if each not in watching]
+        outside = max((place + 1 for place, each in enumerate(acting) if each.replays), default=0)
+        self.subscribers = [*acting[:outside], *watching, *acting[outside:]]
         self.techniques = list(dict.fromkeys(each.owner for each in self.subscribers if not _observes(each)))
 
 
@@ -254,6 +268,9 @@ class Seams:
         self.at_work = Event(self)  # () the program lives, whether or not it makes steps
         self.model_begins = Event(self)  # (module) its outermost call is about to be made; see seams.torch.next_call
         self.model_called = Around(self, undone=True)  # (module) outermost call; may alter its arguments and its result
+        self.inputs_copied = Event(
+            self
+        )  # (module, tensors) its call is replayed on these, in place of what it was given
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)

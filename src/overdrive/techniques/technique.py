@@ -73,6 +73,9 @@ class Technique:
     # Its handle's `off` and `on` work between any two steps of a running PyTorch program. While it is off, the program
     # computes what it would compute without it, bit for bit.
     switchable: ClassVar[bool] = False
+    # It chooses no operation and no order of additions: where the program's own kernels do not repeat themselves, it is
+    # proved with both sides restricted to those that do.
+    computes: ClassVar[bool] = True
     conflicts: ClassVar[tuple[str, ...]] = ()  # names of techniques it cannot be in one plan with; one side says so
     order: ClassVar[int] = 50  # techniques are installed from low to high
     knobs: ClassVar[tuple[Knob, ...]] = ()

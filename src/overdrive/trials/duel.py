@@ -206,6 +206,19 @@ class ProcessPair:
     short_block: int | None  # steps in a block, where the program's length dictates them
     on_pair: Callable[[Duel], None]
 
+    @property
+    def keeps_losses(self) -> bool:
+        """Whether its trials keep losses, and their traces are the duel's.
+
+        To keep a loss is a launch a step on a GPU, 2 % of a step of 200 µs, on both sides alike: what is published has
+        it in its first pair of processes, whose traces are compared, and not in those that follow.
+        """
+        return self.number == 0 or not self.rules.patient or self.duel.old == self.duel.new
+
+    def spec(self, new: bool) -> TrialSpec:
+        spec = self.duel.new if new else self.duel.old
+        return spec if self.keeps_losses else replace(spec, losses=False)
+
     def order(self) -> random.Random:
         """Which side comes first is drawn from this."""
         return random.Random(1000 * self.number + len(self.duel.new.techniques))

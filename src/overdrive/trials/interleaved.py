@@ -36,12 +36,12 @@ def run_pair(pair: ProcessPair) -> Pace | None:
     duel = pair.duel
     pace: Pace | None = None
     with ExitStack() as stack:
-        old = Trial(pair.pool, duel.old)
+        old = Trial(pair.pool, pair.spec(new=False))
         stack.callback(old.stop)
         # Two that start at once delay each other: what is published tells how long one takes by itself.
         until = max(pair.deadline, time.monotonic() + FEWEST_SECONDS)
         begun = _begun(old, until) if pair.rules.patient else None
-        new = Trial(pair.pool, duel.new)
+        new = Trial(pair.pool, pair.spec(new=True))
         stack.callback(new.stop)
         try:
             with blame(duel, new=False):
@@ -57,15 +57,11 @@ def run_pair(pair: ProcessPair) -> Pace | None:
             pace = _warm_up(duel, old, new, pair.number, costs=pair.rules.patient)
             _measure(pair, old, new, pace)
             _align(duel, old, new)
-            with blame(duel, new=True):
-                duel.new_trace = new.trace()
-                if pair.number == 0:
-                    duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
-            with blame(duel, new=False):
-                duel.old_trace = old.trace()
+            if pair.keeps_losses:
+                _keep_traces(pair, old, new)
         except TrialOver as over:
             if over.trace:
-                pace = _both_to_the_end(duel, old, new, over.trace, pace)
+                pace = _both_to_the_end(pair, old, new, over.trace, pace)
     return pace
 
 
@@ -150,8 +146,19 @@ def _align(duel: Duel, old: Trial, new: Trial) -> None:
             behind.run(ahead.step - behind.step)
 
 
-def _both_to_the_end(duel: Duel, old: Trial, new: Trial, trace: Trace, pace: Pace | None) -> Pace | None:
+def _keep_traces(pair: ProcessPair, old: Trial, new: Trial) -> None:
+    duel = pair.duel
+    with blame(duel, new=True):
+        duel.new_trace = new.trace()
+        if pair.number == 0:
+            duel.new_facts = new.facts(pair.rules.patient and bool(duel.new.techniques))
+    with blame(duel, new=False):
+        duel.old_trace = old.trace()
+
+
+def _both_to_the_end(pair: ProcessPair, old: Trial, new: Trial, trace: Trace, pace: Pace | None) -> Pace | None:
     """The program is over on one side, with this trace; let the other come to its end too, and keep both traces."""
+    duel = pair.duel
     traces = {duel.exit_reason is not None: trace}
     missing = old if duel.exit_reason is not None else new
     try:
@@ -160,12 +167,14 @@ def _both_to_the_end(duel: Duel, old: Trial, new: Trial, trace: Trace, pace: Pac
     except TrialOver as other:
         if other.trace:
             traces[missing is new] = other.trace
-    duel.old_trace, duel.new_trace = traces.get(False), traces.get(True)
-    if pace is None or duel.old_trace is None:
+    old_trace, new_trace = traces.get(False), traces.get(True)
+    if pair.keeps_losses:
+        duel.old_trace, duel.new_trace = old_trace, new_trace
+    if pace is None or old_trace is None:
         return pace
-    steps = duel.old_trace.steps
-    if duel.new_trace is not None and changes_training(duel.new):
-        steps = min(steps, duel.new_trace.steps)  # larger batches, fewer steps: the shorter run has to do
+    steps = old_trace.steps
+    if new_trace is not None and changes_training(duel.new):
+        steps = min(steps, new_trace.steps)  # larger batches, fewer steps: the shorter run has to do
     return replace(pace, total_steps=steps)
 
 

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from overdrive.core.facts import Facts
+from overdrive.machine.gpu import gpus
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.local import LocalLauncher
+from overdrive.trials.launchers.warm import WarmLauncher
 from overdrive.trials.reaper import Reaper
 
 
@@ -33,6 +36,7 @@ class TrialPool:
         """
         also_in(also)
         self.launcher: Launcher = launcher or LocalLauncher()
+        self._warm: WarmLauncher | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix="overdrive-"))
         self.compiled.mkdir()
         self.recordings.mkdir()
@@ -52,8 +56,22 @@ class TrialPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._warm is not None:
+            self._warm.close()
         self.reaper.close()
         discard_scratch(self.scratch)
+
+    def untimed_launcher(self, facts: Facts) -> Launcher:
+        """What starts trials of this program that nobody times.
+
+        Its processes are forked where that is known to be the same: PyTorch on a CPU (a GPU's driver does not outlive a
+        fork), no variables set before it is imported, writes kept away by the kernel and not by what is patched first.
+        """
+        kernel = not self.isolate or self.isolation.startswith("overlay")
+        if facts.framework != "torch" or facts.device != "cpu" or facts.sets_environment or not kernel or gpus():
+            return self.launcher
+        self._warm = self._warm or WarmLauncher(self.launcher)
+        return self._warm
 
     @property
     def compiled(self) -> Path:

@@ -66,7 +66,7 @@ def run_pair(pair: ProcessPair) -> Pace | None:
 def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]:
     """Its blocks; none where all that is new was left out."""
     duel, patient = pair.duel, pair.rules.patient
-    trial = Trial(pair.pool, duel.old if is_old else duel.new)
+    trial = Trial(pair.pool, pair.spec(new=not is_old))
     try:
         pair.started(trial.first_step(max(pair.deadline, time.monotonic() + FEWEST_SECONDS)), new=not is_old)
         if not is_old and not patient and nothing_new(duel, trial):
@@ -80,9 +80,9 @@ def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]
             facts = trial.facts(costs=patient)
             trial.run(WARM_UP_STEPS)
         made = [trial.run(stretch.size) for _ in range(FEWEST_PAIRS)]
-        if is_old:
+        if pair.keeps_losses and is_old:
             duel.old_trace, duel.old_facts = trial.trace(), facts or duel.old_facts
-        else:
+        elif pair.keeps_losses:
             duel.new_trace, duel.new_facts = trial.trace(), facts or duel.new_facts
         return made
     finally:
@@ -109,7 +109,7 @@ def _to_the_end(pair: ProcessPair, is_old: bool, trace: Trace, stretch: _Stretch
     """The program was over on one side, with this trace: a short one. Run the other side whole too, to compare them."""
     duel = pair.duel
     traces = {is_old: trace}
-    trial = Trial(pair.pool, duel.new if is_old else duel.old)
+    trial = Trial(pair.pool, pair.spec(new=is_old))
     began = time.monotonic()
     try:
         with blame(duel, new=is_old):
@@ -120,7 +120,8 @@ def _to_the_end(pair: ProcessPair, is_old: bool, trace: Trace, stretch: _Stretch
             traces[not is_old] = over.trace
     finally:
         trial.stop()
-    duel.old_trace, duel.new_trace = traces.get(True), traces.get(False)
+    if pair.keeps_losses:
+        duel.old_trace, duel.new_trace = traces.get(True), traces.get(False)
     if len(traces) < 2:
         return None
     steps = min(each.steps for each in traces.values())

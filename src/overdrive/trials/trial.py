@@ -23,6 +23,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import Watch
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import environment_for
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 
 MANY_FILES = 1000
@@ -36,7 +37,8 @@ Answer = TypeVar("Answer")
 class Trial:
     """One live trial. It stands still except while an answer of it is waited for, data workers and threads included."""
 
-    def __init__(self, pool: TrialPool, spec: TrialSpec) -> None:
+    def __init__(self, pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> None:
+        """`launcher`: another one than the pool's."""
         self.spec = spec
         self.pool = pool
         self.step = 0
@@ -48,7 +50,7 @@ class Trial:
         self._failure: Failed | None = None
         self._started = time.monotonic()
         samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.group = pool.launcher.start(_environment(pool, spec), self._log)
+        self.group = (launcher or pool.launcher).start(_environment(pool, spec), self._log)
         self._watch = Watch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
@@ -204,6 +206,8 @@ def _environment(pool: TrialPool, spec: TrialSpec) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(pool.compiled),
         "WANDB_MODE": "offline",
     }
+    if spec.deterministic:  # cuBLAS repeats itself with room of its own for each stream; without, PyTorch refuses it
+        environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if spec.threads:
         environment |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return environment

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from overdrive.core.records import ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
@@ -25,8 +26,10 @@ class UntimedRunner:
             was ended as soon as there was seen to be no time for it; 0: there was none.
     """
 
-    def __init__(self, pool: TrialPool) -> None:
+    def __init__(self, pool: TrialPool, launcher: Launcher | None = None) -> None:
+        """`launcher`: another one than the pool's."""
         self.pool = pool
+        self._launcher = launcher
         self.until = math.inf
         self.given_up: dict[str, float] = defaultdict(float)
         self.seconds = 5.0  # of the longest trial under the program's own seed so far, reference runs aside ...
@@ -50,7 +53,7 @@ class UntimedRunner:
     def run(self, spec: TrialSpec, steps: int, output: list[str] | None = None) -> Trace | ExitReason:
         """The program's first `steps` steps, or all of it where it makes fewer."""
         began = time.monotonic()
-        trial = Trial(self.pool, spec)
+        trial = Trial(self.pool, spec, self._launcher)
         chunk = 1
         try:
             trial.first_step(self.until)

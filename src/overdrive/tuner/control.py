@@ -49,7 +49,8 @@ class Control:
             return None
         if duel.sequential:
             found.notes.append(
-                "Two of the program at once do not fit into the memory: whole processes were run in turn instead, "
+                "Two of the program at once do not fit into the memory, or the GPU takes one process only: whole "
+                "processes were run in turn instead, "
                 "which takes longer and leaves wider intervals."
             )
         if duel.old_facts is not None:
@@ -77,9 +78,9 @@ class Control:
         return self.run()
 
     def _prover(self, duel: Duel) -> Prover:
-        seconds = self._found.budget
+        seconds, pool = self._found.budget, self._duels.pool
         prover = Prover(
-            UntimedRunner(self._duels.pool),
+            UntimedRunner(pool, pool.untimed_launcher(self._found.facts)),
             self._duels.checkpoint,
             self._found.facts,
             self._duels.progress.stage,
@@ -120,8 +121,12 @@ class Control:
         found.deterministic = same_bits(duel.old_trace, duel.new_trace)
         if found.deterministic:
             return True
-        repeats = prover.repeats(found.reference())
+        repeats = prover.repeats(found.reference(), restricted=found.contract is Contract.EXACT)
         sentence = f"The level exact cannot be seen to hold for this program: {repeats.sentence}."
+        if found.contract is Contract.EXACT and prover.restricted:
+            found.notes.append(f"{sentence} What leaves its operations as they are is proved with those alone.")
+            found.deterministic = False
+            return True
         if found.contract is Contract.EXACT and repeats.level is None:
             found.refusal, found.refusal_is_failure = f"{sentence} Try --contract rounding.", True
             return False
@@ -172,4 +177,6 @@ def _refusal(failure: ExitReason) -> tuple[str, bool]:
         return f"It is not clear whether the program trains ({failure.detail}).", False
     if failure.kind == "ended":
         return f"The program is too short to be measured: {failure.detail}.", False
+    if failure.kind == "busy":
+        return f"Another process has the GPU, which takes one only ({failure.detail}).", True
     return f"The program fails by itself ({failure}).", True

@@ -59,17 +59,20 @@ class DuelRunner:
             self.sequential |= known.sequential and old == new
             return known
         duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, self.sequential)
-        if not duel.sequential and _out_of_memory(duel):
-            self.progress.outcome("two at once do not fit into the memory: whole processes in turn")
+        if not duel.sequential and (kind := _does_not_fit(duel)):
+            self.progress.outcome(f"{_TWICE[kind]}: whole processes in turn")
             duel = run_duel(self.pool, old, new, rules, deadline, self.progress.pair, sequential=True)
-            self.sequential |= old == new and not _out_of_memory(duel)
+            self.sequential |= old == new and not _does_not_fit(duel)
         if time.monotonic() < deadline:  # a duel that ran out of time is run again
             self.checkpoint.remember_duel(key, duel)
         return duel
 
 
-def _out_of_memory(duel: Duel) -> bool:
-    return any(
-        exit_reason is not None and exit_reason.kind == "oom"
-        for exit_reason in (duel.old_exit_reason, duel.exit_reason)
-    )
+# What two processes at once may end with, where each runs alone.
+_TWICE = {"oom": "two at once do not fit into the memory", "busy": "the GPU takes one process at a time"}
+
+
+def _does_not_fit(duel: Duel) -> str:
+    """The kind of an end that one process alone may not come to; empty where there was none."""
+    reasons = (duel.old_exit_reason, duel.exit_reason)
+    return next((each.kind for each in reasons if each is not None and each.kind in _TWICE), "")

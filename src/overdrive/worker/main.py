@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from overdrive.core import messages, progress
 from overdrive.core.facts import Facts
@@ -31,7 +31,15 @@ from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.answering import Answering
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
-from overdrive.worker.observers import Observer, load_observer, make_digests, make_probe, make_products, make_replay
+from overdrive.worker.observers import (
+    Observer,
+    Probe,
+    load_observer,
+    make_digests,
+    make_probe,
+    make_products,
+    make_replay,
+)
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
@@ -61,9 +69,9 @@ class Worker:
         self._last_beat = 0.0
         self.clock = CLOCKS[self.spec.clock]()
         # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
-        self.recorder = Recorder(losses=self.spec.profiling not in ("plain", "times"), clock=self.clock)
-        # A program without a framework has a probe too, of Keras, which imports nothing.
-        self._probes = {name: make_probe(name, _HASHED_STEPS) for name in frameworks.installed() or ("keras",)}
+        losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
+        self.recorder = Recorder(losses=losses, clock=self.clock)
+        self._probes: dict[str | None, Probe] = {}  # by framework, from its arrival: PyTorch's imports PyTorch
         self._observers: dict[str, Observer] = {}
         self._own_facts = OwnFacts()
         self.session: Session | None = None
@@ -72,17 +80,22 @@ class Worker:
         self._products: dict[str, Any] = {}
         self._profilers: dict[str, Any] = {}
         self._answering = None if self.clock.inference else Answering(self._answers)
+        self._environment = dict(os.environ)
+        self._sets_environment = False  # before it imports a framework, which may read it
         self._rests: list[int] = []  # steps after which it could stand still, where not after each
         self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
 
     @property
-    def probe(self) -> Any:
-        """Of the framework that makes the steps."""
-        return self._probes[self.recorder.framework or next(iter(self._probes))]
+    def probe(self) -> Probe:
+        """Of the framework that makes the steps; where none does, of Keras, which imports nothing."""
+        name = self.recorder.framework or next(iter(self._probes), None)
+        if name not in self._probes:
+            self._probes[name] = make_probe("keras", _HASHED_STEPS)
+        return self._probes[name]
 
     def facts(self, costs: bool = False) -> Facts:
         found: Facts = self.probe.facts(self.recorder, costs)
-        return replace(found, own=self._own_facts.gathered(found.framework))
+        return replace(found, own=self._own_facts.gathered(found.framework), sets_environment=self._sets_environment)
 
     @property
     def _profiler(self) -> Any:
@@ -100,9 +113,7 @@ class Worker:
         self.recorder(seams)
         if self._answering and not spec.profiling:  # it has every call of a module looked at
             self._answering(seams)
-        if not spec.digests and not spec.replay and spec.profiling in ("", "details"):
-            for probe in self._probes.values():
-                probe(seams)
+        if self._gathers_facts:
             self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
@@ -113,9 +124,17 @@ class Worker:
         seams.framework_arrived.subscribe(lambda: self._take_part(seams))
         self.clock.at_rest(seams, self._stand_still)
 
+    @property
+    def _gathers_facts(self) -> bool:
+        return not self.spec.digests and not self.spec.replay and self.spec.profiling in ("", "details")
+
     def _take_part(self, seams: Seams) -> None:
         """Subscribe what needs the framework, which is here now."""
         name, spec = seams.frameworks[-1], self.spec
+        self._sets_environment = self._sets_environment or self._environment != dict(os.environ)
+        self._probes[name] = make_probe(name, _HASHED_STEPS)
+        if self._gathers_facts:
+            self._probes[name](seams)
         if spec.deterministic:
             frameworks.seams_of(name).refuse_chance()
         if spec.digests:
@@ -323,14 +342,20 @@ def seed_everything(seed: int, framework: str) -> None:
     frameworks.seams_of(framework).seed(seed)
 
 
+# The last two: libraries that ask the driver for memory themselves, beside PyTorch's allocator.
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+_BUSY = "busy or unavailable"  # of a GPU in exclusive-process mode, to the second process that asks for it
+
+
 def kind_of(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".lower()
-    out_of_memory = isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
-    return "oom" if out_of_memory else "exception"
+    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+        return "oom"
+    return "busy" if _BUSY in text else "exception"
 
 
-def main() -> None:
-    commands, reports = os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb")
+def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
+    """The whole life of a trial's process, to its end."""
     job: Job = messages.read(commands.readline())
     isolation = isolate(Path(job.scratch), [Path(each) for each in job.keep]) if job.isolate else None
     also_in(job.also)
@@ -363,4 +388,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    work(os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb"))

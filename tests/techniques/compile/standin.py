@@ -1,4 +1,8 @@
-"""A stand-in for CUDA graphs on the CPU: a captured graph that computes again, and writes the results in place."""
+"""A stand-in for CUDA graphs on the CPU: a captured graph that computes again, and writes the results in place.
+
+For the injection of faults, which asks whether the program goes on. It replays by calling Python and knows no streams:
+whether `cuda_graphs` works is asked of `tests.fakes`.
+"""
 
 from __future__ import annotations
 

@@ -250,6 +250,55 @@ def test_results_that_graphs_would_overwrite_are_copied(graphs: list[bool]) -> N
     assert losses == pytest.approx(train(None)[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_accumulate_leave_the_graphs_memory_in_time(
+    monkeypatch: pytest.MonkeyPatch, to_none: bool
+) -> None:
+    """A stand-in for CUDA graphs' memory: what a backward pass hands out, the next pass of any kind overwrites."""
+    pool: list[torch.Tensor] = []
+
+    def inner(graph: Any, inputs: Any, **kwargs: Any) -> Callable[..., Any]:
+        plain, backward = _uncompiled(graph), bool(kwargs.get("is_backward"))
+
+        def run(given: Any) -> Any:
+            made = plain(given)
+            for each in pool:
+                each.fill_(float("nan"))
+            if not backward:
+                return made
+            pool[:] = [each.clone() if isinstance(each, torch.Tensor) else torch.empty(0) for each in made]
+            return [
+                torch.empty(0).set_(kept.untyped_storage(), 0, kept.shape, kept.stride())
+                if isinstance(each, torch.Tensor)
+                else each
+                for each, kept in zip(made, pool, strict=True)
+            ]
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def accumulated(settings: dict[str, Any] | None) -> tuple[list[torch.Tensor], dict[str, str]]:
+        torch.manual_seed(0)
+        with Session([("compile", settings)] if settings is not None else []) as session:
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            for _ in range(4):
+                optimizer.zero_grad(set_to_none=to_none)
+                for _ in range(3):
+                    model(torch.randn(4, 8)).square().mean().backward()
+                optimizer.step()
+        return [each.detach() for each in model.parameters()], session.seams.left_out
+
+    torch._dynamo.reset()
+    expected, _ = accumulated(None)
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx_inner", inner)
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        found, left_out = accumulated({"mode": "reduce-overhead"})
+    torch._dynamo.reset()
+    assert not left_out
+    assert all(torch.allclose(one, other, rtol=1e-4) for one, other in zip(found, expected, strict=True))
+
+
 def test_the_most_promising_comes_first() -> None:
     technique = catalogue()["compile"]
     assert technique.candidates(Facts()) == [{"mode": "default"}]

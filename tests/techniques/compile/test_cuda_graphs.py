@@ -1,6 +1,6 @@
-"""`cuda_graphs` with a stand-in for the graphs: what is recorded, when, and what is left as it is.
+"""`cuda_graphs` on the stand-in for a GPU: what is recorded, when, and what is left as it is.
 
-The very capture and replay are in tests/gpu/test_graphs.py.
+Not yet run on a GPU: tests/gpu/test_graphs.py is for one.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +19,18 @@ from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CudaGraphPool
 from overdrive.worker.session import Session
-from tests.techniques.compile.standin import StandInGraphPool, graph_pool
-
-__all__ = ["graph_pool"]
+from tests.fakes.cuda import fake_cuda
+from tests.fakes.gpu import FakeGpu
 
 STEPS = 12
-GraphPool = type[StandInGraphPool]
 Loop = Callable[[nn.Module, torch.optim.Optimizer, int], Any]
+
+
+@pytest.fixture
+def gpu() -> Iterator[FakeGpu]:
+    with fake_cuda() as gpu:
+        yield gpu
+        assert not gpu.order.found
 
 
 class Net(nn.Module):
@@ -57,7 +62,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 
 def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-    x = torch.randn(6, 8)
+    x = torch.randn(6, 8, device=next(model.parameters()).device)
     loss = model(x).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -66,24 +71,19 @@ def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) ->
 
 
 def train(
-    graph_pool: GraphPool | None,
+    gpu: FakeGpu | bool | None,
     make: Callable[[], nn.Module] = Net,
     optimizer_of: Callable[[Any], torch.optim.Optimizer] = sgd,
     loop: Loop = plain_step,
     settings: dict[str, Any] | None = None,
     steps: int = STEPS,
+    device: str = "cuda",
 ) -> tuple[list[float], dict[str, str], nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     random.seed(0)
-    with Session([("cuda_graphs", settings or {})] if graph_pool else []) as session:
-        model = make()
+    with Session([("cuda_graphs", settings or {})] if gpu else []) as session:
+        model = make().to(device)
         optimizer = optimizer_of(model.parameters())
-        if graph_pool:
-            graph_pool.touched = lambda: [  # type: ignore[method-assign]
-                *model.parameters(),
-                *model.buffers(),
-                *(each for state in optimizer.state.values() for each in state.values() if torch.is_tensor(each)),
-            ]
         losses = []
         for step in range(steps):
             loss = loop(model, optimizer, step)
@@ -91,10 +91,10 @@ def train(
     return losses, session.seams.left_out, model, optimizer
 
 
-def same(graph_pool: GraphPool, **kwargs: Any) -> dict[str, str]:
+def same(gpu: FakeGpu, **kwargs: Any) -> dict[str, str]:
     """Trains with and without, sees that all comes out the same, and hands on what was left out."""
     plain, _, expected, _ = train(None, **kwargs)
-    losses, left_out, model, _ = train(graph_pool, **kwargs)
+    losses, left_out, model, _ = train(gpu, **kwargs)
     assert losses == pytest.approx(plain, rel=1e-5)
     for (name, one), other in zip(model.state_dict().items(), expected.state_dict().values(), strict=True):
         assert torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6), name
@@ -103,17 +103,17 @@ def same(graph_pool: GraphPool, **kwargs: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("make", [Net, Recurrent])
 @pytest.mark.parametrize("optimizer_of", [sgd, adam])
-def test_calls_and_steps_are_replayed_and_train_alike(graph_pool: GraphPool, make: Any, optimizer_of: Any) -> None:
-    assert not same(graph_pool, make=make, optimizer_of=optimizer_of)
-    assert graph_pool.recorded == 3  # forward, backward, optimizer
+def test_calls_and_steps_are_replayed_and_train_alike(gpu: FakeGpu, make: Any, optimizer_of: Any) -> None:
+    assert not same(gpu, make=make, optimizer_of=optimizer_of)
+    assert gpu.captures == 3  # forward, backward, optimizer
     # 3 calls as written and 2 carried out; 3 steps as written and 1 carried out.
-    assert graph_pool.replays == 2 * (STEPS - 5) + (STEPS - 4)
+    assert gpu.replays == 2 * (STEPS - 5) + (STEPS - 4)
 
 
 @pytest.mark.parametrize(("parts", "recorded"), [("model", 2), ("optimizer", 1)])
-def test_parts_are_chosen(graph_pool: GraphPool, parts: str, recorded: int) -> None:
-    assert not same(graph_pool, settings={"parts": parts})
-    assert graph_pool.recorded == recorded
+def test_parts_are_chosen(gpu: FakeGpu, parts: str, recorded: int) -> None:
+    assert not same(gpu, settings={"parts": parts})
+    assert gpu.captures == recorded
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_parts_are_chosen(graph_pool: GraphPool, parts: str, recorded: int) -> N
         lambda parameters: torch.optim.Adadelta(parameters, lr=0.5),
     ],
 )
-def test_optimizers_step_alike(graph_pool: GraphPool, optimizer_of: Any) -> None:
-    left_out = same(graph_pool, optimizer_of=optimizer_of, settings={"parts": "optimizer"})
-    assert not left_out and graph_pool.recorded == 1
+def test_optimizers_step_alike(gpu: FakeGpu, optimizer_of: Any) -> None:
+    left_out = same(gpu, optimizer_of=optimizer_of, settings={"parts": "optimizer"})
+    assert not left_out and gpu.captures == 1
 
 
-def test_a_schedule_is_followed_without_another_recording(graph_pool: GraphPool) -> None:
+def test_a_schedule_is_followed_without_another_recording(gpu: FakeGpu) -> None:
     schedules: dict[int, Any] = {}
 
     def scheduled(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -142,47 +142,47 @@ def test_a_schedule_is_followed_without_another_recording(graph_pool: GraphPool)
         schedules[0].step()
         return loss
 
-    assert not same(graph_pool, loop=scheduled, optimizer_of=adam)
-    assert graph_pool.recorded == 3
+    assert not same(gpu, loop=scheduled, optimizer_of=adam)
+    assert gpu.captures == 3
 
 
-def test_settings_that_change_once_make_another_recording(graph_pool: GraphPool) -> None:
+def test_settings_that_change_once_make_another_recording(gpu: FakeGpu) -> None:
     def warmed_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 7:
             optimizer.param_groups[0]["momentum"] = 0.5
         return plain_step(model, optimizer, step)
 
-    assert not same(graph_pool, loop=warmed_up, settings={"parts": "optimizer"})
-    assert graph_pool.recorded == 2
+    assert not same(gpu, loop=warmed_up, settings={"parts": "optimizer"})
+    assert gpu.captures == 2
 
 
-def test_settings_that_change_with_every_step_are_left_alone(graph_pool: GraphPool) -> None:
+def test_settings_that_change_with_every_step_are_left_alone(gpu: FakeGpu) -> None:
     def cycling(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         optimizer.param_groups[0]["momentum"] = 0.5 + step / 100
         return plain_step(model, optimizer, step)
 
-    left_out = same(graph_pool, loop=cycling, settings={"parts": "optimizer"})
+    left_out = same(gpu, loop=cycling, settings={"parts": "optimizer"})
     assert "change again and again" in left_out["cuda_graphs"]
 
 
-def test_gradients_accumulate(graph_pool: GraphPool) -> None:
+def test_gradients_accumulate(gpu: FakeGpu) -> None:
     def accumulating(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         optimizer.zero_grad()
         for _ in range(3):
-            loss = model(torch.randn(6, 8)).square().mean()
+            loss = model(torch.randn(6, 8, device="cuda")).square().mean()
             loss.backward()
         optimizer.step()
         return loss
 
-    assert not same(graph_pool, loop=accumulating)
-    assert graph_pool.recorded == 3
+    assert not same(gpu, loop=accumulating)
+    assert gpu.captures == 3
 
 
-def test_what_the_program_keeps_is_not_overwritten(graph_pool: GraphPool) -> None:
+def test_what_the_program_keeps_is_not_overwritten(gpu: FakeGpu) -> None:
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def keeping(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        out = model(torch.randn(6, 8))
+        out = model(torch.randn(6, 8, device="cuda"))
         optimizer.zero_grad()
         out.square().mean().backward()
         gradient = next(model.parameters()).grad
@@ -191,11 +191,11 @@ def test_what_the_program_keeps_is_not_overwritten(graph_pool: GraphPool) -> Non
         optimizer.step()
         return out.sum()
 
-    assert not same(graph_pool, loop=keeping)
-    assert graph_pool.replays and all(torch.equal(now, then) for now, then in kept)
+    assert not same(gpu, loop=keeping)
+    assert gpu.replays and all(torch.equal(now, then) for now, then in kept)
 
 
-def test_gradients_are_there_after_a_step_and_in_its_hooks(graph_pool: GraphPool) -> None:
+def test_gradients_are_there_after_a_step_and_in_its_hooks(gpu: FakeGpu) -> None:
     norms: list[float] = []
 
     def looking(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -203,35 +203,34 @@ def test_gradients_are_there_after_a_step_and_in_its_hooks(graph_pool: GraphPool
         norms.append(sum(each.grad.norm().item() for each in model.parameters()))  # type: ignore[union-attr]
         return loss
 
-    assert not same(graph_pool, loop=looking)
+    assert not same(gpu, loop=looking)
     assert norms[STEPS:] == pytest.approx(norms[:STEPS], rel=1e-5)
 
 
-def test_forward_passes_that_wait_for_their_backward_passes(graph_pool: GraphPool) -> None:
+def test_forward_passes_that_wait_for_their_backward_passes(gpu: FakeGpu) -> None:
     def pairs(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        one, other, third = (model(torch.randn(6, 8)) for _ in range(3))
+        one, other, third = (model(torch.randn(6, 8, device="cuda")) for _ in range(3))
         loss = (one - other).square().mean() + third.square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         return loss
 
-    assert not same(graph_pool, loop=pairs)
-    assert graph_pool.recorded == 5  # two of a kind at most; the third call goes on as written
+    assert not same(gpu, loop=pairs)
+    assert gpu.captures == 5  # two of a kind at most; the third call goes on as written
 
 
-def test_two_optimizers_and_a_gradient_through_another_model(graph_pool: GraphPool) -> None:
+def test_two_optimizers_and_a_gradient_through_another_model(gpu: FakeGpu) -> None:
     def gan(session: bool) -> tuple[list[float], dict[str, str]]:
         torch.manual_seed(0)
         with Session([("cuda_graphs", {})] if session else []) as block:
-            maker, judge = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8)), Net()
+            maker, judge = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8)).cuda(), Net().cuda()
             optimizers = [torch.optim.SGD(each.parameters(), lr=0.05) for each in (maker, judge)]
-            graph_pool.touched = lambda: [*maker.parameters(), *judge.parameters(), *judge.buffers()]  # type: ignore[method-assign]
             losses = []
             for _ in range(STEPS):
-                fake = maker(torch.randn(6, 4))
+                fake = maker(torch.randn(6, 4, device="cuda"))
                 optimizers[1].zero_grad()
-                (judge(torch.randn(6, 8)).mean() - judge(fake.detach()).mean()).backward()
+                (judge(torch.randn(6, 8, device="cuda")).mean() - judge(fake.detach()).mean()).backward()
                 optimizers[1].step()
                 optimizers[0].zero_grad()
                 loss = judge(fake).mean()
@@ -243,12 +242,12 @@ def test_two_optimizers_and_a_gradient_through_another_model(graph_pool: GraphPo
     expected, _ = gan(False)
     losses, left_out = gan(True)
     assert losses == pytest.approx(expected, rel=1e-4) and not left_out
-    assert graph_pool.recorded >= 6
+    assert gpu.captures >= 6
 
 
-def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(graph_pool: GraphPool) -> None:
+def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(gpu: FakeGpu) -> None:
     def penalised(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        x = torch.randn(6, 8, requires_grad=True)
+        x = torch.randn(6, 8, requires_grad=True, device="cuda")
         out = model(x)
         (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
         loss = out.square().mean() + slope.square().mean()
@@ -259,36 +258,36 @@ def test_the_gradient_of_a_gradient_goes_by_the_programs_own_way(graph_pool: Gra
 
     make = lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))  # noqa: E731
     plain, *_ = train(None, make=make, loop=penalised)
-    losses, left_out, *_ = train(graph_pool, make=make, loop=penalised)
+    losses, left_out, *_ = train(gpu, make=make, loop=penalised)
     assert losses == pytest.approx(plain, rel=1e-5) and not left_out
 
 
-def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(graph_pool: GraphPool) -> None:
+def test_evaluation_frozen_parts_and_new_shapes_go_on_as_written(gpu: FakeGpu) -> None:
     def mixed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         plain_step(model, optimizer, step)
         model.eval()
         with torch.no_grad():
-            score = model(torch.randn(6, 8)).sum()
+            score = model(torch.randn(6, 8, device="cuda")).sum()
         model.train()
         if step == 7:
             for each in model.norm.parameters():  # type: ignore[operator, union-attr]
                 each.requires_grad_(False)
         if step % 5 == 0:
-            loss = model(torch.randn(9, 8)).square().mean()
+            loss = model(torch.randn(9, 8, device="cuda")).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         return score
 
-    assert not same(graph_pool, loop=mixed, steps=20)
-    assert graph_pool.replays
+    assert not same(gpu, loop=mixed, steps=20)
+    assert gpu.replays
 
 
-def test_ever_new_shapes_are_refused(graph_pool: GraphPool) -> None:
+def test_ever_new_shapes_are_refused(gpu: FakeGpu) -> None:
     def growing(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        return plain_step_of(model, optimizer, torch.randn(step + 2, 8))
+        return plain_step_of(model, optimizer, torch.randn(step + 2, 8, device="cuda"))
 
-    left_out = same(graph_pool, loop=growing, settings={"parts": "model"}, steps=20)
+    left_out = same(gpu, loop=growing, settings={"parts": "model"}, steps=20)
     assert "more than 16 ways" in left_out["cuda_graphs"]
 
 
@@ -326,7 +325,7 @@ class Gambling(Net):
 class Loose(Net):
     def __init__(self) -> None:
         super().__init__()
-        self.scale = [torch.ones(4, requires_grad=True)]
+        self.scale = [torch.ones(4, device="cuda").requires_grad_()]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * self.scale[0]
@@ -360,9 +359,9 @@ class Boxed(Net):
         (lambda: torch.jit.script(Net()), "TorchScript"),
     ],
 )
-def test_models_that_a_replay_would_change_are_left_as_they_are(graph_pool: GraphPool, make: Any, reason: str) -> None:
-    left_out = same(graph_pool, make=make, settings={"parts": "model"})
-    assert reason in left_out["cuda_graphs"] and not graph_pool.recorded
+def test_models_that_a_replay_would_change_are_left_as_they_are(gpu: FakeGpu, make: Any, reason: str) -> None:
+    left_out = same(gpu, make=make, settings={"parts": "model"})
+    assert reason in left_out["cuda_graphs"] and not gpu.captures
 
 
 SETTINGS = {"skip": False}
@@ -376,7 +375,7 @@ class Looking(Net):
 
 
 @pytest.mark.parametrize("how", ["attribute", "global"])
-def test_what_the_models_code_looks_at_may_change_late(graph_pool: GraphPool, how: str) -> None:
+def test_what_the_models_code_looks_at_may_change_late(gpu: FakeGpu, how: str) -> None:
     def changing(model: Any, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 0:
             SETTINGS["skip"] = False
@@ -384,42 +383,42 @@ def test_what_the_models_code_looks_at_may_change_late(graph_pool: GraphPool, ho
             model.skip = True
         elif step == 10:
             SETTINGS["skip"] = True
-        return plain_step_of(model, optimizer, torch.randn(6, 8))
+        return plain_step_of(model, optimizer, torch.randn(6, 8, device="cuda"))
 
-    assert not same(graph_pool, make=Looking, loop=changing, settings={"parts": "model"}, steps=20)
-    assert graph_pool.recorded == 4  # forward and backward, before and after
+    assert not same(gpu, make=Looking, loop=changing, settings={"parts": "model"}, steps=20)
+    assert gpu.captures == 4  # forward and backward, before and after
 
 
-def test_a_model_that_prints_is_left_as_it_is(graph_pool: GraphPool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_prints_is_left_as_it_is(gpu: FakeGpu, capsys: pytest.CaptureFixture[str]) -> None:
     class Printing(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             print("called")
             return super().forward(x)
 
-    left_out = same(graph_pool, make=Printing, settings={"parts": "model"}, steps=8)
+    left_out = same(gpu, make=Printing, settings={"parts": "model"}, steps=8)
     assert "prints" in left_out["cuda_graphs"] and capsys.readouterr().out == "called\n" * 16
 
 
-def test_autocast_keeps_no_weights_of_the_first_steps(graph_pool: GraphPool) -> None:
+def test_autocast_keeps_no_weights_of_the_first_steps(gpu: FakeGpu) -> None:
     def cast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(torch.randn(6, 8)).float().square().mean()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(torch.randn(6, 8, device="cuda")).float().square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         return loss
 
-    assert not same(graph_pool, loop=cast)
-    assert graph_pool.recorded == 3
+    assert not same(gpu, loop=cast)
+    assert gpu.captures == 3
 
 
-def test_dicts_in_and_out(graph_pool: GraphPool) -> None:
+def test_dicts_in_and_out(gpu: FakeGpu) -> None:
     class Named(Net):
         def forward(self, batch: dict[str, torch.Tensor], scale: float = 1.0) -> dict[str, Any]:  # type: ignore[override]
-            return {"out": super().forward(batch["x"]) * scale, "name": "net", "count": torch.ones(1)}
+            return {"out": super().forward(batch["x"]) * scale, "name": "net", "count": torch.ones(1, device="cuda")}
 
     def named(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        found = model({"x": torch.randn(6, 8)}, scale=2.0)
+        found = model({"x": torch.randn(6, 8, device="cuda")}, scale=2.0)
         assert found["name"] == "net" and found["count"].item() == 1 and not found["count"].requires_grad
         loss = found["out"].square().mean()
         optimizer.zero_grad()
@@ -427,11 +426,11 @@ def test_dicts_in_and_out(graph_pool: GraphPool) -> None:
         optimizer.step()
         return loss
 
-    assert not same(graph_pool, make=Named, loop=named)
-    assert graph_pool.recorded == 3
+    assert not same(gpu, make=Named, loop=named)
+    assert gpu.captures == 3
 
 
-def test_hooks_are_python_code(graph_pool: GraphPool) -> None:
+def test_hooks_are_python_code(gpu: FakeGpu) -> None:
     seen: list[int] = []
 
     def hooked() -> nn.Module:
@@ -439,24 +438,29 @@ def test_hooks_are_python_code(graph_pool: GraphPool) -> None:
         model.body.register_forward_hook(lambda *_: seen.append(1))
         return model
 
-    assert "hooks" in same(graph_pool, make=hooked, settings={"parts": "model"})["cuda_graphs"]
+    assert "hooks" in same(gpu, make=hooked, settings={"parts": "model"})["cuda_graphs"]
     assert len(seen) == 2 * STEPS
 
 
-def test_hooks_on_gradients_are_called_once(graph_pool: GraphPool) -> None:
+def test_hooks_on_gradients_are_called_once(gpu: FakeGpu) -> None:
     def halving() -> nn.Module:
         model = Net()
         model.head.weight.register_hook(lambda gradient: gradient / 2)
         return model
 
-    assert not same(graph_pool, make=halving)
-    assert graph_pool.recorded == 3
+    assert not same(gpu, make=halving)
+    assert gpu.captures == 3
 
 
-def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(graph_pool: GraphPool) -> None:
-    graph_pool.notes = ("a value is read on the CPU",)
-    left_out = same(graph_pool)
-    assert left_out["cuda_graphs"] == "a value is read on the CPU" and not graph_pool.recorded
+class Reading(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        return out * 2 if out.mean().item() > 0 else out
+
+
+def test_a_value_read_on_the_cpu_is_found_before_anything_is_recorded(gpu: FakeGpu) -> None:
+    left_out = same(gpu, make=Reading, settings={"parts": "model"})
+    assert left_out["cuda_graphs"] == "a value is read on the CPU" and not gpu.captures
 
 
 def test_of_what_torch_warns_only_reads_on_the_cpu_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,15 +476,15 @@ def test_of_what_torch_warns_only_reads_on_the_cpu_are_noted(monkeypatch: pytest
     assert modes == ["default", "warn", "default"]
 
 
-def test_a_recording_that_fails_leaves_the_program_running(graph_pool: GraphPool) -> None:
-    graph_pool.broken = True
-    left_out = same(graph_pool, optimizer_of=adam)
+def test_a_recording_that_fails_leaves_the_program_running(gpu: FakeGpu) -> None:
+    gpu.fails = True
+    left_out = same(gpu, optimizer_of=adam)
     assert "operation not permitted" in left_out["cuda_graphs"]
 
 
-def test_closures_are_left_alone(graph_pool: GraphPool) -> None:
+def test_closures_are_left_alone(gpu: FakeGpu) -> None:
     def closed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
-        x = torch.randn(6, 8)
+        x = torch.randn(6, 8, device="cuda")
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
@@ -490,34 +494,34 @@ def test_closures_are_left_alone(graph_pool: GraphPool) -> None:
 
         return optimizer.step(closure)
 
-    left_out = same(graph_pool, loop=closed, optimizer_of=lambda each: torch.optim.LBFGS(each, max_iter=3), steps=4)
+    left_out = same(gpu, loop=closed, optimizer_of=lambda each: torch.optim.LBFGS(each, max_iter=3), steps=4)
     assert not left_out
     assert "LBFGS" not in str(left_out)
 
 
-def test_an_optimizer_that_is_loaded_goes_on_from_there(graph_pool: GraphPool) -> None:
+def test_an_optimizer_that_is_loaded_goes_on_from_there(gpu: FakeGpu) -> None:
     def loading(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 8:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
             model.load_state_dict(copy.deepcopy(model.state_dict()))
         return plain_step(model, optimizer, step)
 
-    assert not same(graph_pool, loop=loading, optimizer_of=adam)
-    assert graph_pool.recorded == 4
+    assert not same(gpu, loop=loading, optimizer_of=adam)
+    assert gpu.captures == 4
 
 
-def test_parameters_in_other_memory_are_seen(graph_pool: GraphPool) -> None:
+def test_parameters_in_other_memory_are_seen(gpu: FakeGpu) -> None:
     def moving(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
         if step == 8:
             for each in model.parameters():
                 each.data = each.data.clone()
         return plain_step(model, optimizer, step)
 
-    assert not same(graph_pool, loop=moving, steps=20)
-    assert graph_pool.recorded == 6
+    assert not same(gpu, loop=moving, steps=20)
+    assert gpu.captures == 6
 
 
-def test_what_happens_when_it_is_taken_out_in_mid_run(graph_pool: GraphPool) -> None:
+def test_what_happens_when_it_is_taken_out_in_mid_run(gpu: FakeGpu) -> None:
     kept: list[Any] = []
 
     def interrupted(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> Any:
@@ -535,7 +539,7 @@ def test_what_happens_when_it_is_taken_out_in_mid_run(graph_pool: GraphPool) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Seams", Watched)
-        losses, left_out, _, optimizer = train(graph_pool, optimizer_of=adam, loop=interrupted)
+        losses, left_out, _, optimizer = train(gpu, optimizer_of=adam, loop=interrupted)
     assert losses == pytest.approx(expected, rel=1e-5) and left_out == {"cuda_graphs": "enough"}
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
     assert optimizer.param_groups[0]["lr"] == 0.01 and optimizer.param_groups[0]["capturable"] is False
@@ -549,5 +553,5 @@ def test_it_is_for_gpus() -> None:
 
 
 def test_on_a_cpu_it_says_so() -> None:
-    _, left_out, *_ = train(StandInGraphPool)  # without the fixture: no stand-in
+    _, left_out, *_ = train(True, device="cpu")  # without the fixture: no stand-in
     assert "device cpu" in left_out["cuda_graphs"]

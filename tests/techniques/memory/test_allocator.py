@@ -23,7 +23,9 @@ def test_on_a_gpu_it_sets_pytorchs_allocator_and_leaves_malloc_alone() -> None:
     allocator = catalogue()["allocator"]
     assert allocator.applies(GPU) is None
     needed = [allocator.environment(settings) for settings in allocator.candidates(GPU)]
-    assert {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} in needed and len(needed) == 3
+    assert {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} in needed and len(needed) == 2
+    # Without a limit on the share of memory it does nothing: https://github.com/pytorch/pytorch/issues/76648
+    assert "garbage_collection_threshold" not in str(needed)
     assert all(list(each) == ["PYTORCH_ALLOC_CONF"] for each in needed)
     cpu = [allocator.environment(settings) for settings in allocator.candidates(Facts())]
     assert not any("PYTORCH_ALLOC_CONF" in each for each in cpu)

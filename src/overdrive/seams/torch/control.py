@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+# By GPU: bytes that PyTorch's allocator counts though they lie in main memory, and the peak before they were taken.
+_set_aside: dict[int, tuple[int, int]] = {}
+
 
 def seed(seed: int) -> None:
     torch.manual_seed(seed)
@@ -16,10 +19,25 @@ def synchronize() -> None:
 
 
 def peak_memory() -> int:
-    """The most bytes in use at once so far on all GPUs; 0 where none is used."""
+    """The most bytes that PyTorch has held at once so far on all GPUs; 0 where none is used.
+
+    Held, not in use: the memory of CUDA graphs is in no tensor's use between two replays, and nobody else's either.
+    What the driver and libraries take for themselves is not counted.
+    """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
-    return sum(torch.cuda.max_memory_allocated(each) for each in range(torch.cuda.device_count()))
+    return sum(map(_peak, range(torch.cuda.device_count())))
+
+
+def _peak(gpu: int) -> int:
+    elsewhere, before = _set_aside.get(gpu, (0, 0))
+    return max(before, torch.cuda.max_memory_reserved(gpu) - elsewhere)
+
+
+def set_aside(gpu: int, size: int) -> None:
+    """`size` bytes more of main memory are about to be held by PyTorch's allocator as if they were this GPU's."""
+    elsewhere, _ = _set_aside.get(gpu, (0, 0))
+    _set_aside[gpu] = elsewhere + size, _peak(gpu)
 
 
 def refuse_chance() -> None:

@@ -39,6 +39,17 @@ def draws_unseen_by_workers(loader: Any) -> bool:
     return type(sampler) in (SequentialSampler, DistributedSampler, WeightedRandomSampler)
 
 
+def can_be_peeked(loader: Any) -> bool:
+    """Whether nobody can tell that indices, but the first and the last, were drawn early."""
+    sampler = loader.sampler
+    if not draws_as_torch(loader) or type(sampler) not in (SequentialSampler, RandomSampler, DistributedSampler):
+        return False
+    if getattr(sampler, "generator", None) is None:
+        return True
+    # One of the program's own: without replacement, it is drawn from with the first index alone.
+    return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
+
+
 class Ahead:
     """Draws indices so many batches early, like a loader that keeps its workers busy.
 

@@ -64,17 +64,18 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
         if hub.model_begins.subscribers:  # before who acts is known: it may be others when they are told
             hub.model_begins.publish(self)
         step = answers.begins(self) if answers else None
-        acting = _acting(hub)
-        if not (acting or hub.model_called.subscribers or step) or in_backward():
+        techniques = acting(hub)
+        if not (techniques or hub.model_called.subscribers or step) or in_backward():
             return plain(self, *args, **kwargs)
         if _shapes_only(args) or _is_transform(self):
             return plain(self, *args, **kwargs)
         inside.model = True
         try:
             call = functools.partial(plain, self)
-            result = (
-                calls.run(self, call, args, kwargs) if acting else hub.model_called.run(self, call, *args, **kwargs)
-            )
+            if techniques:
+                result = calls.run(self, call, args, kwargs)
+            else:
+                result = hub.model_called.run(self, call, *args, **kwargs)
         finally:
             inside.model = False
         if answers and step:
@@ -110,7 +111,7 @@ class _Calls:
                     faults = {failing.owner: failing.reason} if failing.reason else {}
                 except _USUAL as error:
                     reason = f"the model's call failed with it ({reason_of(error)})"
-                    suspects = [name for name in _acting(self._hub) if name not in self._hub.blameless]
+                    suspects = [name for name in acting(self._hub) if name not in self._hub.blameless]
                     faults = dict.fromkeys(suspects, reason)
                     if not faults or moment is None:
                         raise
@@ -154,7 +155,7 @@ class _Calls:
         return found[1]
 
 
-def _acting(hub: Seams) -> list[str]:
+def acting(hub: Seams) -> list[str]:
     """The techniques that may make a model's call another one."""
     found = hub.model_called.techniques + hub.function_called.techniques
     for point in hub.operators.values():

@@ -140,14 +140,16 @@ class _Losses:
 
     def append(self, loss: Any) -> None:
         """Does not wait for a device. The loss may be changed in place afterwards."""
-        value = loss.detach().double().mean()
+        value = loss.detach()
         if value.device.type == "cpu":
-            self._numbers.append(float(value))
+            self._numbers.append(float(value.double().mean()))
             return
+        if value.numel() != 1:
+            value = value.double().mean()
         if self._chunk is None or self._chunk.device != value.device or self._used == self._CHUNK:
             self._chunk = torch.empty(self._CHUNK, dtype=torch.float64, device=value.device)
             self._used = 0
-        self._chunk[self._used] = value
+        self._chunk[self._used].copy_(value.reshape(()))  # one launch, which makes it fp64 as well
         self._numbers.append((self._chunk, self._used))
         self._used += 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,7 @@ class Compile(Technique):
         compiling = _Compiling(settings)
         seams.optimizer_made.subscribe(compiling.made)
         seams.model_called.subscribe(compiling.called)
+        seams.backward_done.subscribe(compiling.hand_over_gradients)
         seams.step_ends.subscribe(compiling.look_back)
         seams.on_undo(compiling.off)
         return seams.handle(compiling.on, compiling.off)
@@ -111,7 +113,8 @@ class _Compiling:
         self._settings = settings
         self._active = True
         self._compiled: list[tuple[Any, Any]] = []  # a module and what was put in place of its call
-        self._optimizers = 0
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._ours: dict[int, weakref.ref[Any]] = {}  # the copies of gradients, by the parameter's id
         self._calls = 0
         self._compiler: Any = None
         self._storm: Any = None
@@ -124,7 +127,7 @@ class _Compiling:
         from overdrive.seams.torch.compiler import Compiler, compiled_call
         from overdrive.seams.torch.tracing import compiled
 
-        self._optimizers += 1
+        self._optimizers.append(weakref.ref(optimizer))
         dynamic = _DYNAMIC[str(self._settings["dynamic"])]
         if self._compiler is None:
             self._compiler = Compiler(str(self._settings["mode"]), dynamic)
@@ -162,21 +165,27 @@ class _Compiling:
             raise CannotInstall(self._storm.reason)
         if not self._compiler.graphs:
             raise CannotInstall(_nothing_compiled())
-        if self._compiler.replays_graphs:
-            self._hand_over_gradients(optimizer)
+        if self._compiler.replays_graphs and len(self._optimizers) == 1:
+            import torch
 
-    def _hand_over_gradients(self, optimizer: Any) -> None:
-        """Take the gradients out of the graphs' memory, which a new step may reuse."""
+            # With several, another model's backward pass may still be to come.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+    def hand_over_gradients(self, loss: Any) -> None:
+        """Take the gradients out of the graphs' memory, which the next micro-batch may write to: gradients that
+        accumulate came out wrong (pytorch#169545, pytorch#96693). Once copied they are added to in place."""
+        if not self._compiled or not self._compiler.replays_graphs:
+            return
         import torch
 
-        owners = [each for each in parameters_of(optimizer) if each.grad is not None]
+        optimizers = [each for ref in self._optimizers if (each := ref()) is not None]
+        owners = [each for optimizer in optimizers for each in parameters_of(optimizer) if each.grad is not None]
         dense = [each for each in owners if each.grad.layout is torch.strided]
-        if dense:
+        fresh = [each for each in dense if (ours := self._ours.get(id(each))) is None or ours() is not each.grad]
+        if fresh:
             with torch.no_grad():
-                for owner, copy in zip(dense, torch._foreach_clone([each.grad for each in dense]), strict=True):
-                    owner.grad = copy
-        if self._optimizers == 1:  # with several, another model's backward pass may still be to come
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+                for owner, copy in zip(fresh, torch._foreach_clone([each.grad for each in fresh]), strict=True):
+                    owner.grad, self._ours[id(owner)] = copy, weakref.ref(copy)
 
     def on(self) -> None:
         self._active = True

@@ -60,6 +60,7 @@ class FastDecode(Technique):
     programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.3
     order = 8

@@ -73,6 +73,7 @@ class SampleCache(Technique):
     programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.8
     switchable = True

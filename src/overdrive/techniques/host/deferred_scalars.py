@@ -43,6 +43,7 @@ class DeferredScalars(Technique):
 
     name = "deferred_scalars"
     contract = Contract.EXACT
+    computes = False
     targets = ("data", "other")  # what the program does while the GPU goes on
     expected_saving = 0.3
     switchable = True

@@ -36,6 +36,7 @@ class Waiting(Technique):
     frameworks = ("torch", "keras")
     programs = ("training", "inference")
     contract = Contract.EXACT
+    computes = False
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04
     order = 16

@@ -24,7 +24,8 @@ _GLIBC = {
 }
 # PyTorch 2.13 reads the older name first.
 _TORCH_NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-_ON_GPU = ("expandable_segments:True", "max_split_size_mb:256", "garbage_collection_threshold:0.8")
+# Not garbage_collection_threshold: without a limit on the process's share of memory it does nothing (pytorch#76648).
+_ON_GPU = ("expandable_segments:True", "max_split_size_mb:256")
 _PAIRS_ON_A_CPU = 3
 _FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
@@ -34,8 +35,8 @@ class Allocator(Technique):
 
     What it does: before the process starts, tells glibc's `malloc` to keep large blocks instead of
     returning them to the system after every step, or loads jemalloc or tcmalloc in its place. On a GPU it sets
-    PyTorch's own allocator instead: segments that grow (`expandable_segments`), large blocks that are never split,
-    or unused blocks given back early.
+    PyTorch's own allocator instead: segments that grow (`expandable_segments`), or large blocks that are never
+    split.
 
     When it helps: CPU training with activations of more than a few MB a tensor: page faults of fresh memory were worth
     2.2 times the speed at batch 2,048 of a small CNN. How many there are is another number in each process, as its

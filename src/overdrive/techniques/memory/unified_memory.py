@@ -122,6 +122,9 @@ class _Reserve:
             opened(path, f"libcudart.so.{str(torch.version.cuda).split('.')[0]}", self._size)
             allocator = torch.cuda.memory.CUDAPluggableAllocator(str(path), "overdrive_alloc", "overdrive_free")
         pool = torch.cuda.MemPool(allocator.allocator(), use_on_oom=True)  # type: ignore[no-untyped-call]
+        from overdrive.seams.torch.control import set_aside
+
+        set_aside(first.device.index or 0, self._size - (4 << 20))
         with torch.cuda.use_mem_pool(pool, first.device):
             # Taken and given back: free in this pool. It goes by whole 2 MiB.
             torch.empty(self._size - (4 << 20), dtype=torch.uint8, device=first.device)

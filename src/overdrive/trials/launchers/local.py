@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 
 class LocalLauncher:
@@ -38,10 +38,21 @@ class LocalLauncher:
         return LocalGroup(process, ours_in, os.fdopen(ours_out, "wb", buffering=0))
 
 
+class Process(Protocol):
+    """What is needed of a `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class LocalGroup:
     size = 1
 
-    def __init__(self, process: subprocess.Popen[bytes], reports: int, commands: BinaryIO) -> None:
+    def __init__(self, process: Process, reports: int, commands: BinaryIO) -> None:
         self._process = process
         self._reports = reports
         self._commands = commands

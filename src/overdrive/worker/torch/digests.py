@@ -36,12 +36,14 @@ class DigestLog(digests.DigestLog):
         self.entries: list[StepRecord] = []
         self._optimizers: list[Any] = []
         self._roots: Subject | None = None
+        self._calls_made: list[tuple[bool, list[bool], list[Slot]]] = []  # within the program's call under way
+        self._copied: list[Slot] | None = None
         self._begin()
 
     def __call__(self, seams: Seams) -> None:
         seams.model_called.subscribe_innermost(self._called)
-        if self.bits:
-            seams.model_called.subscribe(self._evaluates)
+        seams.inputs_copied.subscribe(self._replayed_on)
+        seams.model_called.subscribe(self._returned)
         seams.loader_opens.subscribe(self._opens)
         seams.optimizer_made.subscribe(self._made)
 
@@ -77,21 +79,30 @@ class DigestLog(digests.DigestLog):
         """What the model is truly given: after all techniques. Within a fetch it is a part of the data set."""
         if fetches.under_way():
             return call(*args, **kwargs)
-        modes = [each.training for each in module.modules()]
         slots = [slot(tensor) for tensor in tree_leaves([args, kwargs]) if isinstance(tensor, torch.Tensor)]
-        self._modes = checksum([torch.is_grad_enabled(), modes], self._modes)
-        if torch.is_grad_enabled():
-            self._calls += 1
-            extend(self._inputs, slots)
-        else:
-            self._evaluations += 1
-            extend(self._evaluated, slots)
-        return call(*args, **kwargs)
-
-    def _evaluates(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the program truly hears of its model while it evaluates; in training, the gradients tell."""
+        training, modes = torch.is_grad_enabled(), [each.training for each in module.modules()]
+        self._copied = None
         result = call(*args, **kwargs)
-        if not torch.is_grad_enabled() and not fetches.under_way():
+        self._calls_made.append((training, modes, slots if self._copied is None else self._copied))
+        return result
+
+    def _replayed_on(self, module: Any, tensors: Any) -> None:
+        self._copied = [slot(tensor) for tensor in tensors]
+
+    def _returned(self, module: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """The program's call is over: one that is undone and made again counts once. Of evaluations, what the program
+        truly hears; in training, the gradients tell."""
+        self._calls_made = []
+        result = call(*args, **kwargs)
+        for training, modes, slots in self._calls_made:
+            self._modes = checksum([training, modes], self._modes)
+            if training:
+                self._calls += 1
+                extend(self._inputs, slots)
+            else:
+                self._evaluations += 1
+                extend(self._evaluated, slots)
+        if self.bits and not torch.is_grad_enabled() and not fetches.under_way():
             self._heard = checksum(tree_leaves(result), self._heard)
         return result
 

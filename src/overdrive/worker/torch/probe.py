@@ -187,7 +187,7 @@ class Probe:
             own_autocast=self._own_autocast,
             own_compile=any(type(module).__name__ == "OptimizedModule" for module in modules),
             bf16_fast=_bf16_fast(device),
-            inference=recorder.clock.inference,
+            inference=bool(self._seams and self._seams.inference),
             compute_capability=_compute_capability(device),
             shared_memory=free_shared_memory(),
         )

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from overdrive.core.rng import States
 from overdrive.model_state.contents import swapped
 from overdrive.model_state.quiet import quiet
-from overdrive.model_state.state import State
 from overdrive.seams.torch.internals import graph_is_kept
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
+from overdrive.techniques.compile.cuda_graphs.outside import Outside, no_cached_casts
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, leaves_behind
+
+Copied: TypeAlias = Callable[[nn.Module, Sequence[torch.Tensor]], object]
 
 WARM_UPS = 2  # calls carried out in the form in which they are then recorded
 
@@ -45,8 +45,15 @@ class RecordedCall:
     """
 
     def __init__(
-        self, graph_pool: GraphPool, model: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        graph_pool: GraphPool,
+        model: nn.Module,
+        call: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        copied: Copied = lambda model, inputs: None,
     ) -> None:
+        self._copied = copied
         self.recorded = False
         self.failed = ""  # why its backward pass was carried out by the program's own forward pass, if it was
         self.warm_ups = 0
@@ -95,7 +102,7 @@ class RecordedCall:
     # -- before it is recorded --------------------------------------------------------------------
 
     def _warm_up(self, inputs: list[torch.Tensor]) -> Any:
-        outside, state = _Outside(self._model), self._graph_pool.random_state()
+        outside, state = Outside(self._model), self._graph_pool.random_state()
         buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         try:
             with self._graph_pool.watched() as noted, quiet(outside.state.reach.loggers) as said:
@@ -112,7 +119,7 @@ class RecordedCall:
         self.warm_ups += 1
         return result
 
-    def _refuse(self, noted: Sequence[str], outside: _Outside) -> None:
+    def _refuse(self, noted: Sequence[str], outside: Outside) -> None:
         changes = noted[0] if noted else outside.changes()
         if changes:
             raise Refused(changes)
@@ -123,6 +130,9 @@ class RecordedCall:
             raise Refused("a trained tensor is no parameter of the model")
 
     def _record(self, inputs: list[torch.Tensor]) -> None:
+        # What the last call made keeps the aliases' nodes of autograd, which belong to the program's stream: PyTorch
+        # 2.13 ends a recording that comes to one of another stream, older ones fail in CUDA (pytorch#180090).
+        self._made, self._given = [], []
         self._copy_in(inputs)
         forward, backward = self._graph_pool.captured(), self._graph_pool.captured()
         self._recording = True
@@ -146,7 +156,7 @@ class RecordedCall:
         for place, tensor in zip(self._places, self._inputs, strict=True):
             leaves[place] = tensor
         args, kwargs = tree_unflatten(leaves, self._spec)
-        with torch.enable_grad(), swapped(list(self._model.modules()), self._aliases), _no_cached_casts(self._inputs):
+        with torch.enable_grad(), swapped(list(self._model.modules()), self._aliases), no_cached_casts(self._inputs):
             made, self._made_spec = tree_flatten(self._call(*args, **kwargs))
         self._made = made
         for each in made:
@@ -181,6 +191,7 @@ class RecordedCall:
         handle = ReplayHandle(self._graph_pool.random_state() if self._draws else None)
         self._copy_in(inputs)
         if self._captured:
+            self._copied(self._model, self._inputs)
             self._captured[0].replay()
             results, flags = self._results, self._flags
         else:
@@ -229,26 +240,6 @@ class RecordedCall:
         return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
 
 
-class _Outside:
-    """All that a call may change besides the tensors on the GPU, which a replay would not change."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.state = State([model])
-        self._chance = States.now(with_cuda=False)
-
-    def changes(self) -> str:
-        """What has changed since this was made, as the reason for a refusal; empty where nothing has."""
-        if change := self.state.change():
-            return f"a call changes {change}, which a replay would not"
-        if not self._chance.same(States.now(with_cuda=False)):
-            return "the model draws random numbers on the CPU, which a replay would not"
-        return ""
-
-    def restore(self) -> None:
-        self._chance.restore()
-        self.state.put_back()
-
-
 class _Again(threading.local):
     going_on = False
 
@@ -292,14 +283,3 @@ class _Recorded(torch.autograd.Function):
         following = iter(gradients)
         needed = ctx.needs_input_grad[2:]
         return (None, None, *(next(following) if needs else None for needs in needed))
-
-
-@contextmanager
-def _no_cached_casts(inputs: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Autocast keeps what it has cast; a graph would go on with the weights of the first step."""
-    kind = inputs[0].device.type if inputs else "cuda"
-    if not torch.is_autocast_enabled(kind):
-        yield
-        return
-    with torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=False):
-        yield

@@ -10,8 +10,9 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from overdrive.model_state.state import State
+from overdrive.seams.torch.control import product_precision
 from overdrive.seams.torch.internals import all_modules_have_hooks, in_backward
-from overdrive.techniques.compile.cuda_graphs.calls import RecordedCall, again
+from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
 
@@ -20,6 +21,7 @@ _MOST_RECORDINGS = 4  # of one model; each keeps the memory of a whole forward p
 _MOST_AT_ONCE = 2  # of one kind: forward passes whose backward passes are still to come
 _MOST_KINDS = 16  # of calls; a program with ever new ones is not worth the looking
 _MOST_CHANGES = 4  # of a model, each of which has all recorded anew
+_PRECISIONS = (("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))  # which the recorded kernels were chosen by
 _CONSTANTS = (bool, int, float, str, type(None))
 
 
@@ -31,10 +33,16 @@ class RecordedModel:
     """
 
     def __init__(
-        self, model: nn.Module, graph_pool: Callable[[torch.device], GraphPool], device_type: str = "cuda"
+        self,
+        model: nn.Module,
+        graph_pool: Callable[[torch.device], GraphPool],
+        device_type: str = "cuda",
+        copied: Copied = lambda model, inputs: None,
     ) -> None:
+        """`copied`: told of the inputs that a call is replayed on, once they are there."""
         self._model = model
         self._graph_pool = graph_pool
+        self._copied = copied
         self._device_type = device_type
         self._seen: dict[Any, int] = {}
         self._recordings: dict[Any, list[RecordedCall]] = {}
@@ -45,7 +53,7 @@ class RecordedModel:
         self.replayed = 0
 
     def __call__(self, around: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """`around`: what stands between the program and the model, by identity."""
+        """`around`: the techniques that may make the call another one."""
         evaluation = not torch.is_grad_enabled() or torch.is_inference_mode_enabled()
         if evaluation or again.going_on or in_backward():
             return call(*args, **kwargs)
@@ -86,7 +94,7 @@ class RecordedModel:
         if len(alike) >= _MOST_AT_ONCE or sum(map(len, self._recordings.values())) >= _MOST_RECORDINGS:
             return None
         device = next(leaf.device for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-        alike.append(RecordedCall(self._graph_pool(device), self._model, call, args, kwargs))
+        alike.append(RecordedCall(self._graph_pool(device), self._model, call, args, kwargs, self._copied))
         return alike[-1]
 
     def _kind(self, args: Any, kwargs: Any) -> Any:
@@ -106,6 +114,7 @@ class RecordedModel:
         if not any(isinstance(each[0], torch.Size) for each in kinds):
             raise Refused("the model is called without a tensor")
         modes = [torch.is_autocast_enabled(self._device_type), torch.get_autocast_dtype(self._device_type)]
+        modes += [product_precision(*of) for of in _PRECISIONS]
         return tuple(kinds), spec, *modes, tuple(part.training for part in self._parts)
 
     def _structure_now(self) -> Any:

@@ -55,12 +55,21 @@ class RecordedOptimizer:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._counts_to_the_cpu()
+
+    def remove(self) -> None:
+        self.off()
+        self._moved.clear()
+        self._recordings.clear()
+
+    def _counts_to_the_cpu(self) -> None:
         for state, key, _ in self._moved:
             if isinstance(state.get(key), torch.Tensor):
                 state[key] = state[key].cpu()
 
-    def remove(self) -> None:
-        self.off()
+    def _counts_back(self) -> None:
+        """For good: left on the GPU, each would be read from there, twice a step, by the optimizer as it is."""
+        self._counts_to_the_cpu()
         self._moved.clear()
         self._recordings.clear()
 
@@ -70,6 +79,7 @@ class RecordedOptimizer:
                 hook(args, kwargs)
             except Exception as error:
                 self._put_back()
+                self._counts_back()
                 # Its hooks stay until the session ends: this is one of them.
                 self.refusal = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
 
@@ -195,7 +205,8 @@ class RecordedStep:
     def _carry_out(self) -> None:
         touched = [*self._parameters, *(each for each in self._state_now() if isinstance(each, torch.Tensor))]
         with torch.no_grad():
-            before = [each.clone() for each in touched]
+            # Copied into main memory: beside themselves on the GPU, parameters and state would be the run's peak.
+            before = [each.to("cpu", copy=True) for each in touched]
             try:
                 with self._graph_pool.watched() as noted:
                     self._work()
@@ -230,7 +241,10 @@ class RecordedStep:
                 group["lr"] = rate
                 if "capturable" in group:
                     group["capturable"] = True
-                if not group.get("fused"):
+                if "fused" in group and "capturable" not in group:
+                    # SGD by foreach takes a learning rate on the GPU to the host, as `alpha`; fused, it reads it there.
+                    group["fused"], group["foreach"] = True, False
+                elif not group.get("fused"):
                     group["foreach"] = True
             yield
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.progress import log
 from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class CudaGraphs(Technique):
         if settings["parts"] in ("all", "optimizer"):
             seams.optimizer_made.subscribe(recorder.watch)
         if settings["parts"] in ("all", "model"):
-            seams.model_called.subscribe(recorder.called)
+            seams.model_called.subscribe(recorder.called, replays=True)
         seams.step_ends.subscribe(recorder.look_back)
         seams.on_undo(recorder.undo)
         return seams.handle(recorder.on, recorder.off)
@@ -81,6 +82,7 @@ class _Recorder:
         # Weak: an optimizer that the program gives up goes, with its recordings.
         self._optimizers: list[weakref.ref[Any]] = []
         self._refused: dict[int, tuple[Any, str]] = {}  # what is left as it is, and why
+        self._told: set[str] = set()
 
     def watch(self, optimizer: Any, models: list[Any]) -> None:
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
@@ -103,6 +105,7 @@ class _Recorder:
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from overdrive.seams.hub import Again
+        from overdrive.seams.torch.models import acting
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.models import RecordedModel
         from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -111,10 +114,13 @@ class _Recorder:
         if (refused and refused[0]() is model) or next(model.parameters(), None) is None:
             return call(*args, **kwargs)  # left as it is; or a loss, say
         if id(model) not in self._models:
-            self._models[id(model)] = RecordedModel(model, captured.CudaGraphPool, captured.DEVICE), 0
+            recorded_model = RecordedModel(
+                model, captured.CudaGraphPool, captured.DEVICE, self._seams.inputs_copied.publish
+            )
+            self._models[id(model)] = recorded_model, 0
         recorded = self._models[id(model)][0]
         self._models[id(model)] = recorded, self._steps
-        around = tuple(id(each) for each in self._seams.model_called.subscribers)
+        around = tuple(acting(self._seams))
         try:
             return recorded(around, call, args, kwargs)
         except Refused as reason:
@@ -136,6 +142,10 @@ class _Recorder:
         reasons = [reason for reason in reasons if reason]
         if reasons and not self._models and all(each.refusal for each in optimizers):
             raise CannotInstall("; ".join(dict.fromkeys(reasons)))
+        for reason in reasons:
+            if reason not in self._told:
+                self._told.add(reason)
+                log.info("a part of the step is not recorded as a CUDA graph: %s", reason)
 
     def undo(self) -> None:
         self._models.clear()

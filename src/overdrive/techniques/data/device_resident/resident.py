@@ -15,8 +15,10 @@ from overdrive.datacache.layout import Leaf, Unfit, tensors_of
 from overdrive.datacache.loader import kept_by
 from overdrive.datacache.offers import Offers
 from overdrive.datacache.source import spread
-from overdrive.datacache.table import Bytes, Rows, Table, same_bits
+from overdrive.datacache.table import Bytes, Table, same_bits
+from overdrive.seams.torch import drawn_indices
 from overdrive.seams.torch.heard_iterators import hear, hear_no_more, is_alone
+from overdrive.techniques.data.device_resident.rows import BatchRows, EpochRows
 
 _CHUNK = 64 << 20  # bytes that are sent at a time
 _COMPARED = 16  # samples that must have arrived in every bit
@@ -31,19 +33,20 @@ class DeviceTable:
             Unfit: what arrived is not what was sent.
         """
         self._layout = table.layout
-        self._device = device
+        self.device = device
         self._leaves = [_sent(held, leaf, device) for held, leaf in zip(table.leaves, table.layout.leaves, strict=True)]
         rows = np.array(spread(table.count, _COMPARED), dtype=np.intp)
-        here = self._layout.build([self.gather(number, rows).cpu() for number in range(len(self._leaves))])
+        there = BatchRows(rows, device)
+        here = self._layout.build([self.gather(number, there).cpu() for number in range(len(self._leaves))])
         if not same_bits(here, table.gather(rows), table.layout):
             raise Unfit("samples did not arrive on the GPU as they were sent")
 
-    def gather(self, number: int, rows: Rows) -> Any:
+    def gather(self, number: int, rows: BatchRows) -> Any:
         """One tensor of the batch of these samples, as a copy of the program's own would lie in memory."""
         import torch
 
         leaf = self._layout.leaves[number]
-        tensor = torch.index_select(self._leaves[number], 0, torch.from_numpy(rows).to(self._device))
+        tensor = torch.index_select(self._leaves[number], 0, rows.there())
         return tensor if leaf.plain else tensor.permute(np.argsort(leaf.order).tolist())
 
 
@@ -88,15 +91,16 @@ class Residence:
         self._tables: weakref.WeakKeyDictionary[CachedDataset, DeviceTable | None] = weakref.WeakKeyDictionary()
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def attend(self, iterator: Any, device: Any) -> None:
-        """Offer what this iterator, just opened, gathers from a complete table."""
+    def attend(self, iterator: Any, device: Any, loader: Any = None) -> None:
+        """Offer what this iterator of `loader`, just opened, gathers from a complete table."""
         kept = kept_by(iterator)
         if kept is None or not kept.table.complete or not self.offers.welcome:
             return
         table = self._table(kept, device)
         if table is None or not is_alone(iterator):
             return
-        hear(iterator, _Offering(self.offers, kept, table, device, self._wanted))
+        rows = EpochRows(table.device, kept.rows, _coming(loader, iterator))
+        hear(iterator, _Offering(self.offers, kept, table, device, self._wanted, rows))
         self._iterators.add(iterator)
 
     def close(self) -> None:
@@ -126,8 +130,15 @@ class Residence:
 
 class _Offering:
     def __init__(
-        self, offers: Offers, kept: CachedDataset, table: DeviceTable, device: Any, wanted: Callable[[], bool]
+        self,
+        offers: Offers,
+        kept: CachedDataset,
+        table: DeviceTable,
+        device: Any,
+        wanted: Callable[[], bool],
+        rows: EpochRows,
     ) -> None:
+        self._rows = rows
         self._offers = offers
         self._kept = kept
         self._table = table
@@ -138,7 +149,7 @@ class _Offering:
         kept = self._kept
         if not self._wanted():
             return
-        rows = kept.rows(indices) if kept.dropped is None and self._offers.welcome else None
+        rows = self._rows.of(indices) if kept.dropped is None and self._offers.welcome else None
         tensors = None if rows is None else tensors_of(batch, kept.table.layout.structure)
         if rows is None or tensors is None:
             return
@@ -146,7 +157,18 @@ class _Offering:
             self._offers.add(tensor, self._device, _gathering(self._table, number, rows))
 
 
-def _gathering(table: DeviceTable, number: int, rows: Rows) -> Callable[[], Any]:
+def _coming(loader: Any, iterator: Any) -> Callable[[], list[Any]] | None:
+    """What gives the indices of all batches to come, once the first is drawn, where nobody can tell."""
+    if loader is None or isinstance(drawn_indices.indices_of(iterator), drawn_indices.Ahead):
+        return None
+    if not drawn_indices.can_be_peeked(loader):
+        return None
+    peeking = drawn_indices.Peeking(drawn_indices.indices_of(iterator), len(iterator))
+    drawn_indices.draw_from(iterator, peeking)
+    return lambda: peeking.coming(len(iterator))
+
+
+def _gathering(table: DeviceTable, number: int, rows: BatchRows) -> Callable[[], Any]:
     return lambda: table.gather(number, rows)
 
 

@@ -41,6 +41,7 @@ class DeviceResident(Technique):
     name = "device_resident"
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data", "other")  # the copy to the GPU is made between the parts
     expected_saving = 0.6
     switchable = True
@@ -72,7 +73,7 @@ class ResidentHandle(OffersHandle):
     def opens(self, loader: Any, call: Callable[[], Any]) -> Any:
         iterator = call()
         if self.active:
-            self._attend(loader, iterator)
+            self._attend(loader, iterator, new=True)
         elif not loader.num_workers:
             self._iterators[iterator] = loader
         return iterator
@@ -86,12 +87,13 @@ class ResidentHandle(OffersHandle):
             self._attend(loader, iterator)
         self._iterators.clear()
 
-    def _attend(self, loader: Any, iterator: Any) -> None:
+    def _attend(self, loader: Any, iterator: Any, new: bool = False) -> None:
+        """`new`: it was just opened, and has drawn nothing yet."""
         from overdrive.techniques.data.device_resident.resident import Residence
 
         if self._trained.device is not None:
             self.residence = self.residence or Residence(self._memory_share, self.offers, wanted=lambda: self.active)
-            self.residence.attend(_served(self._seams, loader, iterator), self._trained.device)
+            self.residence.attend(_served(self._seams, loader, iterator), self._trained.device, loader if new else None)
 
 
 def _served(seams: Seams, loader: Any, iterator: Any) -> Any:

@@ -195,7 +195,7 @@ def gather_ahead(loader: Any, iterator: Any, kept: CachedDataset, **how: Any) ->
     """
     drawn: Any = drawn_indices.indices_of(iterator)
     if not isinstance(drawn, drawn_indices.Ahead):
-        if not _draws_unseen(loader):
+        if not drawn_indices.can_be_peeked(loader):
             return "its sampler is not one of torch's, whose indices can be known before"
         drawn = drawn_indices.Peeking(drawn, len(iterator))
         drawn_indices.draw_from(iterator, drawn)
@@ -208,20 +208,3 @@ def _in_no_mode() -> bool:
     import torch
 
     return not torch.is_inference_mode_enabled() and torch.get_default_device().type == "cpu"
-
-
-def _draws_unseen(loader: Any) -> bool:
-    """Whether nobody can tell that indices, but the first and the last, were drawn early."""
-    from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
-
-    if not drawn_indices.draws_as_torch(loader) or type(loader.sampler) not in (
-        SequentialSampler,
-        RandomSampler,
-        DistributedSampler,
-    ):
-        return False
-    sampler = loader.sampler
-    if getattr(sampler, "generator", None) is None:
-        return True
-    # One of the program's own: without replacement, it is drawn from with the first index alone.
-    return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)

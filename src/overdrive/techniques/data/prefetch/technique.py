@@ -44,6 +44,7 @@ class Prefetch(Technique):
     programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.4
     switchable = True

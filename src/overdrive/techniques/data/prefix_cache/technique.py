@@ -55,6 +55,7 @@ class PrefixCache(Technique):
     programs = ("training", "inference")
     family = "data"
     contract = Contract.EXACT
+    computes = False
     targets = ("data",)
     expected_saving = 0.6
     order = 11

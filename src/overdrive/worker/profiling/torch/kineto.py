@@ -164,7 +164,8 @@ def _span(event: Any) -> Span:
         operator=scope != _USER_SCOPE and not event.is_user_annotation(),
         sequence=event.sequence_nr(),
         backward=scope == _BACKWARD_SCOPE,
-        number=event.correlation_id(),
+        # A call of the CUDA runtime has a number of CUPTI's, which may be an operator's as well; it names its operator.
+        number=0 if event.linked_correlation_id() else event.correlation_id(),
         shapes=_shapes(event.shapes()),
     )
 

@@ -112,7 +112,8 @@ class Analysis:
             shapes = span.shapes
         opened = _Open(span, phase, module, owner, owned, shapes)
         key = (phase, module, owner)
-        self.launched[span.number] = key
+        if span.number:
+            self.launched[span.number] = key
         if owner == span.name or owner == ENGINE:
             cell = self.cells.setdefault(key, Cell())
             cell.calls += 1

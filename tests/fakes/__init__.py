@@ -1,0 +1,1 @@
+"""Stand-ins for what this machine may not have."""
