@@ -1,0 +1,130 @@
+"""Values of a program at PyTorch's seams that another run may have otherwise: read, and set.
+
+Learning rate, weight decay, momentum and betas of an optimizer's groups; the batch size of a loader; dropout rates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, Place
+from overdrive.core.settings import Value
+
+_LIBRARIES = tuple(
+    {
+        str(Path(__file__).parents[2]) + os.sep,
+        str(Path(torch.__file__).parent.parent) + os.sep,
+        sysconfig.get_paths()["stdlib"] + os.sep,
+        sysconfig.get_paths()["purelib"] + os.sep,
+    }
+)
+_GROUP = ("lr", "weight_decay", "momentum")
+_BETAS = ("beta1", "beta2")
+_DROPOUTS = (
+    torch.nn.Dropout,
+    torch.nn.Dropout1d,
+    torch.nn.Dropout2d,
+    torch.nn.Dropout3d,
+    torch.nn.AlphaDropout,
+    torch.nn.FeatureAlphaDropout,
+)
+
+
+def line_of_program() -> str:
+    """`train.py:12`: the innermost line under way that belongs to no library; the outermost where all do."""
+    frame: Any = sys._getframe(1)
+    last = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        last = f"{os.path.basename(file)}:{frame.f_lineno}"
+        if not file.startswith(("<", *_LIBRARIES)):
+            return last
+        frame = frame.f_back
+    return last
+
+
+def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value]) -> list[Place]:
+    """Its places as the program has them; those in `values` are set. Groups with the same value are one place."""
+    kind = type(optimizer).__name__
+    places: dict[str, Place] = {}
+    for group in optimizer.param_groups:
+        for name in (*_GROUP, *_BETAS):
+            value = _get(group, name)
+            if value is None:
+                continue
+            place = Place(OPTIMIZER, name, value, where, kind)
+            places[place.key] = place
+            if place.key in values:
+                _set(group, name, float(values[place.key]))
+    defaults = optimizer.defaults  # for groups that are added later
+    for name in _GROUP:
+        key = Place(OPTIMIZER, name, defaults.get(name, 0.0), where).key
+        if key in values and name in defaults:
+            defaults[name] = float(values[key])
+    return list(places.values())
+
+
+def _get(group: Mapping[str, Any], name: str) -> float | None:
+    if name in _BETAS:
+        betas = group.get("betas")
+        value = betas[_BETAS.index(name)] if isinstance(betas, (tuple, list)) and len(betas) == 2 else None
+    else:
+        value = group.get(name)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _set(group: dict[str, Any], name: str, value: float) -> None:
+    if name in _BETAS:
+        betas = list(group["betas"])
+        betas[_BETAS.index(name)] = value
+        group["betas"] = tuple(betas)
+    elif isinstance(group[name], torch.Tensor):
+        group[name].fill_(value)
+    else:
+        group[name] = value
+
+
+def of_loader(
+    arguments: dict[str, Any], where: str, values: Mapping[str, Value]
+) -> tuple[dict[str, Any], Place | None]:
+    """What a loader is to be made with, and its place; None where it is given batches that others put together."""
+    size = arguments.get("batch_size", 1)
+    if not isinstance(size, int) or arguments.get("batch_sampler") is not None:
+        return arguments, None
+    place = Place(LOADER, "batch_size", size, where, "DataLoader")
+    if place.key in values:
+        arguments = {**arguments, "batch_size": int(values[place.key])}
+    return arguments, place
+
+
+def of_dropouts(models: Iterable[Any], values: Mapping[str, Value]) -> list[Place]:
+    """Dropout rates of modules, those of one rate together."""
+    found: Counter[float] = Counter()
+    for module in {id(each): each for model in models for each in model.modules()}.values():
+        name = "p" if isinstance(module, _DROPOUTS) else "dropout"
+        rate = vars(module).get(name)
+        if not isinstance(rate, float) or not 0 <= rate < 1:
+            continue
+        found[rate] += 1
+        key = Place(DROPOUT, "p", rate).key
+        if key in values:
+            setattr(module, name, float(values[key]))
+    return [Place(DROPOUT, "p", rate, of=f"{count} module{'s' if count > 1 else ''}") for rate, count in found.items()]
+
+
+def sizes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The first two dimensions of the first tensor that a model is given."""
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, torch.Tensor) and each.dim():
+            return tuple(each.shape[:2])
+    return ()

@@ -1,0 +1,104 @@
+"""Sets and sees a program's hyperparameters inside a trial: at its command line, its constants and the seams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from overdrive.core.hyperparameters import INPUT, Hyperparameters, Place, Seen
+from overdrive.core.json_data import to_json
+from overdrive.seams import arguments, constants
+from overdrive.seams.hub import Seams
+
+NAME = "overdrive.worker.hyperparameters"  # by which its report is known
+_ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
+
+
+class HyperparameterWatch:
+    """An observer; reports a `Seen`.
+
+    Args:
+        over: ends the program, which has shown all that it will: one that makes no step that could be waited for.
+    """
+
+    def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
+        self._wanted = wanted
+        self._over = over
+        self._places: dict[str, Place] = {}
+        self._loaders: dict[int, Place] = {}  # by their data set's id
+        self._trained = 0  # losses sent backward
+        self._optimizers = 0
+        self._loss: Any = 0.0
+        self._losses = 0
+        self._fetched: int | None = None  # id of the data set that the last batch came from
+        self._inputs: tuple[int, ...] = ()
+
+    def compile(self, source: bytes, path: str) -> CodeType:
+        """The code of the program's main file."""
+        code, places = constants.compiled(source, path, self._wanted.values)
+        self._heard(places)
+        return code
+
+    def __call__(self, seams: Seams) -> None:
+        if self._wanted.look:
+            seams.on_undo(arguments.enter(self._heard))
+            seams.batch_fetched.subscribe(self._batch)
+            seams.model_called.subscribe(self._called)
+        seams.loader_made.subscribe(self._loader)
+        seams.optimizer_made.subscribe(self._optimizer)
+        if self._wanted.look or self._wanted.losses:
+            seams.loss_backward.subscribe(self._backward)
+
+    def report(self) -> Any:
+        loss = float(self._loss) / self._losses if self._losses else None
+        self._loss, self._losses = 0.0, 0
+        return to_json(Seen(tuple(self._places.values()) if self._wanted.look else (), loss))
+
+    def _heard(self, places: list[Place]) -> None:
+        self._places.update((place.key, place) for place in places)
+
+    def _loader(self, given: dict[str, Any]) -> dict[str, Any]:
+        from overdrive.seams.torch import values
+
+        made, place = values.of_loader(given, values.line_of_program(), self._wanted.values)
+        if place:
+            self._loaders[id(given.get("dataset"))] = place
+        return made
+
+    def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
+        from overdrive.seams.torch import values
+
+        self._optimizers += 1
+        self._heard(values.of_optimizer(optimizer, values.line_of_program(), self._wanted.values))
+        self._heard(values.of_dropouts(models, self._wanted.values))
+
+    def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
+        self._fetched = id(iterator._dataset)
+
+    def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        from overdrive.seams.torch import values
+
+        if torch.is_grad_enabled() and not self._trained:
+            self._inputs = values.sizes(args, kwargs) or self._inputs
+        return call(*args, **kwargs)
+
+    def _backward(self, loss: Any) -> Any:
+        self._loss = self._loss + loss.detach().double().mean()
+        self._losses += 1
+        if self._wanted.look:
+            self._of_training()
+        return loss
+
+    def _of_training(self) -> None:
+        """Of loaders, the one whose batches are trained on counts."""
+        self._trained += 1
+        if self._trained == 1:
+            if self._fetched in self._loaders:
+                self._heard([self._loaders[self._fetched]])
+            elif self._fetched is None:
+                self._heard([Place(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
+        if self._trained == _ENOUGH and not self._optimizers:
+            self._over()
