@@ -50,7 +50,7 @@ class Engine:
         self._optuna = optuna = _import()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(path.with_suffix(".lock"))
+        self._lock = _locked(path.with_name(f"{path.name}.in-use"))  # Optuna has a .lock of its own
         from optuna.storages.journal import JournalFileBackend
 
         self._distributions = {name: _distribution(optuna, domain) for name, domain in domains.items()}

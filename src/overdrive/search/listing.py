@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
 REPORT = "overdrive.worker.hyperparameters"
+_WORD = re.compile(r"((?:--)?[A-Za-z_][\w.-]*)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _STEPS = 2  # a schedule acts after the first
 _PATIENCE = 300.0  # seconds for these steps: data may be fetched before
 
@@ -44,6 +46,7 @@ def listing(pool: TrialPool, program: Program) -> Listing:
         CannotList: the program fails by itself, or cannot be watched.
     """
     places, steps = _seen(pool, program, {})
+    places += _words(program, places)
     deciders = _equal(places)
     if not deciders:
         return Listing(tuple(parameters_of(places, {}, False)), steps)
@@ -57,6 +60,19 @@ def listing(pool: TrialPool, program: Program) -> Listing:
                 moved.setdefault(place.key, []).append(seam)
         return Listing(tuple(parameters_of(places, moved, False)), steps)
     return Listing(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), steps)
+
+
+def _words(program: Program, known: Sequence[Place]) -> list[Place]:
+    """Numbers on the command line that no parser tells of: `--lr=0.1` or `lr=0.1`, read by the program itself."""
+    names = {place.name for place in known}
+    found = []
+    for word in program.arguments:
+        match = _WORD.fullmatch(word)
+        if match and match[1] not in names:
+            number = float(match[2])
+            whole = re.fullmatch(r"[-+]?\d+", match[2])
+            found.append(Place(OPTION, match[1], int(number) if whole else number))
+    return found
 
 
 def _equal(places: Sequence[Place]) -> list[tuple[Place, Place]]:

@@ -147,12 +147,12 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
 
 
 def option_words(place: Place, value: Value) -> list[str]:
-    """What is typed for an option: `--lr 0.01`."""
+    """What is typed for an option: `--lr=0.01`."""
     if place.on or place.off:
         word = place.on if value else place.off
         return [word] if word else []
-    text = written(value)
-    return [f"{place.name}={text}"] if text.startswith("-") and place.name.startswith("--") else [place.name, text]
+    short = place.name.startswith("-") and not place.name.startswith("--")
+    return [place.name, written(value)] if short else [f"{place.name}={written(value)}"]
 
 
 def written(value: Value) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from overdrive.core.hyperparameters import INPUT, Hyperparameters, Place, Seen
+from overdrive.core.hyperparameters import INPUT, OPTIMIZER, Hyperparameters, Place, Seen
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants
 from overdrive.seams.hub import Seams
@@ -33,6 +33,7 @@ class HyperparameterWatch:
         self._losses = 0
         self._fetched: int | None = None  # id of the data set that the last batch came from
         self._inputs: tuple[int, ...] = ()
+        self._rates: Any = None
 
     def compile(self, source: bytes, path: str) -> CodeType:
         """The code of the program's main file."""
@@ -47,6 +48,9 @@ class HyperparameterWatch:
             seams.model_called.subscribe(self._called)
         seams.loader_made.subscribe(self._loader)
         seams.optimizer_made.subscribe(self._optimizer)
+        if any(key.startswith(OPTIMIZER) for key in self._wanted.values):
+            seams.step_begins.subscribe(lambda optimizer: self._rates and self._rates.begin(optimizer))
+            seams.step_ends.subscribe(lambda optimizer: self._rates and self._rates.end(optimizer))
         if self._wanted.look or self._wanted.losses:
             seams.loss_backward.subscribe(self._backward)
 
@@ -70,7 +74,9 @@ class HyperparameterWatch:
         from overdrive.seams.torch import values
 
         self._optimizers += 1
-        self._heard(values.of_optimizer(optimizer, values.line_of_program(), self._wanted.values))
+        self._rates = self._rates or values.ScaledRates()
+        where = values.line_of_program()
+        self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
         self._heard(values.of_dropouts(models, self._wanted.values))
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:

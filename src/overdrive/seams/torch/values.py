@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -51,7 +52,35 @@ def line_of_program() -> str:
     return last
 
 
-def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value]) -> list[Place]:
+class ScaledRates:
+    """Learning rates that are others while their optimizer steps, and the program's own in between.
+
+    So a schedule goes on as it is, at another height, whoever keeps it: one of PyTorch's with a highest rate of its
+    own, or the program itself, which sets the rate before each step.
+    """
+
+    def __init__(self) -> None:
+        self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
+        self._before: list[tuple[dict[str, Any], Any]] = []
+
+    def scale(self, optimizer: Any, group: dict[str, Any], factor: float) -> None:
+        self._factors.setdefault(optimizer, []).append((group, factor))
+
+    def begin(self, optimizer: Any) -> None:
+        """A step is about to be made."""
+        self.end(optimizer)  # of one that broke off
+        for group, factor in self._factors.get(optimizer, ()):
+            self._before.append((group, group["lr"]))
+            group["lr"] = group["lr"] * factor
+
+    def end(self, optimizer: Any) -> None:
+        """It has been made."""
+        while self._before:
+            group, rate = self._before.pop()
+            group["lr"] = rate
+
+
+def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates: ScaledRates) -> list[Place]:
     """Its places as the program has them; those in `values` are set. Groups with the same value are one place."""
     kind = type(optimizer).__name__
     places: dict[str, Place] = {}
@@ -62,10 +91,14 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value]) -> lis
                 continue
             place = Place(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
-            if place.key in values:
+            if place.key not in values:
+                continue
+            if name == "lr" and value > 0:
+                rates.scale(optimizer, group, float(values[place.key]) / value)
+            else:
                 _set(group, name, float(values[place.key]))
     defaults = optimizer.defaults  # for groups that are added later
-    for name in _GROUP:
+    for name in _GROUP[1:]:
         key = Place(OPTIMIZER, name, defaults.get(name, 0.0), where).key
         if key in values and name in defaults:
             defaults[name] = float(values[key])
