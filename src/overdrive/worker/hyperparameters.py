@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from overdrive.core.hyperparameters import INPUT, OPTIMIZER, Hyperparameters, Place, Seen
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Place, Seen
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants
 from overdrive.seams.hub import Seams
@@ -57,7 +58,15 @@ class HyperparameterWatch:
     def report(self) -> Any:
         loss = float(self._loss) / self._losses if self._losses else None
         self._loss, self._losses = 0.0, 0
-        return to_json(Seen(tuple(self._places.values()) if self._wanted.look else (), loss))
+        places = tuple(filter(self._counts, self._places.values())) if self._wanted.look else ()
+        return to_json(Seen(places, loss))
+
+    def _counts(self, place: Place) -> bool:
+        """Not a constant that has another value by now: something else decides it, a configuration file perhaps."""
+        if place.kind != CONSTANT or "." in place.name:
+            return True
+        space = vars(sys.modules["__main__"])
+        return bool(space.get(place.name, place.value) == self._wanted.values.get(place.key, place.value))
 
     def _heard(self, places: list[Place]) -> None:
         self._places.update((place.key, place) for place in places)
