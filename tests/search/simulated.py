@@ -46,7 +46,7 @@ class Simulated:
 def searched(program: Simulated, journal: Path, budget: float = 40.0, seed: int = 0) -> SearchResult:
     """A whole search of all parameters in `budget` runs."""
     domains = {each.name: domain_of(each) for each in PARAMETERS}
-    engine = Engine(journal, domains, int(budget), seed)
+    engine = Engine(journal, domains, seed)
     try:
         metric, goal = Metric("Accuracy"), Goal(True)
         order = Search(PARAMETERS, domains, metric, goal, budget, engine, program.run, lambda text: None)

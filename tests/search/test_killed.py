@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from overdrive.core.search_result import Tried
+from overdrive.core.settings import Value
+from overdrive.search.runs import Watch
 from tests.conftest import ROOT
 
 pytest.importorskip("optuna")
+
+from tests.search.simulated import Simulated, searched
 
 DRIVER = """
 import json, os, random, signal, sys
@@ -52,3 +59,20 @@ def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> Non
     result = json.loads((tmp_path / "result").read_text())
     assert result["spent"] <= 60.0 and len(result["trials"]) >= 30
     assert len(result["comparison"]["seeds"]) == 10
+
+
+def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Simulated(lambda values, chance: 90.0, 0)
+    inner = program.run
+
+    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: Watch | None) -> Tried:
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        return inner(values, seed, seconds, watch)
+
+    monkeypatch.setattr(program, "run", run)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        searched(program, tmp_path / "journal")
+    assert raised.value.filename == str(tmp_path / "journal")

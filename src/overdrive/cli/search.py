@@ -84,7 +84,7 @@ def search(
             soft_wrap=True,
         )
         runs = Runs(pool, program, found, metric, goal, techniques)
-        engine = Engine(_journal(program, domains, metric, goal, techniques), domains, _expected(runs, budget), 1)
+        engine = Engine(_journal(program, domains, metric, goal, techniques), domains, seed=1)
         if already := len(engine.runs()):
             console.print(f"Going on from a search that was broken off: {already} runs are known.")
         try:
@@ -135,11 +135,6 @@ def _techniques(plan_path: Path | None) -> tuple[Chosen, ...]:
         return ()
     plan = Plan.read(plan_path, catalogue())
     return tuple((each.name, each.settings) for each in plan.techniques if each.contract is not Contract.OPEN)
-
-
-def _expected(runs: Runs, budget: float) -> int:
-    """Runs that there may be time for, were each a minute: the engine plans by it until it knows better."""
-    return max(1, int(budget / 60))
 
 
 def _journal(

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,13 @@ class Busy(Exception):
 class Engine:
     """One search, in its journal."""
 
-    def __init__(self, path: Path, domains: Mapping[str, Domain], expected: int, seed: int) -> None:
+    def __init__(self, path: Path, domains: Mapping[str, Domain], seed: int) -> None:
         """
-        Args:
-            expected: runs that there is time for.
-
         Raises:
-            NoOptuna, Busy, OSError.
+            NoOptuna, Busy.
+            OSError: the journal cannot be written; so do all methods that write.
         """
+        self._path, self._seed = path, seed
         self._optuna = optuna = _import()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,34 +54,46 @@ class Engine:
         from optuna.storages.journal import JournalFileBackend
 
         self._distributions = {name: _distribution(optuna, domain) for name, domain in domains.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
+        self._asked: dict[int, Any] = {}
+        with self._writing():
             known = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
             self._study = optuna.create_study(
-                storage=known,
-                study_name="search",
-                load_if_exists=True,
-                direction="minimize",
-                pruner=_pruner(optuna, expected),
+                storage=known, study_name="search", load_if_exists=True, direction="minimize"
             )
+            self._give_back_unfinished()
+        self.expect(_HYPERBAND_FROM // 2)
+
+    def expect(self, runs: int) -> None:
+        """Plan for so many runs of the search."""
+        optuna = self._optuna
+        self._study.pruner = _pruner(optuna, runs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of parts that Optuna calls experimental
             # A search that goes on draws other numbers than it drew before.
             self._study.sampler = optuna.samplers.TPESampler(
-                seed=(seed + len(self._study.trials)) % 2**31,
+                seed=(self._seed + len(self._study.trials)) % 2**31,
                 multivariate=True,
-                n_startup_trials=max(_RANDOM[0], min(_RANDOM[1], expected // 3)),
+                n_startup_trials=max(_RANDOM[0], min(_RANDOM[1], runs // 3)),
             )
-        self._asked: dict[int, Any] = {}
-        self._give_back_unfinished()
 
     def close(self) -> None:
         os.close(self._lock)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Faults of the journal name it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                yield
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     # -- configurations -------------------------------------------------------------------------
 
     def ask(self) -> tuple[int, dict[str, Value]]:
         """A number and a configuration."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with self._writing():
             trial = self._study.ask(self._distributions)
         self._asked[trial.number] = trial
         return trial.number, {name: _rounded(trial.params[name]) for name in self._distributions}
@@ -89,24 +101,22 @@ class Engine:
     def ends_early(self, number: int, unit: int, score: float) -> bool:
         """Tell how far a run has come; whether it is to end here."""
         trial = self._asked[number]
-        trial.report(score, unit)
+        with self._writing():
+            trial.report(score, unit)
         return unit >= _WARM_UP and bool(trial.should_prune())
 
     def tell(self, run: Tried, score: float | None) -> None:
         """A run is over; `score` is None where it failed or was ended early."""
-        states = self._optuna.trial.TrialState
         trial = self._asked.pop(run.number)
-        trial.set_user_attr("run", json.dumps(to_json(run)))
-        if run.state == "pruned":
-            self._study.tell(trial, state=states.PRUNED)
-        elif score is None:
-            self._study.tell(trial, state=states.FAIL)
-        else:
-            self._study.tell(trial, score)
+        with self._writing():
+            trial.set_user_attr("score", score)
+            trial.set_user_attr("run", json.dumps(to_json(run)))
+            self._finish(run.number, run.state, score)
 
     def enqueue(self, values: Mapping[str, Value]) -> None:
         """Have this configuration asked next."""
-        self._study.enqueue_trial(dict(values), skip_if_exists=True)
+        with self._writing():
+            self._study.enqueue_trial(dict(values), skip_if_exists=True)
 
     def runs(self) -> list[Tried]:
         """All that are over."""
@@ -143,17 +153,31 @@ class Engine:
         return from_json(Tried, json.loads(text)) if text else None
 
     def remember(self, name: str, run: Tried) -> None:
-        self._study.set_user_attr(name, json.dumps(to_json(run)))
+        with self._writing():
+            self._study.set_user_attr(name, json.dumps(to_json(run)))
 
     def seconds_remembered(self) -> float:
         """Of all runs so far, the search's own included."""
         others = [from_json(Tried, json.loads(text)) for text in self._study.user_attrs.values()]
         return sum(run.seconds for run in (*others, *self.runs()))
 
+    def _finish(self, number: int, state: str, score: float | None) -> None:
+        states = self._optuna.trial.TrialState
+        if state == "pruned":
+            self._study.tell(number, state=states.PRUNED)
+        elif score is None:
+            self._study.tell(number, state=states.FAIL)
+        else:
+            self._study.tell(number, score)
+
     def _give_back_unfinished(self) -> None:
-        """Runs under way when the search was killed are asked again."""
+        """Runs under way when the search was killed are asked again, but those that were just over."""
         states = self._optuna.trial.TrialState
         for trial in self._study.get_trials(states=(states.RUNNING,)):
+            if text := trial.user_attrs.get("run"):
+                run = from_json(Tried, json.loads(text))
+                self._finish(trial.number, run.state, trial.user_attrs.get("score"))
+                continue
             self._study.tell(trial.number, state=states.FAIL)
             if trial.params:
                 self._study.enqueue_trial(trial.params, skip_if_exists=False)

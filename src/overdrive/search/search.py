@@ -81,6 +81,7 @@ class Search:
     def trials(self, defaults: Tried) -> list[Tried]:
         """Configurations until the time for the comparison has come; those of before included."""
         most = self.budget - 2 * defaults.seconds * self.pairs(defaults)
+        self.engine.expect(int(most / defaults.seconds))
         done = {_key(run.values): run for run in self.engine.runs()}
         if not self.engine.runs() and all(self.domains[each.name].holds(each.default) for each in self.parameters):
             self.engine.enqueue({each.name: each.default for each in self.parameters})
