@@ -29,6 +29,7 @@ from overdrive.core.search_result import SearchResult
 from overdrive.core.settings import Chosen
 from overdrive.machine.inventory import fingerprint
 from overdrive.report import search as report
+from overdrive.report.search_page import page
 from overdrive.search import names
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of, sensible
 from overdrive.search.engine import Busy, Engine, NoOptuna
@@ -66,6 +67,7 @@ def search(
     budget: float,
     plan_path: Path | None,
     json_path: Path | None,
+    page_path: Path,
 ) -> int:
     """Returns the exit code: 0 where the search came to its end, whatever it found.
 
@@ -94,7 +96,9 @@ def search(
             engine.close()
     if json_path:
         write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
+    write_atomically(page_path, page(result))
     report.search(result, console)
+    console.print(f"\nreport  {page_path}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -203,6 +207,7 @@ def _teller(console: Console) -> report.Teller:
 @click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time to spend at most.")
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The speed plan of all runs.")
 @click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def command(
@@ -214,6 +219,7 @@ def command(
     budget: float,
     plan_path: Path | None,
     no_plan: bool,
+    output: Path | None,
     json_path: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -234,11 +240,12 @@ def command(
     metric = metric or Metric()
     with faults_as_sentences():
         try:
-            check_places(program, {"--json": json_path})
+            page_path = output or program.plan_path().with_name(f"{program.stem}.search.html")
+            check_places(program, {"-o": page_path, "--json": json_path})
             if only_list:
                 sys.exit(show_list(program, json_path))
             aim = Goal.parse(goal, metric, direction or "")
-            sys.exit(search(program, wishes, metric, aim, budget, plan_path, json_path))
+            sys.exit(search(program, wishes, metric, aim, budget, plan_path, json_path, page_path))
         except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
             fail(str(error))
         except DomainError as error:

@@ -34,7 +34,7 @@ def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, c
         paper.say(f"{program} has nothing that could be varied without an edit.")
         return
     body = [
-        (name, _value(default), f"{place}, moves the {effect}" if effect else place, domain)
+        (name, value(default), f"{place}, moves the {effect}" if effect else place, domain)
         for name, default, place, effect, domain in rows
     ]
     paper.rows(("parameter", "default", "where it is set", "sensible range"), body)
@@ -65,9 +65,9 @@ def search(result: SearchResult, console: Console) -> None:
 def _trials(result: SearchResult, paper: Paper) -> None:
     ranked = sorted(result.trials, key=lambda run: _rank(result, run))
     varied = [each.name for each in result.parameters]
-    body = [("defaults", *(_value(each.default) for each in result.parameters), *_ending(result, result.defaults))]
+    body = [("defaults", *(value(each.default) for each in result.parameters), *_ending(result, result.defaults))]
     for run in ranked[:_MOST_SHOWN]:
-        body.append((str(run.number), *(_value(run.values[name]) for name in varied), *_ending(result, run)))
+        body.append((str(run.number), *(value(run.values[name]) for name in varied), *_ending(result, run)))
     paper.rows(("run", *varied, result.metric, "seconds", ""), body)
     counts = {state: sum(run.state == state for run in result.trials) for state in ("pruned", "failed", "diverged")}
     words = {"pruned": "ended early", "failed": "failed", "diverged": "without a finite metric"}
@@ -154,10 +154,11 @@ def sentence(result: SearchResult) -> str:
 
 def shown(values: Mapping[str, Value]) -> str:
     """`lr 0.0123, batch-size 64`."""
-    return ", ".join(f"{name} {_value(value)}" for name, value in values.items())
+    return ", ".join(f"{name} {value(each)}" for name, each in values.items())
 
 
-def _value(value: Value) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def value(given: Value) -> str:
+    """One value, for people."""
+    if isinstance(given, bool):
+        return "on" if given else "off"
+    return f"{given:.4g}" if isinstance(given, float) else str(given)
