@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from overdrive.core.hyperparameters import Place
+from overdrive.core.hyperparameters import ValuePlace
 from overdrive.seams import arguments
 
-Heard = dict[str, Place]
+Heard = dict[str, ValuePlace]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from overdrive.core.hyperparameters import OPTION, Place
+from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.core.metric import Metric
 from overdrive.core.search_result import SearchResult, Tried
 from overdrive.core.settings import Value
@@ -14,13 +14,13 @@ from overdrive.search.domain import domain_of
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
 from overdrive.search.parameters import Parameter
-from overdrive.search.runs import UNITS, Watch
+from overdrive.search.runs import UNITS, OnProgress
 from overdrive.search.search import Search
 
 Quality = Callable[[Mapping[str, Value], random.Random], float]  # of a configuration, with the run's chance
 
 PARAMETERS = tuple(
-    Parameter(name, (Place(OPTION, f"--{name}", value),))
+    Parameter(name, (ValuePlace(OPTION, f"--{name}", value),))
     for name, value in (("lr", 0.01), ("batch-size", 64), ("gamma", 0.5), ("width", 32))
 )
 
@@ -33,7 +33,7 @@ class Simulated:
         self.quality, self.chance, self.curve = quality, chance, curve
         self.made: list[tuple[dict[str, Value], int]] = []
 
-    def run(self, values: Mapping[str, Value], seed: int, seconds: float, watch: Watch | None) -> Tried:
+    def run(self, values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
         self.made.append((dict(values), seed))
         every = {**{each.name: each.default for each in PARAMETERS}, **values}
         metric = self.quality(every, random.Random(repr((self.chance, seed, sorted(every.items())))))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, OPTION, Place
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, OPTION, ValuePlace
 from overdrive.core.settings import Value
 from overdrive.search.domain import Domain, DomainError, domain_of, parse, sensible
 from overdrive.search.parameters import Parameter
 
 
 def parameter(name: str, value: Value, kind: str = OPTION, own: str = "", choices: tuple[str, ...] = ()) -> Parameter:
-    return Parameter(name, (Place(kind, own or f"--{name}", value, choices=choices),))
+    return Parameter(name, (ValuePlace(kind, own or f"--{name}", value, choices=choices),))
 
 
 LR = parameter("lr", 0.01)

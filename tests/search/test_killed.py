@@ -13,7 +13,7 @@ import pytest
 
 from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
-from overdrive.search.runs import Watch
+from overdrive.search.runs import OnProgress
 from tests.conftest import ROOT
 
 pytest.importorskip("optuna")
@@ -65,7 +65,7 @@ def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: 
     program = Simulated(lambda values, chance: 90.0, 0)
     inner = program.run
 
-    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: Watch | None) -> Tried:
+    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
         def full(handle: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 

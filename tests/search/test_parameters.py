@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from overdrive.core.hyperparameters import CONSTANT, OPTIMIZER, OPTION, Place
+from overdrive.core.hyperparameters import CONSTANT, OPTIMIZER, OPTION, ValuePlace
 from overdrive.core.program import Program
 from overdrive.search.names import means, spelled
 from overdrive.search.parameters import Parameter, UnknownParameter, find, parameters_of, set_in
 
-LR = Place(OPTION, "--learning_rate", 0.01)
-SEAM = Place(OPTIMIZER, "lr", 0.01, "train.py:9", "Adam")
+LR = ValuePlace(OPTION, "--learning_rate", 0.01)
+SEAM = ValuePlace(OPTIMIZER, "lr", 0.01, "train.py:9", "Adam")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_parameter_has_the_usual_name_and_is_found_by_its_own() -> None:
 
 
 def test_two_of_one_meaning_have_names_of_their_own() -> None:
-    other = Place(OPTIMIZER, "lr", 0.02, "train.py:20", "SGD")
+    other = ValuePlace(OPTIMIZER, "lr", 0.02, "train.py:20", "SGD")
     assert [each.name for each in parameters_of([SEAM, other], {}, True)] == ["lr", "lr-2"]
 
 
 def test_an_unknown_name_is_answered_with_a_likely_one() -> None:
-    known = parameters_of([LR, SEAM, Place(OPTION, "--gamma", 0.5)], {LR.key: [SEAM]}, True)
+    known = parameters_of([LR, SEAM, ValuePlace(OPTION, "--gamma", 0.5)], {LR.key: [SEAM]}, True)
     with pytest.raises(UnknownParameter, match=r"did you mean gamma\?"):
         find(known, "gama")
     with pytest.raises(UnknownParameter, match="overdrive search --list"):
@@ -73,12 +73,12 @@ def test_an_option_takes_the_place_of_the_users_own(words: tuple[str, ...], expe
 
 
 def test_flags_are_turned_on_and_off() -> None:
-    amp = Parameter("amp", (Place(OPTION, "--amp", False, on="--amp"),))
+    amp = Parameter("amp", (ValuePlace(OPTION, "--amp", False, on="--amp"),))
     assert set_in(Program("t.py"), [amp], {"amp": True})[0].arguments == ("--amp",)
     assert set_in(Program("t.py", ("--amp",)), [amp], {"amp": False})[0].arguments == ()
 
 
 def test_what_is_no_option_is_for_the_trial_to_set() -> None:
-    place = Place(CONSTANT, "lr", 0.01, "train.py:3")
+    place = ValuePlace(CONSTANT, "lr", 0.01, "train.py:3")
     program, keys = set_in(Program("train.py"), [Parameter("lr", (place,))], {"lr": 0.5})
     assert program == Program("train.py") and keys == {place.key: 0.5}

@@ -34,7 +34,7 @@ from overdrive.search import names
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of, sensible
 from overdrive.search.engine import Busy, Engine, NoOptuna
 from overdrive.search.goal import Goal, GoalError
-from overdrive.search.listing import CannotList, Listing, listing
+from overdrive.search.listing import CannotList, ParameterList, listing
 from overdrive.search.parameters import Parameter, UnknownParameter, Values, find, set_in, written
 from overdrive.search.runs import Runs
 from overdrive.search.search import CannotSearch, Search, shown
@@ -121,7 +121,7 @@ def _searched(order: Search, runs: Runs, program: Program, plan_path: Path | Non
     return replace(result, command=command, edits=edits, plan=str(plan_path or ""))
 
 
-def _chosen(found: Listing, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
     if not wishes:
         wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
         if not wishes:

@@ -12,7 +12,7 @@ OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "opt
 
 
 @dataclass(frozen=True)
-class Place:
+class ValuePlace:
     """A value of the program's, and where it stands.
 
     `input` is only seen, never set: a dimension of what a model is given, where no loader makes the batches.
@@ -46,6 +46,6 @@ class Hyperparameters:
 class Seen:
     """What a trial reports of them."""
 
-    places: tuple[Place, ...] = ()
+    places: tuple[ValuePlace, ...] = ()
     loss: float | None = None  # mean of those sent backward since the last report
     notes: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ class TrialSpec:
     clock: str = "training"  # what counts as a step (see `worker.clock`)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
-    hyperparameters: Hyperparameters | None = None  # to be set and looked at (see `worker.hyperparameters`)
+    hyperparameters: Hyperparameters | None = None  # to be set and looked at (see `worker.hyperparameter_watch`)
 
     def name(self) -> str:
         """`plain`, or its techniques with the settings: the same text for the same trial."""

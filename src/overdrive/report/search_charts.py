@@ -10,7 +10,7 @@ from overdrive.report import svg
 
 
 @dataclass(frozen=True)
-class Point:
+class Dot:
     """A run: when, its metric, whether it went to its end, and whether it is the chosen one."""
 
     number: int
@@ -43,7 +43,7 @@ class Axis:
         return (self.choices[0], self.choices[-1]) if self.choices else (f"{self.low:.3g}", f"{self.high:.3g}")
 
 
-def history(points: Sequence[Point], defaults: float, maximize: bool, width: int) -> str:
+def history(points: Sequence[Dot], defaults: float, maximize: bool, width: int) -> str:
     """The metric of each run, what was best so far, and the defaults' as a line."""
     if not points:
         return ""

@@ -9,7 +9,7 @@ from overdrive.report import search as words
 from overdrive.report.html import template
 from overdrive.report.plots import Plot, plot
 from overdrive.report.reading import word
-from overdrive.report.search_charts import Axis, Point, history, parallel
+from overdrive.report.search_charts import Axis, Dot, history, parallel
 
 _CLAIMS = {"better": "Better than your defaults", "no better": "No better than your defaults"}
 _LOG_FROM = 10.0  # times between a parameter's ends
@@ -56,7 +56,7 @@ def _metric(run: Tried) -> str:
 def _history(result: SearchResult) -> Plot | None:
     default = result.defaults.metric
     points = [
-        Point(run.number, run.metric, run.state == "complete", dict(run.values) == dict(result.chosen))
+        Dot(run.number, run.metric, run.state == "complete", dict(run.values) == dict(result.chosen))
         for run in result.trials
         if run.metric is not None
     ]

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from overdrive.core.hyperparameters import OPTION, Place
+from overdrive.core.hyperparameters import OPTION, ValuePlace
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.patch import Patches
 
-Heard = Callable[[list[Place]], None]
+Heard = Callable[[list[ValuePlace]], None]
 
 
 def enter(heard: Heard) -> Callable[[], None]:
@@ -72,14 +72,14 @@ def _watch_click(patches: Patches, heard: Heard) -> None:
     patches.replace(Command, "parse_args", parse_args)
 
 
-def _guarded(read: Callable[[Any, Any], list[Place]], parser: Any, parsed: Any) -> list[Place]:
+def _guarded(read: Callable[[Any, Any], list[ValuePlace]], parser: Any, parsed: Any) -> list[ValuePlace]:
     try:
         return read(parser, parsed)
     except Exception:  # a parser of the program's own making; its options are not told
         return []
 
 
-def _argparse_places(parser: Any, parsed: Any) -> list[Place]:
+def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
     places = []
     for action in parser._actions:
         words = list(action.option_strings)
@@ -90,15 +90,15 @@ def _argparse_places(parser: Any, parsed: Any) -> list[Place]:
         if action.nargs == 0:
             if isinstance(value, bool) and isinstance(action.const, bool):
                 on, off = (name, "") if action.const else ("", name)
-                places.append(Place(OPTION, name, value, on=on, off=off))
+                places.append(ValuePlace(OPTION, name, value, on=on, off=off))
             elif isinstance(value, bool) and (negative := [word for word in words if word.startswith("--no-")]):
-                places.append(Place(OPTION, name, value, on=name, off=negative[0]))
+                places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0]))
         elif action.nargs in (None, "?"):
             places += _valued(name, value, action.choices or ())
     return places
 
 
-def _click_places(command: Any, context: Any) -> list[Place]:
+def _click_places(command: Any, context: Any) -> list[ValuePlace]:
     places = []
     for option in command.params:
         value = context.params.get(option.name)
@@ -108,18 +108,18 @@ def _click_places(command: Any, context: Any) -> list[Place]:
         if getattr(option, "is_flag", False):
             if isinstance(value, bool):
                 off = _longest(option.secondary_opts) if option.secondary_opts else ""
-                places.append(Place(OPTION, name, value, on=name, off=off))
+                places.append(ValuePlace(OPTION, name, value, on=name, off=off))
         elif option.nargs == 1:
             places += _valued(name, value, getattr(option.type, "choices", ()))
     return places
 
 
-def _valued(name: str, value: Any, choices: Sequence[Any]) -> list[Place]:
+def _valued(name: str, value: Any, choices: Sequence[Any]) -> list[ValuePlace]:
     if not isinstance(value, (bool, int, float, str)):
         return []
     if isinstance(value, str) and not choices:
         return []  # a path, a name: nothing is known of what else it could be
-    return [Place(OPTION, name, value, choices=tuple(str(each) for each in choices))]
+    return [ValuePlace(OPTION, name, value, choices=tuple(str(each) for each in choices))]
 
 
 def _longest(words: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from overdrive.core.hyperparameters import CONSTANT, Place
+from overdrive.core.hyperparameters import CONSTANT, ValuePlace
 from overdrive.core.settings import Value
 
 # No powers: ten to the power of ten to the power of ten would be worked out here.
@@ -24,7 +24,7 @@ _ARITHMETIC = (ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Sub, ast
 
 
 @dataclass(frozen=True)
-class _Slot:
+class _Literal:
     """A literal in the tree."""
 
     name: str
@@ -41,7 +41,7 @@ class _Slot:
             getattr(self.holder, self.field)[self.index] = made
 
 
-def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[CodeType, list[Place]]:
+def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[CodeType, list[ValuePlace]]:
     """The script's code with these values by their places' keys, and all constants as the script has them.
 
     Raises:
@@ -53,14 +53,14 @@ def compiled(source: bytes, path: str, values: Mapping[str, Value]) -> tuple[Cod
         value = _number(slot.node)
         if value is None:
             continue
-        place = Place(CONSTANT, slot.name, value, f"{Path(path).name}:{slot.node.lineno}")
+        place = ValuePlace(CONSTANT, slot.name, value, f"{Path(path).name}:{slot.node.lineno}")
         places.append(place)
         if place.key in values:
             slot.fill(values[place.key])
     return compile(tree, path, "exec", dont_inherit=True), places
 
 
-def _slots(tree: ast.Module) -> Iterator[_Slot]:
+def _slots(tree: ast.Module) -> Iterator[_Literal]:
     slots = [slot for statement in _statements(tree.body) for slot in _of_statement(statement)]
     stored = Counter(node.id for node in _own_names(tree) if isinstance(node.ctx, ast.Store))
     for slot in slots:
@@ -86,7 +86,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(statement.body)
 
 
-def _of_statement(statement: ast.stmt) -> Iterator[_Slot]:
+def _of_statement(statement: ast.stmt) -> Iterator[_Literal]:
     if isinstance(statement, ast.ClassDef):
         for inner in statement.body:
             if isinstance(inner, (ast.Assign, ast.AnnAssign)):
@@ -104,13 +104,13 @@ def _of_statement(statement: ast.stmt) -> Iterator[_Slot]:
     if isinstance(value, ast.Dict):
         for index, (key, each) in enumerate(zip(value.keys, value.values, strict=True)):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield _Slot(f"{target.id}.{key.value}", value, "values", index, each)
+                yield _Literal(f"{target.id}.{key.value}", value, "values", index, each)
     elif isinstance(value, ast.Call):
         for word in value.keywords if isinstance(value.func, ast.Name) and value.func.id == "dict" else ():
             if word.arg:
-                yield _Slot(f"{target.id}.{word.arg}", word, "value", None, word.value)
+                yield _Literal(f"{target.id}.{word.arg}", word, "value", None, word.value)
     elif isinstance(value, ast.expr):
-        yield _Slot(target.id, statement, "value", None, value)
+        yield _Literal(target.id, statement, "value", None, value)
 
 
 def _number(node: ast.expr) -> Value | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, Hyperparameters, Place, Seen
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
@@ -18,7 +18,7 @@ from overdrive.search.parameters import Parameter, parameters_of, set_in
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
-REPORT = "overdrive.worker.hyperparameters"
+REPORT = "overdrive.worker.hyperparameter_watch"
 _WORD = re.compile(r"((?:--)?[A-Za-z_][\w.-]*)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _STEPS = 2  # a schedule acts after the first
 _PATIENCE = 300.0  # seconds for these steps: data may be fetched before
@@ -29,7 +29,7 @@ class CannotList(Exception):
 
 
 @dataclass(frozen=True)
-class Listing:
+class ParameterList:
     """What a program has.
 
     Attributes:
@@ -40,7 +40,7 @@ class Listing:
     steps: bool
 
 
-def listing(pool: TrialPool, program: Program) -> Listing:
+def listing(pool: TrialPool, program: Program) -> ParameterList:
     """
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
@@ -49,20 +49,20 @@ def listing(pool: TrialPool, program: Program) -> Listing:
     places += _words(program, places)
     deciders = _equal(places)
     if not deciders:
-        return Listing(tuple(parameters_of(places, {}, False)), steps)
+        return ParameterList(tuple(parameters_of(places, {}, False)), steps)
     other = _others([each for each, _ in deciders])
     try:
         again, _ = _seen(pool, *_with(program, deciders, other))
     except CannotList:  # it does not live with such values: equal ones are all that is known
-        moved: dict[str, list[Place]] = {}
+        moved: dict[str, list[ValuePlace]] = {}
         for place, seam in deciders:
             if not any(seam in seams for seams in moved.values()):
                 moved.setdefault(place.key, []).append(seam)
-        return Listing(tuple(parameters_of(places, moved, False)), steps)
-    return Listing(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), steps)
+        return ParameterList(tuple(parameters_of(places, moved, False)), steps)
+    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), steps)
 
 
-def _words(program: Program, known: Sequence[Place]) -> list[Place]:
+def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
     """Numbers on the command line that no parser tells of: `--lr=0.1` or `lr=0.1`, read by the program itself."""
     names = {place.name for place in known}
     found = []
@@ -71,11 +71,11 @@ def _words(program: Program, known: Sequence[Place]) -> list[Place]:
         if match and match[1] not in names:
             number = float(match[2])
             whole = re.fullmatch(r"[-+]?\d+", match[2])
-            found.append(Place(OPTION, match[1], int(number) if whole else number))
+            found.append(ValuePlace(OPTION, match[1], int(number) if whole else number))
     return found
 
 
-def _equal(places: Sequence[Place]) -> list[tuple[Place, Place]]:
+def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
     """Options and constants beside the seams whose value they have: those that sound alike, else all."""
     written = [place for place in places if place.kind in (OPTION, CONSTANT) and _is_number(place.value)]
     found = []
@@ -94,11 +94,11 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _type(place: Place) -> type:
+def _type(place: ValuePlace) -> type:
     return type(place.value)
 
 
-def _others(places: Sequence[Place]) -> dict[str, Value]:
+def _others(places: Sequence[ValuePlace]) -> dict[str, Value]:
     """For each place another value, near the program's own and unlike all others."""
     found: dict[str, Value] = {}
     for place in places:
@@ -115,17 +115,20 @@ def _others(places: Sequence[Place]) -> dict[str, Value]:
 
 
 def _with(
-    program: Program, deciders: Sequence[tuple[Place, Place]], other: Mapping[str, Value]
+    program: Program, deciders: Sequence[tuple[ValuePlace, ValuePlace]], other: Mapping[str, Value]
 ) -> tuple[Program, dict[str, Value]]:
     single = {place.key: Parameter(place.key, (place,)) for place, _ in deciders}
     return set_in(program, list(single.values()), other)
 
 
 def _moved(
-    deciders: Sequence[tuple[Place, Place]], other: Mapping[str, Value], before: Sequence[Place], after: Sequence[Place]
-) -> dict[str, list[Place]]:
+    deciders: Sequence[tuple[ValuePlace, ValuePlace]],
+    other: Mapping[str, Value],
+    before: Sequence[ValuePlace],
+    after: Sequence[ValuePlace],
+) -> dict[str, list[ValuePlace]]:
     """By an option's or a constant's key, the seams that took its other value."""
-    moved: dict[str, list[Place]] = {}
+    moved: dict[str, list[ValuePlace]] = {}
     for place, seam in deciders:
         taken = {each.value for each in after if _same_seam(each, seam)}
         if other[place.key] in taken:
@@ -133,13 +136,13 @@ def _moved(
     return moved
 
 
-def _same_seam(one: Place, other: Place) -> bool:
+def _same_seam(one: ValuePlace, other: ValuePlace) -> bool:
     if one.kind == INPUT:  # whichever dimension: a batch may come second
         return other.kind == INPUT
     return (one.kind, one.where, one.name) == (other.kind, other.where, other.name)
 
 
-def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[Place], bool]:
+def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[ValuePlace], bool]:
     """The places of a short trial, and whether it made a step."""
     trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(values, look=True)))
     steps = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, Place
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
 
 LR, WEIGHT_DECAY, MOMENTUM, BETA1, BETA2 = "lr", "weight-decay", "momentum", "beta1", "beta2"
 BATCH_SIZE, DROPOUT_RATE = "batch-size", "dropout"
@@ -37,7 +37,7 @@ def means(name: str) -> str:
     return next((meant for meant, pattern in _SPELLINGS.items() if re.fullmatch(pattern, word)), "")
 
 
-def at_seam(place: Place) -> str:
+def at_seam(place: ValuePlace) -> str:
     """The name of what stands at a seam."""
     if place.kind == DROPOUT:
         return DROPOUT_RATE
@@ -46,7 +46,7 @@ def at_seam(place: Place) -> str:
     return spelled(place.name) if place.kind == OPTIMIZER else BATCH_SIZE
 
 
-def told(place: Place) -> str:
+def told(place: ValuePlace) -> str:
     """What a seam's value is, for people: `learning rate of Adam`."""
     words = {"lr": "learning rate", "weight_decay": "weight decay", "batch_size": "batch size", "p": "dropout rate"}
     what = words.get(place.name, place.name if place.kind == OPTIMIZER else "batch size")

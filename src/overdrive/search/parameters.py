@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from overdrive.core.hyperparameters import CONSTANT, DROPOUT, INPUT, LOADER, OPTIMIZER, OPTION, Place
+from overdrive.core.hyperparameters import CONSTANT, DROPOUT, INPUT, LOADER, OPTIMIZER, OPTION, ValuePlace
 from overdrive.core.program import Program
 from overdrive.core.settings import Value
 from overdrive.search import names
@@ -26,8 +26,8 @@ class Parameter:
     """
 
     name: str
-    places: tuple[Place, ...]
-    moves: tuple[Place, ...] = ()
+    places: tuple[ValuePlace, ...]
+    moves: tuple[ValuePlace, ...] = ()
     tried: bool = False
 
     @property
@@ -84,7 +84,9 @@ def find(parameters: Sequence[Parameter], name: str) -> Parameter:
     raise UnknownParameter(f"The program has no parameter {name!r} that could be varied: {hint}")
 
 
-def parameters_of(places: Sequence[Place], moved: Mapping[str, Sequence[Place]], tried: bool) -> list[Parameter]:
+def parameters_of(
+    places: Sequence[ValuePlace], moved: Mapping[str, Sequence[ValuePlace]], tried: bool
+) -> list[Parameter]:
     """All parameters, the usual ones first.
 
     Args:
@@ -146,7 +148,7 @@ def set_in(program: Program, parameters: Sequence[Parameter], values: Values) ->
     return Program(program.target, tuple(words), program.module), keys
 
 
-def option_words(place: Place, value: Value) -> list[str]:
+def option_words(place: ValuePlace, value: Value) -> list[str]:
     """What is typed for an option: `--lr=0.01`."""
     if place.on or place.off:
         word = place.on if value else place.off
@@ -160,7 +162,7 @@ def written(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def _without(words: list[str], place: Place) -> list[str]:
+def _without(words: list[str], place: ValuePlace) -> list[str]:
     """Without what stands there for this option, in its full spelling; else the last one counts."""
     kept, skip = [], False
     for word in words:

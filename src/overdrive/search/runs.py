@@ -18,7 +18,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import step_losses
 from overdrive.search import names
 from overdrive.search.goal import Goal
-from overdrive.search.listing import REPORT, Listing
+from overdrive.search.listing import REPORT, ParameterList
 from overdrive.search.parameters import Values, set_in
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -30,7 +30,7 @@ _MOST_OUTPUT = 1 << 22  # bytes of it that are looked through
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
 
 # Told of a run's progress in units and its metric so far, less being better; true where the run is to end here.
-Watch = Callable[[int, float], bool]
+OnProgress = Callable[[int, float], bool]
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Runs:
 
     pool: TrialPool
     program: Program
-    found: Listing
+    found: ParameterList
     metric: Metric
     goal: Goal
     techniques: tuple[Chosen, ...] = ()
     total: float = 0.0
     output: str = field(default="", init=False)  # of the last run
 
-    def run(self, values: Values, seed: int, seconds: float, watch: Watch | None = None) -> Tried:
+    def run(self, values: Values, seed: int, seconds: float, watch: OnProgress | None = None) -> Tried:
         """The whole program, or as far as `watch` lets it go; it fails where it takes longer than `seconds`."""
         program, keys = set_in(self.program, self.found.parameters, values)
         wanted = Hyperparameters(keys, losses=self.metric.is_loss)
@@ -63,7 +63,7 @@ class Runs:
             hyperparameters=wanted,
         )
         self.pool.first_patience = seconds  # a program that makes no step is silent to its end
-        return _Run(self, Trial(self.pool, spec), self._batches(values), seconds, watch).to_its_end(values)
+        return _RunUnderWay(self, Trial(self.pool, spec), self._batches(values), seconds, watch).to_its_end(values)
 
     def _batches(self, values: Values) -> float:
         """How many times the program's own samples a step sees, where no loader tells."""
@@ -74,8 +74,8 @@ class Runs:
         return 1.0
 
 
-class _Run:
-    def __init__(self, runs: Runs, trial: Trial, batches: float, seconds: float, watch: Watch | None) -> None:
+class _RunUnderWay:
+    def __init__(self, runs: Runs, trial: Trial, batches: float, seconds: float, watch: OnProgress | None) -> None:
         self._runs, self._trial, self._batches, self._watch = runs, trial, batches, watch
         self._began = time.monotonic()
         self._until = self._began + seconds

@@ -15,7 +15,7 @@ from overdrive.search.domain import Domain
 from overdrive.search.engine import Engine
 from overdrive.search.goal import Goal
 from overdrive.search.parameters import Parameter
-from overdrive.search.runs import UNITS, Watch
+from overdrive.search.runs import UNITS, OnProgress
 
 DEFAULTS = "defaults"
 _SHARE_OF_COMPARISON = 0.4  # of the budget
@@ -26,7 +26,7 @@ _ALPHA = 0.025  # on either side
 _REPEATS = 20  # proposals that were tried already: the values are used up
 
 # Runs a configuration under a seed for so many seconds at most.
-Run = Callable[[Mapping[str, Value], int, float, Watch | None], Tried]
+RunOne = Callable[[Mapping[str, Value], int, float, OnProgress | None], Tried]
 
 
 class CannotSearch(Exception):
@@ -43,7 +43,7 @@ class Search:
     goal: Goal
     budget: float
     engine: Engine
-    run: Run
+    run: RunOne
     tell: Callable[[str], None]
 
     def defaults(self, hint: Callable[[], str] = str) -> Tried:

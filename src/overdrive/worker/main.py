@@ -28,7 +28,7 @@ from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
-from overdrive.worker import hyperparameters
+from overdrive.worker import hyperparameter_watch
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
 from overdrive.worker.observers import (
@@ -73,7 +73,7 @@ class Worker:
         self.recorder = Recorder(losses=losses, clock=self.clock)
         self._probes: dict[str | None, Probe] = {}  # by framework, from its arrival: PyTorch's imports PyTorch
         self._observers: dict[str, Observer] = {}
-        self.hyperparameters: hyperparameters.HyperparameterWatch | None = None
+        self.hyperparameters: hyperparameter_watch.HyperparameterWatch | None = None
         self._own_facts = OwnFacts()
         self.session: Session | None = None
         self._digests: dict[str, Any] = {}
@@ -116,9 +116,9 @@ class Worker:
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
         if spec.hyperparameters:
-            with seams.owned_by(hyperparameters.NAME):
-                self.hyperparameters = hyperparameters.HyperparameterWatch(spec.hyperparameters, self._over)
-                self._observers[hyperparameters.NAME] = self.hyperparameters
+            with seams.owned_by(hyperparameter_watch.NAME):
+                self.hyperparameters = hyperparameter_watch.HyperparameterWatch(spec.hyperparameters, self._over)
+                self._observers[hyperparameter_watch.NAME] = self.hyperparameters
                 self.hyperparameters(seams)
         for name in spec.observers:
             with seams.owned_by(name):

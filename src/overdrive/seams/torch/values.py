@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, Place
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
 from overdrive.core.settings import Value
 
 _LIBRARIES = tuple(
@@ -80,16 +80,16 @@ class ScaledRates:
             group["lr"] = rate
 
 
-def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates: ScaledRates) -> list[Place]:
+def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates: ScaledRates) -> list[ValuePlace]:
     """Its places as the program has them; those in `values` are set. Groups with the same value are one place."""
     kind = type(optimizer).__name__
-    places: dict[str, Place] = {}
+    places: dict[str, ValuePlace] = {}
     for group in optimizer.param_groups:
         for name in (*_GROUP, *_BETAS):
             value = _get(group, name)
             if value is None:
                 continue
-            place = Place(OPTIMIZER, name, value, where, kind)
+            place = ValuePlace(OPTIMIZER, name, value, where, kind)
             places[place.key] = place
             if place.key not in values:
                 continue
@@ -99,7 +99,7 @@ def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates:
                 _set(group, name, float(values[place.key]))
     defaults = optimizer.defaults  # for groups that are added later
     for name in _GROUP[1:]:
-        key = Place(OPTIMIZER, name, defaults.get(name, 0.0), where).key
+        key = ValuePlace(OPTIMIZER, name, defaults.get(name, 0.0), where).key
         if key in values and name in defaults:
             defaults[name] = float(values[key])
     return list(places.values())
@@ -129,18 +129,18 @@ def _set(group: dict[str, Any], name: str, value: float) -> None:
 
 def of_loader(
     arguments: dict[str, Any], where: str, values: Mapping[str, Value]
-) -> tuple[dict[str, Any], Place | None]:
+) -> tuple[dict[str, Any], ValuePlace | None]:
     """What a loader is to be made with, and its place; None where it is given batches that others put together."""
     size = arguments.get("batch_size", 1)
     if not isinstance(size, int) or arguments.get("batch_sampler") is not None:
         return arguments, None
-    place = Place(LOADER, "batch_size", size, where, "DataLoader")
+    place = ValuePlace(LOADER, "batch_size", size, where, "DataLoader")
     if place.key in values:
         arguments = {**arguments, "batch_size": int(values[place.key])}
     return arguments, place
 
 
-def of_dropouts(models: Iterable[Any], values: Mapping[str, Value]) -> list[Place]:
+def of_dropouts(models: Iterable[Any], values: Mapping[str, Value]) -> list[ValuePlace]:
     """Dropout rates of modules, those of one rate together."""
     found: Counter[float] = Counter()
     for module in {id(each): each for model in models for each in model.modules()}.values():
@@ -149,10 +149,12 @@ def of_dropouts(models: Iterable[Any], values: Mapping[str, Value]) -> list[Plac
         if not isinstance(rate, float) or not 0 <= rate < 1:
             continue
         found[rate] += 1
-        key = Place(DROPOUT, "p", rate).key
+        key = ValuePlace(DROPOUT, "p", rate).key
         if key in values:
             setattr(module, name, float(values[key]))
-    return [Place(DROPOUT, "p", rate, of=f"{count} module{'s' if count > 1 else ''}") for rate, count in found.items()]
+    return [
+        ValuePlace(DROPOUT, "p", rate, of=f"{count} module{'s' if count > 1 else ''}") for rate, count in found.items()
+    ]
 
 
 def sizes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:

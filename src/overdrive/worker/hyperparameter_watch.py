@@ -7,12 +7,12 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Place, Seen
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import to_json
 from overdrive.seams import arguments, constants
 from overdrive.seams.hub import Seams
 
-NAME = "overdrive.worker.hyperparameters"  # by which its report is known
+NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
 _ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
 
 
@@ -26,8 +26,8 @@ class HyperparameterWatch:
     def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
         self._wanted = wanted
         self._over = over
-        self._places: dict[str, Place] = {}
-        self._loaders: dict[int, Place] = {}  # by their data set's id
+        self._places: dict[str, ValuePlace] = {}
+        self._loaders: dict[int, ValuePlace] = {}  # by their data set's id
         self._trained = 0  # losses sent backward
         self._optimizers = 0
         self._loss: Any = 0.0
@@ -61,14 +61,14 @@ class HyperparameterWatch:
         places = tuple(filter(self._counts, self._places.values())) if self._wanted.look else ()
         return to_json(Seen(places, loss))
 
-    def _counts(self, place: Place) -> bool:
+    def _counts(self, place: ValuePlace) -> bool:
         """Not a constant that has another value by now: something else decides it, a configuration file perhaps."""
         if place.kind != CONSTANT or "." in place.name:
             return True
         space = vars(sys.modules["__main__"])
         return bool(space.get(place.name, place.value) == self._wanted.values.get(place.key, place.value))
 
-    def _heard(self, places: list[Place]) -> None:
+    def _heard(self, places: list[ValuePlace]) -> None:
         self._places.update((place.key, place) for place in places)
 
     def _loader(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +114,6 @@ class HyperparameterWatch:
             if self._fetched in self._loaders:
                 self._heard([self._loaders[self._fetched]])
             elif self._fetched is None:
-                self._heard([Place(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
+                self._heard([ValuePlace(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
         if self._trained == _ENOUGH and not self._optimizers:
             self._over()
