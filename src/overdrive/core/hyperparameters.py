@@ -40,6 +40,7 @@ class Hyperparameters:
     values: Mapping[str, Value] = field(default_factory=dict, hash=False)  # by the place's key
     look: bool = False  # report all places, which takes looking at every call of a model
     losses: bool = False  # report the training losses as they come
+    ramp: tuple[float, float, int] | None = None  # all learning rates grow from a factor to another in so many steps
 
 
 @dataclass(frozen=True)

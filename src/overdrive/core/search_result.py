@@ -31,6 +31,7 @@ class Tried:
         metric: at the run's end, or where it was pruned.
         seconds: of the whole process.
         progress: samples that were trained on; steps where no loader tells.
+        steps: of the training that were seen.
         reached: seconds to the target, where there is one and it was reached.
     """
 
@@ -42,6 +43,7 @@ class Tried:
     progress: float = 0.0
     reached: float | None = None
     why: str = ""
+    steps: int = 0
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class _RunUnderWay:
         if state == "complete" and metric is None:
             state = "diverged"
         seconds = time.monotonic() - self._began
-        return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why)
+        return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why, self._steps)
 
     def _advance(self, block: Block) -> None:
         self._steps += block.steps
@@ -147,6 +147,7 @@ class _RunUnderWay:
             return "failed", str(over.exit_reason)
         trace = over.trace
         if trace:
+            self._steps = trace.steps
             self._progress = trace.samples or trace.steps * self._batches
         losses = step_losses(trace) if trace else []
         output = self._trial.output_tail(_MOST_OUTPUT)

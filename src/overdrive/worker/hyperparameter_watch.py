@@ -49,7 +49,7 @@ class HyperparameterWatch:
             seams.model_called.subscribe(self._called)
         seams.loader_made.subscribe(self._loader)
         seams.optimizer_made.subscribe(self._optimizer)
-        if any(key.startswith(OPTIMIZER) for key in self._wanted.values):
+        if self._wanted.ramp or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
             seams.step_begins.subscribe(lambda optimizer: self._rates and self._rates.begin(optimizer))
             seams.step_ends.subscribe(lambda optimizer: self._rates and self._rates.end(optimizer))
         if self._wanted.look or self._wanted.losses:
@@ -83,7 +83,7 @@ class HyperparameterWatch:
         from overdrive.seams.torch import values
 
         self._optimizers += 1
-        self._rates = self._rates or values.ScaledRates()
+        self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
         where = values.line_of_program()
         self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
         self._heard(values.of_dropouts(models, self._wanted.values))

@@ -59,7 +59,10 @@ class ScaledRates:
     own, or the program itself, which sets the rate before each step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ramp: tuple[float, float, int] | None = None) -> None:
+        """`ramp`: from which factor to which all rates grow, evenly on a logarithmic scale, and in how many steps."""
+        self._ramp = ramp
+        self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
         self._before: list[tuple[dict[str, Any], Any]] = []
 
@@ -69,7 +72,13 @@ class ScaledRates:
     def begin(self, optimizer: Any) -> None:
         """A step is about to be made."""
         self.end(optimizer)  # of one that broke off
-        for group, factor in self._factors.get(optimizer, ()):
+        changes = self._factors.get(optimizer, [])
+        if self._ramp:
+            low, high, steps = self._ramp
+            step = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
+            factor = low * (high / low) ** (step / max(1, steps - 1))
+            changes = [(group, factor) for group in optimizer.param_groups]
+        for group, factor in changes:
             self._before.append((group, group["lr"]))
             group["lr"] = group["lr"] * factor
 
