@@ -66,13 +66,18 @@ def test_a_parameter_that_does_nothing_is_not_claimed(project: Make, overdrive: 
         (("--vary", "width=1..2.5"), 2, "whole number"),
         (("--goal", "fast"), 2, "is no goal"),
         (("--metric", "F1", "--vary", "lr"), 1, "never printed a number after 'F1'. It prints numbers after: Accuracy"),
-        (("--vary", "lr", "--budget", "1s"), 1, "Write --budget"),
+        (("--vary", "lr", "--budget", "0.2s"), 1, "longer than the budget"),
     ],
 )
 def test_bad_input_is_one_sentence(project: Make, overdrive: Run, words: tuple[str, ...], code: int, said: str) -> None:
     done = search(overdrive, project().parent, *words)
     assert done.returncode == code
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(project: Make, overdrive: Run) -> None:
+    done = search(overdrive, project("import time; time.sleep(2)").parent, "--vary", "lr", budget="15s")
+    assert done.returncode == 1 and "Write --budget 1m" in done.stderr
 
 
 def test_a_program_that_fails_with_a_value_fails_that_run_alone(project: Make, overdrive: Run) -> None:

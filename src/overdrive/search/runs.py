@@ -91,7 +91,7 @@ class _RunUnderWay:
             self._advance(self._trial.first_step(self._until))
             while not self._look():
                 if time.monotonic() > self._until:
-                    state, why = "failed", f"it took longer than {time.monotonic() - self._began:.0f} s"
+                    state, why = "failed", self._late()
                     break
                 self._advance(self._trial.run(self._chunk()))
             else:
@@ -108,6 +108,9 @@ class _RunUnderWay:
             state = "diverged"
         seconds = time.monotonic() - self._began
         return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why, self._steps)
+
+    def _late(self) -> str:
+        return f"it took longer than {time.monotonic() - self._began:.0f} s"
 
     def _advance(self, block: Block) -> None:
         self._steps += block.steps
@@ -143,6 +146,8 @@ class _RunUnderWay:
             self._reached = time.monotonic() - self._began
 
     def _ended(self, over: TrialOver) -> tuple[str, str]:
+        if over.exit_reason.kind == "late":
+            return "failed", self._late()
         if over.exit_reason.kind != "ended":
             return "failed", str(over.exit_reason)
         trace = over.trace
