@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from dataclasses import replace
 
@@ -74,6 +75,7 @@ def test_a_run_that_failed_under_a_fresh_seed_establishes_nothing() -> None:
     assert found.comparison
     chosen = (run(2, 0.1, None, "failed"), run(2, 0.1, 95.0))
     broken = replace(found, comparison=replace(found.comparison, chosen=chosen))
+    assert json.loads(broken.dumps())["comparison"]["gain"]["low"] is None
     assert "Not established" in told(broken) and "1 of its runs have no metric" in told(broken)
 
 

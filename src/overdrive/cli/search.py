@@ -13,7 +13,6 @@ from overdrive.cli.line import fail, faults_as_sentences, parse_program, program
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, MetricName, WishText
 from overdrive.core.atomic_file import write_atomically
-from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
 from overdrive.core.plan import PlanError
 from overdrive.core.program import Program
@@ -57,7 +56,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     with TrialPool() as pool:
         result = conduct(request, pool, report.Teller(console))
     if json_path:
-        write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
+        write_atomically(json_path, result.dumps())
     write_atomically(page_path, page(result))
     report.search(result, console)
     console.print(f"\nreport  {page_path}", markup=False, soft_wrap=True)
