@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import tomllib
+import tomlkit
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "search_list.json"
@@ -37,7 +37,7 @@ def naive() -> Iterator[Job]:
 
 
 def public(folder: Path) -> Iterator[Job]:
-    for name, each in tomllib.loads((HERE / "public" / "programs.toml").read_text()).items():
+    for name, each in tomlkit.parse((HERE / "public" / "programs.toml").read_text()).unwrap().items():
         place = folder / name / each["folder"]
         if (place / each["script"]).exists():
             yield f"public/{name}", place, (each["script"], *each["arguments"]), each.get("environment", {})

@@ -61,8 +61,8 @@ class Search:
             known = self.run({}, 0, self.budget, None)
             if known.state == "failed" and known.seconds >= self.budget:
                 raise CannotSearch(
-                    f"One run takes longer than the budget of {self.budget:.0f} s: write a longer --budget, or have the "
-                    "program train for less."
+                    f"One run takes longer than the budget of {self.budget:.0f} s: write a longer --budget, or have "
+                    "the program train for less."
                 )
             if known.state == "failed":
                 raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")

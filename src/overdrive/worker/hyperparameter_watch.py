@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import to_json
@@ -27,12 +28,13 @@ class HyperparameterWatch:
         self._wanted = wanted
         self._over = over
         self._places: dict[str, ValuePlace] = {}
-        self._loaders: dict[int, ValuePlace] = {}  # by their data set's id
+        self._loaders: WeakKeyDictionary[Any, ValuePlace] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by iterator, its loader
         self._trained = 0  # losses sent backward
         self._optimizers = 0
         self._loss: Any = 0.0
         self._losses = 0
-        self._fetched: int | None = None  # id of the data set that the last batch came from
+        self._fetched: Any = None  # the iterator that the last batch came from
         self._inputs: tuple[int, ...] = ()
         self._rates: Any = None
 
@@ -45,6 +47,7 @@ class HyperparameterWatch:
     def __call__(self, seams: Seams) -> None:
         if self._wanted.look:
             seams.on_undo(arguments.enter(self._heard))
+            seams.loader_opens.subscribe(self._opens)
             seams.batch_fetched.subscribe(self._batch)
             seams.model_called.subscribe(self._called)
         seams.loader_made.subscribe(self._loader)
@@ -71,13 +74,19 @@ class HyperparameterWatch:
     def _heard(self, places: list[ValuePlace]) -> None:
         self._places.update((place.key, place) for place in places)
 
-    def _loader(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _loader(self, making: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
         from overdrive.seams.torch import values
 
+        loader, given = making
         made, place = values.of_loader(given, values.line_of_program(), self._wanted.values)
         if place:
-            self._loaders[id(given.get("dataset"))] = place
-        return made
+            self._loaders[loader] = place
+        return loader, made
+
+    def _opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        iterator = call()
+        self._opened[iterator] = loader
+        return iterator
 
     def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
         from overdrive.seams.torch import values
@@ -89,7 +98,7 @@ class HyperparameterWatch:
         self._heard(values.of_dropouts(models, self._wanted.values))
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._fetched = id(iterator._dataset)
+        self._fetched = None if self._trained else iterator
 
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -111,9 +120,11 @@ class HyperparameterWatch:
         """Of loaders, the one whose batches are trained on counts."""
         self._trained += 1
         if self._trained == 1:
-            if self._fetched in self._loaders:
-                self._heard([self._loaders[self._fetched]])
-            elif self._fetched is None:
+            place = self._loaders.get(self._opened.get(self._fetched)) if self._fetched is not None else None
+            self._fetched = None  # nobody keeps it alive here
+            if place:
+                self._heard([place])
+            else:
                 self._heard([ValuePlace(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
         if self._trained == _ENOUGH and not self._optimizers:
             self._over()

@@ -72,7 +72,7 @@ def _making(hub: Seams) -> Callable[..., None]:
         except TypeError:  # the program's own error
             return make(self, *args, **kwargs)
         given = {name: value for name, value in arguments.items() if name != "self"}
-        return make(self, **hub.loader_made.apply(given))
+        return make(self, **hub.loader_made.apply((self, given))[1])
 
     return __init__
 
