@@ -98,7 +98,10 @@ class HyperparameterWatch:
         self._heard(values.of_dropouts(models, self._wanted.values))
 
     def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
-        self._fetched = None if self._trained else iterator
+        import torch
+
+        if torch.is_grad_enabled() and not self._trained:  # no evaluation's
+            self._fetched = iterator
 
     def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
