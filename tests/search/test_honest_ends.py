@@ -34,7 +34,7 @@ def test_of_100_searches_over_parameters_that_do_nothing_at_most_5_claim_a_gain(
         claimed += result.verdict == "better"
         apparent += result.comparison is not None and result.comparison.apparent > 1
     assert claimed <= 5
-    assert apparent > 80  # nearly every search showed a gain, which was selection
+    assert apparent > 50  # most searches showed a gain of a standard deviation and more, which was selection
 
 
 def test_a_parameter_that_does_something_is_found_and_named(tmp_path: Path) -> None:

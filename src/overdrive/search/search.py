@@ -73,8 +73,8 @@ class Search:
         if needed > self.budget:
             raise CannotSearch(
                 f"A run takes {known.seconds:.0f} s: {_FEWEST_RUNS} configurations and a comparison of "
-                f"{_FEWEST_PAIRS} pairs take about {math.ceil(needed / 60)} minutes. Write --budget "
-                f"{math.ceil(needed / 60)}m, or have the program train for less."
+                f"{_FEWEST_PAIRS} pairs need about {needed:.0f} s. Write --budget {math.ceil(needed / 60)}m, or have "
+                "the program train for less."
             )
         return known
 
