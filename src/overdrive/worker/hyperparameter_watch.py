@@ -108,7 +108,8 @@ class HyperparameterWatch:
 
         from overdrive.seams.torch import values
 
-        if torch.is_grad_enabled() and not self._trained:
+        # A loss function is no model: its rows are words, of a model of sequences.
+        if torch.is_grad_enabled() and not self._trained and next(model.parameters(), None) is not None:
             self._inputs = values.sizes(args, kwargs) or self._inputs
         return call(*args, **kwargs)
 
