@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from overdrive.core.facts import Facts
 from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, Hyperparameters, Seen, ValuePlace
 from overdrive.core.json_data import from_json
 from overdrive.core.program import Program
@@ -33,11 +34,11 @@ class ParameterList:
     """What a program has.
 
     Attributes:
-        steps: whether it makes training steps that can be waited for.
+        facts: of a program that makes training steps.
     """
 
     parameters: tuple[Parameter, ...]
-    steps: bool
+    facts: Facts | None
 
 
 def listing(pool: TrialPool, program: Program) -> ParameterList:
@@ -45,11 +46,11 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
     Raises:
         CannotList: the program fails by itself, or cannot be watched.
     """
-    places, steps = _seen(pool, program, {})
+    places, facts = _seen(pool, program, {})
     places += _words(program, places)
     deciders = _equal(places)
     if not deciders:
-        return ParameterList(tuple(parameters_of(places, {}, False)), steps)
+        return ParameterList(tuple(parameters_of(places, {}, False)), facts)
     other = _others([each for each, _ in deciders])
     try:
         again, _ = _seen(pool, *_with(program, deciders, other))
@@ -58,8 +59,8 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
         for place, seam in deciders:
             if not any(seam in seams for seams in moved.values()):
                 moved.setdefault(place.key, []).append(seam)
-        return ParameterList(tuple(parameters_of(places, moved, False)), steps)
-    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), steps)
+        return ParameterList(tuple(parameters_of(places, moved, False)), facts)
+    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), facts)
 
 
 def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
@@ -142,22 +143,22 @@ def _same_seam(one: ValuePlace, other: ValuePlace) -> bool:
     return (one.kind, one.where, one.name) == (other.kind, other.where, other.name)
 
 
-def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[ValuePlace], bool]:
-    """The places of a short trial, and whether it made a step."""
+def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[ValuePlace], Facts | None]:
+    """The places of a short trial, and what the program is like, where it makes steps."""
     trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(values, look=True)))
-    steps = True
+    facts = None
     try:
         trial.first_step(time.monotonic() + _PATIENCE)
         trial.run(_STEPS - 1)
-        observed = trial.observed()
+        observed, facts = trial.observed(), trial.facts()
     except TrialOver as over:
         if over.exit_reason.kind != "ended":
             last = pool.last_output.strip().splitlines()
             said = f" ({last[-1][:200]})" if last else ""
             raise CannotList(f"The program fails by itself: {over.exit_reason}{said}.") from None
-        observed, steps = over.observed, over.trace is not None
+        observed = over.observed
     finally:
         trial.stop()
     if reason := trial.left_out.get(REPORT):
         raise CannotList(f"The program's values could not be watched: {reason}.")
-    return list(from_json(Seen, observed[REPORT]).places), steps
+    return list(from_json(Seen, observed[REPORT]).places), facts

@@ -20,6 +20,7 @@ from overdrive.search import names
 from overdrive.search.goal import Goal
 from overdrive.search.listing import REPORT, ParameterList
 from overdrive.search.parameters import Values, set_in
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
@@ -63,7 +64,14 @@ class Runs:
             hyperparameters=wanted,
         )
         self.pool.first_patience = seconds  # a program that makes no step is silent to its end
-        return _RunUnderWay(self, Trial(self.pool, spec), self._batches(values), seconds, watch).to_its_end(values)
+        return _RunUnderWay(
+            self, Trial(self.pool, spec, self._launcher()), self._batches(values), seconds, watch
+        ).to_its_end(values)
+
+    def _launcher(self) -> Launcher | None:
+        """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""
+        facts = self.found.facts
+        return self.pool.untimed_launcher(facts) if facts and self.goal.target is None else None
 
     def _batches(self, values: Values) -> float:
         """How many times the program's own samples a step sees, where no loader tells."""
