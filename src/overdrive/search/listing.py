@@ -60,7 +60,7 @@ def listing(pool: TrialPool, program: Program) -> ParameterList:
             if not any(seam in seams for seams in moved.values()):
                 moved.setdefault(place.key, []).append(seam)
         return ParameterList(tuple(parameters_of(places, moved, False)), facts)
-    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, places, again), True)), facts)
+    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, again), True)), facts)
 
 
 def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
@@ -123,10 +123,7 @@ def _with(
 
 
 def _moved(
-    deciders: Sequence[tuple[ValuePlace, ValuePlace]],
-    other: Mapping[str, Value],
-    before: Sequence[ValuePlace],
-    after: Sequence[ValuePlace],
+    deciders: Sequence[tuple[ValuePlace, ValuePlace]], other: Mapping[str, Value], after: Sequence[ValuePlace]
 ) -> dict[str, list[ValuePlace]]:
     """By an option's or a constant's key, the seams that took its other value."""
     moved: dict[str, list[ValuePlace]] = {}
@@ -159,6 +156,7 @@ def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tup
         observed = over.observed
     finally:
         trial.stop()
-    if reason := trial.left_out.get(REPORT):
+    reason = trial.left_out.get(REPORT, "" if REPORT in observed else "nothing was reported")
+    if reason:
         raise CannotList(f"The program's values could not be watched: {reason}.")
     return list(from_json(Seen, observed[REPORT]).places), facts

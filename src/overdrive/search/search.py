@@ -136,13 +136,15 @@ class Search:
         )
 
     def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
-        """Endless where a run has no score, or one that is no number.
+        """Endless where a run failed or has no metric.
 
         A default that never reached the target counts with the time that it ran, which favours the defaults; a chosen
         one that never did establishes nothing.
         """
         import numpy as np
 
+        if any(run.state != "complete" for pair in arms for run in pair):
+            return Interval(-math.inf, math.nan, math.inf)
         scores: list[tuple[float | None, float | None]]
         if self.goal.target is not None:
             scores = [(one.reached or one.seconds, other.reached) for one, other in arms]
