@@ -18,6 +18,7 @@ COMMANDS = {
     "profile": "Where the time of a training step goes.",
     "doctor": "What this machine can do, and what is set up wrong on it.",
     "verify": "Prove again that a plan keeps its contract.",
+    "search": "Search the program's hyperparameters, and compare with its defaults on fresh seeds.",
     "report": "The evidence behind a plan.",
     "techniques": "The catalogue, or one technique's card.",
     "pack": "Write the finished samples of a program's data sets into a folder.",

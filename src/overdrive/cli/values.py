@@ -9,6 +9,8 @@ import click
 
 from overdrive.core.metric import Metric, MetricError
 from overdrive.core.objective import Objective, ObjectiveError
+from overdrive.search.domain import DomainError, Wish
+from overdrive.search.domain import parse as parse_wish
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
@@ -51,6 +53,16 @@ class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
         try:
             return value if isinstance(value, Objective) else Objective.parse(str(value))
         except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
+class WishText(click.ParamType):  # type: ignore[type-arg]
+    name = "parameter"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Wish:
+        try:
+            return value if isinstance(value, Wish) else parse_wish(str(value))
+        except DomainError as error:
             self.fail(str(error), param, context)
 
 

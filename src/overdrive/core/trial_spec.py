@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 
@@ -39,6 +40,7 @@ class TrialSpec:
     clock: str = "training"  # what counts as a step (see `worker.clock`)
     observers: tuple[str, ...] = ()  # modules of ours whose report is wanted (see `worker.observers.Observer`)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)  # further variables of the process
+    hyperparameters: Hyperparameters | None = None  # to be set and looked at (see `worker.hyperparameter_watch`)
 
     @property
     def unit(self) -> str:

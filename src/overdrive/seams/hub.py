@@ -274,6 +274,7 @@ class Seams:
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
+        self.loader_made = Transform(self)  # (loader, arguments by name) that is about to be made with them
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches
         self.batch_awaited = Around(self)  # (iterator) call() waits for the next batch and gives it, or ends the epoch
         self.batch_fetched = Event(self)  # (iterator, batch, seconds waited)

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -17,13 +18,19 @@ from overdrive.seams.place import OWN
 _OURS = str(Path(__file__).parents[1]) + os.sep  # the whole package
 
 
-def execute(program: Program) -> None:
+Compile = Callable[[bytes, str], CodeType]  # of a source and its file's name
+
+
+def execute(program: Program, compiler: Compile | None = None) -> None:
     """Run it as `__main__`, with the `sys.argv` and `sys.path[0]` it would have had. Raises what it raises.
+
+    Args:
+        compiler: makes the code of its main file, where Python is not to do it.
 
     Raises:
         ProgramError: it could not be started.
     """
-    code, main = _module(program) if program.module else _script(program)
+    code, main = _module(program, compiler) if program.module else _script(program, compiler)
     sys.modules["__main__"] = main  # stays: pickled classes and spawned workers look for it there
     # A program that recurses just within the limit has our frames below it, some for each technique around a model's
     # call, and within that one for each module inside another, beside PyTorch's three.
@@ -39,7 +46,7 @@ def _depth() -> int:
     return depth
 
 
-def _script(program: Program) -> tuple[CodeType, ModuleType]:
+def _script(program: Program, compiler: Compile | None) -> tuple[CodeType, ModuleType]:
     path = os.path.join(os.getcwd(), program.target)  # as Python does: not normalised
     try:
         source = Path(path).read_bytes()
@@ -56,10 +63,10 @@ def _script(program: Program) -> tuple[CodeType, ModuleType]:
         __cached__=None,
         __package__=None,
     )
-    return compile(source, path, "exec", dont_inherit=True), main
+    return compiler(source, path) if compiler else compile(source, path, "exec", dont_inherit=True), main
 
 
-def _module(program: Program) -> tuple[CodeType, ModuleType]:
+def _module(program: Program, compiler: Compile | None) -> tuple[CodeType, ModuleType]:
     sys.argv = ["-m", *program.arguments]  # as Python has it while it looks for the module
     _first_on_path(os.getcwd())
     try:
@@ -71,6 +78,8 @@ def _module(program: Program) -> tuple[CodeType, ModuleType]:
     code = spec.loader.get_code(spec.name) if spec and hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
     if spec is None or code is None:
         raise ProgramError(f"There is no module {program.target} that can be run.")
+    if compiler and spec.origin and (source := getattr(spec.loader, "get_source", lambda name: None)(spec.name)):
+        code = compiler(source.encode(), spec.origin)
     sys.argv[0] = spec.origin or program.target
     main = ModuleType("__main__")
     main.__dict__.update(

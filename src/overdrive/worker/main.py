@@ -28,6 +28,7 @@ from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
+from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import Answering
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.launch import execute, hide_own_frames
@@ -73,6 +74,7 @@ class Worker:
         self.recorder = Recorder(losses=losses, clock=self.clock)
         self._probes: dict[str | None, Probe] = {}  # by framework, from its arrival: PyTorch's imports PyTorch
         self._observers: dict[str, Observer] = {}
+        self.hyperparameters: hyperparameter_watch.HyperparameterWatch | None = None
         self._own_facts = OwnFacts()
         self.session: Session | None = None
         self._digests: dict[str, Any] = {}
@@ -117,6 +119,11 @@ class Worker:
             self._own_facts(seams)
         seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
         seams.at_work.subscribe(self.beat)
+        if spec.hyperparameters:
+            with seams.owned_by(hyperparameter_watch.NAME):
+                self.hyperparameters = hyperparameter_watch.HyperparameterWatch(spec.hyperparameters, self._over)
+                self._observers[hyperparameter_watch.NAME] = self.hyperparameters
+                self.hyperparameters(seams)
         for name in spec.observers:
             with seams.owned_by(name):
                 self._observers[name] = load_observer(name)
@@ -152,6 +159,11 @@ class Worker:
 
             self._profilers[name] = Profiler(name, spec.profiling, self._job.recordings, seams)
         self.clock.at_rest(seams, self._stand_still)  # again: after all that was subscribed here
+
+    def _over(self) -> None:
+        """The program has shown what was to be seen, though it makes no step: it ends here."""
+        self.report(self.ended())
+        os._exit(0)
 
     def left_out(self, name: str, reason: str) -> None:
         """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
@@ -369,7 +381,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     code = 0
     try:
         with worker.session, worker.returned or contextlib.nullcontext():
-            execute(job.spec.program)
+            execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except ProgramError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ def live_loaders() -> list[Any]:
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.loader_made.wanted:
+        patches.replace(DataLoader, "__init__", _making(hub))
     if hub.loader_opens.wanted:
         open_loader = DataLoader.__iter__
 
@@ -56,6 +59,22 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         patches.replace(_BaseDataLoaderIter, "__next__", __next__)
     return []
+
+
+def _making(hub: Seams) -> Callable[..., None]:
+    make = DataLoader.__init__
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            arguments = signature.bind(self, *args, **kwargs).arguments
+        except TypeError:  # the program's own error
+            return make(self, *args, **kwargs)
+        given = {name: value for name, value in arguments.items() if name != "self"}
+        return make(self, **hub.loader_made.apply((self, given))[1])
+
+    return __init__
 
 
 class _Handed:

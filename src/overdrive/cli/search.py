@@ -1,0 +1,134 @@
+"""`overdrive search`: what of a program can be varied, and which values are better than its own on fresh seeds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.places import CannotWrite, check_places
+from overdrive.cli.values import Duration, MetricName, WishText
+from overdrive.core.atomic_file import write_atomically
+from overdrive.core.metric import Metric
+from overdrive.core.plan import PlanError
+from overdrive.core.program import Program
+from overdrive.report import search as report
+from overdrive.report.search_page import page
+from overdrive.search.conduct import SearchRequest, conduct
+from overdrive.search.domain import DomainError, Wish, sensible
+from overdrive.search.engine import Busy, NoOptuna
+from overdrive.search.goal import Goal, GoalError
+from overdrive.search.listing import CannotList, listing
+from overdrive.search.parameters import UnknownParameter
+from overdrive.search.search import CannotSearch
+from overdrive.trials.pool import TrialPool
+
+
+def show_list(program: Program, json_path: Path | None) -> int:
+    """
+    Raises:
+        CannotList: the program fails by itself, or cannot be watched.
+    """
+    with TrialPool() as pool:
+        found = listing(pool, program)
+    rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in found.parameters]
+    report.parameters(rows, program.command(), Console(highlight=False))
+    if json_path:
+        fields = ("name", "default", "place", "moves", "range")
+        listed = [dict(zip(fields, row, strict=True)) for row in rows]
+        data = {"version": 1, "program": program.command(), "parameters": listed}
+        write_atomically(json_path, json.dumps(data, indent=1) + "\n")
+    return 0
+
+
+def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> int:
+    """Returns the exit code: 0 where the search came to its end, whatever it found. Raises as `conduct`."""
+    console = Console(highlight=False)
+    console.print(
+        f"Searching {request.program.command()} for {request.aim()}, for at most {request.budget / 60:.3g} minutes.",
+        markup=False,
+        soft_wrap=True,
+    )
+    with TrialPool() as pool:
+        result = conduct(request, pool, report.Teller(console))
+    if json_path:
+        write_atomically(json_path, result.dumps())
+    write_atomically(page_path, page(result))
+    report.search(result, console)
+    console.print(f"\nreport  {page_path}", markup=False, soft_wrap=True)
+    return 0
+
+
+@program_command
+@click.option("--list", "only_list", is_flag=True, help="Show what can be varied, and where it was found.")
+@click.option(
+    "--vary",
+    "wishes",
+    type=WishText(),
+    multiple=True,
+    metavar="NAME[=VALUES]",
+    help="A parameter: lr=1e-4..1e-1:log, batch-size=32,64,128, or a name alone for its usual range. "
+    "Learning rate and batch size, where none is named.",
+)
+@click.option(
+    "--metric",
+    type=MetricName(),
+    help="What is to become better, at the end of a run: a word before a number in the program's output (Accuracy), a "
+    "regular expression with one group, or evaluate() for what a function returned. The training loss, if not given.",
+)
+@click.option("--goal", default="best", show_default=True, help="best, or a value of the metric: '97 soonest'.")
+@click.option("--maximize", "direction", flag_value="maximize", help="More of the metric is better.")
+@click.option("--minimize", "direction", flag_value="minimize", help="Less of it is. Told by its name, if not given.")
+@click.option("--budget", type=Duration(), default="20m", show_default=True, help="Time to spend at most.")
+@click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The speed plan of all runs.")
+@click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def command(
+    only_list: bool,
+    wishes: tuple[Wish, ...],
+    metric: Metric | None,
+    goal: str,
+    direction: str | None,
+    budget: float,
+    plan_path: Path | None,
+    no_plan: bool,
+    output: Path | None,
+    json_path: Path | None,
+    words: tuple[str, ...],
+) -> None:
+    """Search the hyperparameters of a program that stays as it is.
+
+    Each configuration is a whole run of the program, in a process of its own whose files are thrown away. The best one
+    is then compared with the program's defaults on fresh seeds: "no better than your defaults" is a result. A search
+    that was broken off goes on with the same command.
+
+    Exit code: 0 where the search came to its end, whatever it found; 1 where the program failed or has no such metric;
+    2 where the command line is wrong; 130 after Ctrl-C.
+    """
+    program = parse_program(words)
+    if plan_path and no_plan:
+        fail("Give either --plan or --no-plan.")
+    if plan_path is None and not no_plan and program.plan_path().exists():
+        plan_path = program.plan_path()
+    metric = metric or Metric()
+    with faults_as_sentences():
+        try:
+            page_path = output or program.plan_path().with_name(f"{program.stem}.search.html")
+            check_places(program, {"-o": page_path, "--json": json_path})
+            if only_list:
+                sys.exit(show_list(program, json_path))
+            aim = Goal.parse(goal, metric, direction or "")
+            request = SearchRequest(program, wishes, metric, aim, budget, plan_path)
+            sys.exit(search(request, page_path, json_path))
+        except (CannotWrite, GoalError, UnknownParameter, PlanError) as error:
+            fail(str(error))
+        except DomainError as error:
+            fail(f"{error}.")
+        except (CannotList, CannotSearch, NoOptuna, Busy) as error:
+            fail(str(error), 1)

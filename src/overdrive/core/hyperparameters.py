@@ -1,0 +1,52 @@
+"""Where a program's hyperparameters stand, and what a trial is to set there: plain data for parent and worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from overdrive.core.settings import Value
+
+# Kinds of places. The first two the program's author wrote as such; the others are seen where the values are used.
+OPTION, CONSTANT, OPTIMIZER, LOADER, DROPOUT, INPUT = "option", "constant", "optimizer", "loader", "dropout", "input"
+
+
+@dataclass(frozen=True)
+class ValuePlace:
+    """A value of the program's, and where it stands.
+
+    `input` is only seen, never set: a dimension of what a model is given, where no loader makes the batches.
+    """
+
+    kind: str
+    name: str  # `--batch-size`, `config.lr`; at a seam `lr`, `weight_decay`, `batch_size`, `p`
+    value: Value  # as the program has it
+    where: str = ""  # `train.py:12`
+    of: str = ""  # the class it belongs to: `Adam`, `DataLoader`
+    choices: tuple[str, ...] = ()  # of an option that allows no others
+    on: str = ""  # the word that turns a flag on, ...
+    off: str = ""  # ... and off; nothing where it can only be left away
+
+    @property
+    def key(self) -> str:
+        """What a trial sets it by. Places of one line with one value are one: loaders made anew for each epoch."""
+        return "|".join((self.kind, self.where, self.name, repr(self.value)))
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What a trial does with them. Options are no part of it: they stand among the program's arguments."""
+
+    values: Mapping[str, Value] = field(default_factory=dict, hash=False)  # by the place's key
+    look: bool = False  # report all places, which takes looking at every call of a model
+    losses: bool = False  # report the training losses as they come
+    ramp: tuple[float, float, int] | None = None  # all learning rates grow from a factor to another in so many steps
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a trial reports of them."""
+
+    places: tuple[ValuePlace, ...] = ()
+    loss: float | None = None  # mean of those sent backward since the last report
+    notes: tuple[str, ...] = ()

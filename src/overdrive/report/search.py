@@ -1,0 +1,164 @@
+"""A search of hyperparameters in the terminal: what can be varied, how it goes, and what it came to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+
+from overdrive.core.search_result import Comparison, SearchResult, Tried
+from overdrive.core.settings import Value
+from overdrive.report.paper import Paper
+
+_MOST_SHOWN = 10  # configurations, the best first
+
+
+class Teller:
+    """Tells each run as it begins, with the time since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        seconds = time.monotonic() - self._began
+        self._console.print(f"  {seconds / 60:5.1f} min  {text}", markup=False, soft_wrap=True)
+
+
+def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, console: Console) -> None:
+    """Name, default, place, what it moves and range of each."""
+    paper = Paper(console)
+    if not rows:
+        paper.say(f"{program} has nothing that could be varied without an edit.")
+        return
+    body = [
+        (name, value(default), f"{place}, moves the {effect}" if effect else place, domain)
+        for name, default, place, effect, domain in rows
+    ]
+    paper.rows(("parameter", "default", "where it is set", "sensible range"), body)
+
+
+def search(result: SearchResult, console: Console) -> None:
+    """All that is to be known of it; the verdict last."""
+    paper = Paper(console)
+    paper.say()
+    _trials(result, paper)
+    if result.importances:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items())
+        paper.say(f"How much of the differences between configurations each parameter made (PED-ANOVA): {shares}.")
+        paper.say()
+    if result.comparison:
+        _comparison(result, result.comparison, paper)
+    for note in (*notes(result), *result.notes):
+        paper.say(note)
+    paper.say(sentence(result), "bold green" if result.verdict == "better" else "bold")
+    if result.verdict == "better":
+        paper.say()
+        paper.say("Run it:", "dim")
+        paper.command([result.command])
+        for edit in result.edits:
+            paper.say(f"and {edit}")
+
+
+def _trials(result: SearchResult, paper: Paper) -> None:
+    ranked = sorted(result.trials, key=lambda run: _rank(result, run))
+    varied = [each.name for each in result.parameters]
+    body = [("defaults", *(value(each.default) for each in result.parameters), *_ending(result, result.defaults))]
+    for run in ranked[:_MOST_SHOWN]:
+        body.append((str(run.number), *(value(run.values[name]) for name in varied), *_ending(result, run)))
+    paper.rows(("run", *varied, result.metric, "seconds", ""), body)
+    counts = {state: sum(run.state == state for run in result.trials) for state in ("pruned", "failed", "diverged")}
+    words = {"pruned": "ended early", "failed": "failed", "diverged": "without a finite metric"}
+    told = ", ".join(f"{count} {words[state]}" for state, count in counts.items() if count)
+    paper.say(f"{len(result.trials)} runs beside the defaults{f': {told}' if told else ''}.")
+    paper.say()
+
+
+def _ending(result: SearchResult, run: Tried) -> tuple[str, str, str]:
+    metric = "-" if run.metric is None else f"{run.metric:.5g}"
+    said = "" if run.state == "complete" else run.why or {"pruned": "ended early"}.get(run.state, run.state)
+    if result.target is not None and run.state == "complete":
+        said = f"reached after {run.reached:.1f} s" if run.reached is not None else "never reached"
+    return metric, f"{run.seconds:.1f}", said[:80]
+
+
+def _rank(result: SearchResult, run: Tried) -> tuple[int, float]:
+    order = {"complete": 0, "pruned": 1, "diverged": 2, "failed": 3}[run.state]
+    if run.metric is None:
+        return order, 0.0
+    signed = -run.metric if result.maximize else run.metric
+    if result.target is not None and run.state == "complete":
+        return (0, run.reached) if run.reached is not None else (1, signed)
+    return order, signed
+
+
+def _comparison(result: SearchResult, found: Comparison, paper: Paper) -> None:
+    body = []
+    for seed, one, other in zip(found.seeds, found.defaults, found.chosen, strict=True):
+        body.append((str(seed), *_ending(result, one)[::2], *_ending(result, other)[::2]))
+    paper.rows(("fresh seed", "defaults", "", "chosen", ""), body)
+
+
+def notes(result: SearchResult) -> list[str]:
+    """What should be known beside the verdict."""
+    found = result.comparison
+    if found is None:
+        return []
+    said = []
+    unit = " s" if result.target is not None else ""
+    gain = found.gain
+    if math.isfinite(gain.low):
+        lost = found.apparent - gain.estimate
+        said.append(
+            f"In the search its gain was {found.apparent:.4g}{unit}, on fresh seeds {gain.estimate:.4g}{unit} "
+            f"[{gain.low:.4g}, {gain.high:.4g}]: {_selection(found.apparent, lost)}"
+        )
+    one, other = (sum(run.seconds for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
+    if other > 1.1 * one:
+        said.append(f"A run with it takes {other / one:.2f} times as long as with the defaults.")
+    samples, more = (sum(run.progress for run in arm) / len(arm) for arm in (found.defaults, found.chosen))
+    if samples and not 0.95 < more / samples < 1.05:
+        said.append(f"A run with it sees {more / samples:.2g} times as many samples as with the defaults.")
+    if len({run.metric for run in found.defaults}) == 1 and len(found.defaults) > 1:
+        said.append("The seeds changed nothing about the defaults: this is one comparison, not several.")
+    return said
+
+
+def _selection(apparent: float, lost: float) -> str:
+    if lost <= 0 or apparent <= 0:
+        return "none of it was lost as luck of the selection."
+    return f"{min(1.0, lost / apparent):.0%} of it was luck, which selection favours."
+
+
+def sentence(result: SearchResult) -> str:
+    """The verdict."""
+    found, what = result.comparison, shown(result.chosen)
+    if found is None:
+        return "No better than your defaults: no configuration was better even within the search."
+    gain, pairs = found.gain, len(found.seeds)
+    if result.verdict == "not established":
+        failed = [run for run in (*found.defaults, *found.chosen) if run.metric is None]
+        why = f"{len(failed)} of its runs have no metric" if failed else "the target was not reached in every run"
+        return f"Not established that {what} is better than your defaults: {why}."
+    reach = f"[{gain.low:.4g}, {gain.high:.4g}]"
+    if result.target is not None:
+        way = f"{gain.estimate:.3g} s sooner {reach}"
+    else:
+        way = f"{result.metric} better by {gain.estimate:.4g} {reach}"
+    if result.verdict == "better":
+        return f"Better than your defaults on {pairs} fresh seeds: {what} ({way})."
+    return f"No better than your defaults: of {what}, {pairs} fresh seeds leave {way}, which may be nothing."
+
+
+def shown(values: Mapping[str, Value]) -> str:
+    """`lr 0.0123, batch-size 64`."""
+    return ", ".join(f"{name} {value(each)}" for name, each in values.items())
+
+
+def value(given: Value) -> str:
+    """One value, for people."""
+    if isinstance(given, bool):
+        return "on" if given else "off"
+    return f"{given:.4g}" if isinstance(given, float) else str(given)

@@ -1,0 +1,126 @@
+"""Seam of a script's command line: which options its parser has, heard when it parses, never read from its source.
+
+argparse (and what is built on it, such as `HfArgumentParser`) and click (with typer). An option that the script does
+not parse from the process's own words (`parse_args([])`) is not told: further words would not reach it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overdrive.core.hyperparameters import OPTION, ValuePlace
+from overdrive.seams.arrival import Arrival
+from overdrive.seams.patch import Patches
+
+Heard = Callable[[list[ValuePlace]], None]
+
+
+def enter(heard: Heard) -> Callable[[], None]:
+    """Have `heard` called with the options of each parser that parses; returns what takes the patches away."""
+    patches = Patches()
+    arrivals = [
+        Arrival("argparse", lambda: _watch_argparse(patches, heard)),
+        Arrival("click", lambda: _watch_click(patches, heard)),
+    ]
+    for arrival in arrivals:
+        arrival.watch()
+
+    def leave() -> None:
+        for arrival in arrivals:
+            arrival.stop()
+        patches.restore()
+
+    return leave
+
+
+def _watch_argparse(patches: Patches, heard: Heard) -> None:
+    from argparse import ArgumentParser
+
+    parse = ArgumentParser.parse_known_args
+    depth = 0  # a subcommand's parser parses inside its parent's call, words that it is given
+
+    @functools.wraps(parse)
+    def parse_known_args(self: Any, args: Any = None, *more: Any, **named: Any) -> Any:
+        nonlocal depth
+        of_the_process = depth > 0 or args is None or list(args) == sys.argv[1:]
+        depth += of_the_process
+        try:
+            result = parse(self, args, *more, **named)
+        finally:
+            depth -= of_the_process
+        if of_the_process:
+            heard(_guarded(_argparse_places, self, result[0]))
+        return result
+
+    patches.replace(ArgumentParser, "parse_known_args", parse_known_args)
+
+
+def _watch_click(patches: Patches, heard: Heard) -> None:
+    from click import Command
+
+    parse = Command.parse_args
+
+    @functools.wraps(parse)
+    def parse_args(self: Any, context: Any, args: Any) -> Any:
+        result = parse(self, context, args)
+        heard(_guarded(_click_places, self, context))
+        return result
+
+    patches.replace(Command, "parse_args", parse_args)
+
+
+def _guarded(read: Callable[[Any, Any], list[ValuePlace]], parser: Any, parsed: Any) -> list[ValuePlace]:
+    try:
+        return read(parser, parsed)
+    except Exception:  # a parser of the program's own making; its options are not told
+        return []
+
+
+def _argparse_places(parser: Any, parsed: Any) -> list[ValuePlace]:
+    places = []
+    for action in parser._actions:
+        words = list(action.option_strings)
+        value = getattr(parsed, str(action.dest), None)
+        if not words or value is None:
+            continue
+        name = _longest(words)
+        if action.nargs == 0:
+            if isinstance(value, bool) and isinstance(action.const, bool):
+                on, off = (name, "") if action.const else ("", name)
+                places.append(ValuePlace(OPTION, name, value, on=on, off=off))
+            elif isinstance(value, bool) and (negative := [word for word in words if word.startswith("--no-")]):
+                places.append(ValuePlace(OPTION, name, value, on=name, off=negative[0]))
+        elif action.nargs in (None, "?"):
+            places += _valued(name, value, action.choices or ())
+    return places
+
+
+def _click_places(command: Any, context: Any) -> list[ValuePlace]:
+    places = []
+    for option in command.params:
+        value = context.params.get(option.name)
+        if value is None or not str((*option.opts, "")[0]).startswith("-") or getattr(option, "multiple", False):
+            continue
+        name = _longest(option.opts)
+        if getattr(option, "is_flag", False):
+            if isinstance(value, bool):
+                off = _longest(option.secondary_opts) if option.secondary_opts else ""
+                places.append(ValuePlace(OPTION, name, value, on=name, off=off))
+        elif option.nargs == 1:
+            places += _valued(name, value, getattr(option.type, "choices", ()))
+    return places
+
+
+def _valued(name: str, value: Any, choices: Sequence[Any]) -> list[ValuePlace]:
+    if not isinstance(value, (bool, int, float, str)):
+        return []
+    if isinstance(value, str) and not choices:
+        return []  # a path, a name: nothing is known of what else it could be
+    return [ValuePlace(OPTION, name, value, choices=tuple(str(each) for each in choices))]
+
+
+def _longest(words: Sequence[str]) -> str:
+    return max((word for word in words if not word.startswith("--no-")), key=len, default=words[0])

@@ -1,0 +1,174 @@
+"""Values of a program at PyTorch's seams that another run may have otherwise: read, and set.
+
+Learning rate, weight decay, momentum and betas of an optimizer's groups; the batch size of a loader; dropout rates.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
+from overdrive.core.settings import Value
+
+_LIBRARIES = tuple(
+    {
+        str(Path(__file__).parents[2]) + os.sep,
+        str(Path(torch.__file__).parent.parent) + os.sep,
+        sysconfig.get_paths()["stdlib"] + os.sep,
+        sysconfig.get_paths()["purelib"] + os.sep,
+    }
+)
+_GROUP = ("lr", "weight_decay", "momentum")
+_BETAS = ("beta1", "beta2")
+_DROPOUTS = (
+    torch.nn.Dropout,
+    torch.nn.Dropout1d,
+    torch.nn.Dropout2d,
+    torch.nn.Dropout3d,
+    torch.nn.AlphaDropout,
+    torch.nn.FeatureAlphaDropout,
+)
+
+
+def line_of_program() -> str:
+    """`train.py:12`: the innermost line under way that belongs to no library; the outermost where all do."""
+    frame: Any = sys._getframe(1)
+    last = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        last = f"{os.path.basename(file)}:{frame.f_lineno}"
+        if not file.startswith(("<", *_LIBRARIES)):
+            return last
+        frame = frame.f_back
+    return last
+
+
+class ScaledRates:
+    """Learning rates that are others while their optimizer steps, and the program's own in between.
+
+    So a schedule goes on as it is, at another height, whoever keeps it: one of PyTorch's with a highest rate of its
+    own, or the program itself, which sets the rate before each step.
+    """
+
+    def __init__(self, ramp: tuple[float, float, int] | None = None) -> None:
+        """`ramp`: from which factor to which all rates grow, evenly on a logarithmic scale, and in how many steps."""
+        self._ramp = ramp
+        self._steps: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._factors: WeakKeyDictionary[Any, list[tuple[dict[str, Any], float]]] = WeakKeyDictionary()
+        self._before: list[tuple[dict[str, Any], Any]] = []
+
+    def scale(self, optimizer: Any, group: dict[str, Any], factor: float) -> None:
+        self._factors.setdefault(optimizer, []).append((group, factor))
+
+    def begin(self, optimizer: Any) -> None:
+        """A step is about to be made."""
+        self.end(optimizer)  # of one that broke off
+        changes = self._factors.get(optimizer, [])
+        if self._ramp:
+            low, high, steps = self._ramp
+            step = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
+            factor = low * (high / low) ** (step / max(1, steps - 1))
+            changes = [(group, factor) for group in optimizer.param_groups]
+        for group, factor in changes:
+            self._before.append((group, group["lr"]))
+            group["lr"] = group["lr"] * factor
+
+    def end(self, optimizer: Any) -> None:
+        """It has been made."""
+        while self._before:
+            group, rate = self._before.pop()
+            group["lr"] = rate
+
+
+def of_optimizer(optimizer: Any, where: str, values: Mapping[str, Value], rates: ScaledRates) -> list[ValuePlace]:
+    """Its places as the program has them; those in `values` are set. Groups with the same value are one place."""
+    kind = type(optimizer).__name__
+    places: dict[str, ValuePlace] = {}
+    for group in optimizer.param_groups:
+        for name in (*_GROUP, *_BETAS):
+            value = _get(group, name)
+            if value is None:
+                continue
+            place = ValuePlace(OPTIMIZER, name, value, where, kind)
+            places[place.key] = place
+            if place.key not in values:
+                continue
+            if name == "lr" and value > 0:
+                rates.scale(optimizer, group, float(values[place.key]) / value)
+            else:
+                _set(group, name, float(values[place.key]))
+    defaults = optimizer.defaults  # for groups that are added later
+    for name in _GROUP[1:]:
+        key = ValuePlace(OPTIMIZER, name, defaults.get(name, 0.0), where).key
+        if key in values and name in defaults:
+            defaults[name] = float(values[key])
+    return list(places.values())
+
+
+def _get(group: Mapping[str, Any], name: str) -> float | None:
+    if name in _BETAS:
+        betas = group.get("betas")
+        value = betas[_BETAS.index(name)] if isinstance(betas, (tuple, list)) and len(betas) == 2 else None
+    else:
+        value = group.get(name)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _set(group: dict[str, Any], name: str, value: float) -> None:
+    if name in _BETAS:
+        betas = list(group["betas"])
+        betas[_BETAS.index(name)] = value
+        group["betas"] = tuple(betas)
+    elif isinstance(group[name], torch.Tensor):
+        group[name].fill_(value)
+    else:
+        group[name] = value
+
+
+def of_loader(
+    arguments: dict[str, Any], where: str, values: Mapping[str, Value]
+) -> tuple[dict[str, Any], ValuePlace | None]:
+    """What a loader is to be made with, and its place; None where it is given batches that others put together."""
+    size = arguments.get("batch_size", 1)
+    if not isinstance(size, int) or arguments.get("batch_sampler") is not None:
+        return arguments, None
+    place = ValuePlace(LOADER, "batch_size", size, where, "DataLoader")
+    if place.key in values:
+        arguments = {**arguments, "batch_size": int(values[place.key])}
+    return arguments, place
+
+
+def of_dropouts(models: Iterable[Any], values: Mapping[str, Value]) -> list[ValuePlace]:
+    """Dropout rates of modules, those of one rate together."""
+    found: Counter[float] = Counter()
+    for module in {id(each): each for model in models for each in model.modules()}.values():
+        name = "p" if isinstance(module, _DROPOUTS) else "dropout"
+        rate = vars(module).get(name)
+        if not isinstance(rate, float) or not 0 <= rate < 1:
+            continue
+        found[rate] += 1
+        key = ValuePlace(DROPOUT, "p", rate).key
+        if key in values:
+            setattr(module, name, float(values[key]))
+    return [
+        ValuePlace(DROPOUT, "p", rate, of=f"{count} module{'s' if count > 1 else ''}") for rate, count in found.items()
+    ]
+
+
+def sizes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The first two dimensions of the first tensor that a model is given."""
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, torch.Tensor) and each.dim():
+            return tuple(each.shape[:2])
+    return ()

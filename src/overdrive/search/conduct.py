@@ -1,0 +1,167 @@
+"""A whole search of a program: from its list of parameters to the result."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from overdrive.core.contract import Contract
+from overdrive.core.hyperparameters import OPTION
+from overdrive.core.ledger import default_path
+from overdrive.core.metric import Metric
+from overdrive.core.plan import Plan
+from overdrive.core.printed import series
+from overdrive.core.program import Program
+from overdrive.core.search_result import SearchResult, Tried
+from overdrive.core.settings import Chosen
+from overdrive.machine.inventory import fingerprint
+from overdrive.search import names
+from overdrive.search.domain import Domain, DomainError, Wish, domain_of
+from overdrive.search.engine import Engine
+from overdrive.search.goal import Goal
+from overdrive.search.listing import ParameterList, listing
+from overdrive.search.parameters import Parameter, Values, find, set_in, written
+from overdrive.search.range_test import FEWEST_STEPS, range_test
+from overdrive.search.runs import Runs
+from overdrive.search.search import CannotSearch, Search, shown
+from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.pool import TrialPool
+
+_RANGE_TEST = "range test"
+_WORTH_A_RANGE_TEST = 15  # default runs in the budget
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What a user asks for."""
+
+    program: Program
+    wishes: tuple[Wish, ...]
+    metric: Metric
+    goal: Goal
+    budget: float  # seconds
+    plan: Path | None = None
+
+    def aim(self) -> str:
+        """`the largest Accuracy`."""
+        if self.goal.target is not None:
+            return f"{self.metric.name} {self.goal.target:g} soonest"
+        return f"the {'largest' if self.goal.maximize else 'smallest'} {self.metric.name}"
+
+
+def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]) -> SearchResult:
+    """
+    Raises:
+        CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, PlanError.
+        OSError: the journal cannot be written.
+    """
+    techniques = _techniques(request.plan)
+    found = listing(pool, request.program)
+    parameters, domains = _chosen(found, request.wishes)
+    ranges = " and ".join(f"{name} ({domain})" for name, domain in domains.items())
+    tell(f"varied: {ranges}{f', all under {request.plan}' if techniques else ''}")
+    runs = Runs(pool, request.program, found, request.metric, request.goal, techniques)
+    engine = Engine(_journal(request, domains, techniques), domains, seed=1)
+    try:
+        if known := len(engine.runs()):
+            tell(f"going on from a search that was broken off: {known} runs are known")
+        order = Search(parameters, domains, request.metric, request.goal, request.budget, engine, runs.run, tell)
+        result = _searched(order, runs)
+    finally:
+        engine.close()
+    return replace(result, plan=str(request.plan or "") if techniques else "")
+
+
+def _searched(order: Search, runs: Runs) -> SearchResult:
+    defaults = order.defaults(lambda: _hint(runs.output))
+    runs.total = defaults.progress
+    try:
+        notes = _begin_with_knowledge(order, runs, defaults)
+        trials = order.trials(defaults)
+    except KeyboardInterrupt:
+        best = order.best(defaults, order.engine.runs())
+        what = f"{shown(best.values)}: {best.metric}" if best else "the defaults"
+        order.tell(f"best so far, not compared on fresh seeds: {what}")
+        raise
+    best = order.best(defaults, trials)
+    comparison = order.comparison(defaults, best) if best else None
+    result = replace(order.result(runs.program.command(), defaults, trials, comparison, best), notes=notes)
+    if best is None:
+        return result
+    command, edits = _command(runs.program, order.parameters, best.values)
+    return replace(result, command=command, edits=edits)
+
+
+def _begin_with_knowledge(order: Search, runs: Runs, defaults: Tried) -> tuple[str, ...]:
+    """A range test where a learning rate is varied, and its rates the first to be tried; what it said."""
+    rates = [each for each in order.parameters if each.meaning == names.LR]
+    if known := order.engine.recall(_RANGE_TEST):
+        return (known.why,) if known.why else ()
+    worth = order.budget >= _WORTH_A_RANGE_TEST * defaults.seconds and defaults.steps >= FEWEST_STEPS
+    if not rates or not worth or order.engine.runs():
+        return ()
+    order.tell("a run with a growing learning rate")
+    began = time.monotonic()
+    found = range_test(runs.pool, runs.program, runs.techniques, defaults.steps)
+    said = ""
+    if found:
+        default = float(rates[0].default)
+        broken = f", and the training breaks from {default * found.broken:.2g} on" if found.breaks else ""
+        said = f"With a growing learning rate the training loss is lowest at {default * found.lowest:.2g}{broken}."
+        for factor in found.suggested:
+            rate = float(f"{default * factor:.3g}")
+            if order.domains[rates[0].name].holds(rate):
+                order.engine.enqueue({rates[0].name: rate})
+    order.engine.remember(_RANGE_TEST, Tried(0, {}, "complete", None, time.monotonic() - began, why=said))
+    return (said,) if said else ()
+
+
+def _chosen(found: ParameterList, wishes: Sequence[Wish]) -> tuple[tuple[Parameter, ...], dict[str, Domain]]:
+    if not wishes:
+        wishes = [Wish(name) for name in names.USUAL if any(each.name == name for each in found.parameters)]
+        if not wishes:
+            raise CannotSearch("Neither a learning rate nor a batch size was found: name what to vary with --vary.")
+    parameters = [find(found.parameters, wish.name) for wish in wishes]
+    if len({each.name for each in parameters}) < len(parameters):
+        raise DomainError("A parameter is named twice with --vary")
+    domains = {each.name: domain_of(each, wish) for each, wish in zip(parameters, wishes, strict=True)}
+    return tuple(parameters), domains
+
+
+def _techniques(plan: Path | None) -> tuple[Chosen, ...]:
+    """Of the plan; what changes the training itself is the search's own."""
+    if plan is None:
+        return ()
+    found = Plan.read(plan, catalogue()).techniques
+    return tuple((each.name, each.settings) for each in found if each.contract is not Contract.OPEN)
+
+
+def _journal(request: SearchRequest, domains: Mapping[str, Domain], techniques: Sequence[Chosen]) -> Path:
+    """One for each search: its program, what is varied and for what; a longer budget goes on with it."""
+    program = request.program
+    wanted = repr((sorted(domains.items()), request.metric.name, request.goal, techniques))
+    key = hashlib.sha256("\0".join((program.identity(), wanted, fingerprint())).encode()).hexdigest()[:24]
+    return default_path().parent / "searches" / f"{program.stem[:40]}-{key}.journal"
+
+
+def _hint(output: str) -> str:
+    """Words of the program's output that stand before numbers."""
+    words = {template.split("#")[0].strip(" :=,|[(") for template in series(output)}
+    known = sorted(word for word in words if word and len(word) < 30)[:6]
+    return f" It prints numbers after: {', '.join(known)}." if known else ""
+
+
+def _command(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[str, tuple[str, ...]]:
+    """The command line of a configuration, and what of it stands in the program's text."""
+    chosen, _ = set_in(program, parameters, values)
+    edits = tuple(
+        f"{each.place}: {written(values[each.name])} instead of {written(each.default)}"
+        for each in parameters
+        if each.places[0].kind != OPTION
+    )
+    words = (*(("-m",) if chosen.module else ()), chosen.target, *chosen.arguments)
+    return shlex.join(("python", *words)), edits

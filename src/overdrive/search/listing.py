@@ -1,0 +1,162 @@
+"""Finds out in one or two short trials what of a program can be varied, and which option decides which value."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from overdrive.core.facts import Facts
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTION, Hyperparameters, Seen, ValuePlace
+from overdrive.core.json_data import from_json
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.settings import Value
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.search.names import at_seam, means
+from overdrive.search.parameters import Parameter, parameters_of, set_in
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+REPORT = "overdrive.worker.hyperparameter_watch"
+_WORD = re.compile(r"((?:--)?[A-Za-z_][\w.-]*)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_STEPS = 2  # a schedule acts after the first
+_PATIENCE = 300.0  # seconds for these steps: data may be fetched before
+
+
+class CannotList(Exception):
+    """The program could not be followed; the message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class ParameterList:
+    """What a program has.
+
+    Attributes:
+        facts: of a program that makes training steps.
+    """
+
+    parameters: tuple[Parameter, ...]
+    facts: Facts | None
+
+
+def listing(pool: TrialPool, program: Program) -> ParameterList:
+    """
+    Raises:
+        CannotList: the program fails by itself, or cannot be watched.
+    """
+    places, facts = _seen(pool, program, {})
+    places += _words(program, places)
+    deciders = _equal(places)
+    if not deciders:
+        return ParameterList(tuple(parameters_of(places, {}, False)), facts)
+    other = _others([each for each, _ in deciders])
+    try:
+        again, _ = _seen(pool, *_with(program, deciders, other))
+    except CannotList:  # it does not live with such values: equal ones are all that is known
+        moved: dict[str, list[ValuePlace]] = {}
+        for place, seam in deciders:
+            if not any(seam in seams for seams in moved.values()):
+                moved.setdefault(place.key, []).append(seam)
+        return ParameterList(tuple(parameters_of(places, moved, False)), facts)
+    return ParameterList(tuple(parameters_of(places, _moved(deciders, other, again), True)), facts)
+
+
+def _words(program: Program, known: Sequence[ValuePlace]) -> list[ValuePlace]:
+    """Numbers on the command line that no parser tells of: `--lr=0.1` or `lr=0.1`, read by the program itself."""
+    names = {place.name for place in known}
+    found = []
+    for word in program.arguments:
+        match = _WORD.fullmatch(word)
+        if match and match[1] not in names:
+            number = float(match[2])
+            whole = re.fullmatch(r"[-+]?\d+", match[2])
+            found.append(ValuePlace(OPTION, match[1], int(number) if whole else number))
+    return found
+
+
+def _equal(places: Sequence[ValuePlace]) -> list[tuple[ValuePlace, ValuePlace]]:
+    """Options and constants beside the seams whose value they have: those that sound alike, else all."""
+    written = [place for place in places if place.kind in (OPTION, CONSTANT) and _is_number(place.value)]
+    found = []
+    for seam in places:
+        if seam.kind in (OPTION, CONSTANT):
+            continue
+        same = [place for place in written if place.value == seam.value]
+        alike = [place for place in same if means(place.name) == at_seam(seam)]
+        telling = seam.kind != INPUT and seam.value not in (0, 1)
+        same = [place for place in same if not means(place.name) and _type(place) == _type(seam)] if telling else []
+        found += [(place, seam) for place in alike or same]
+    return found
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _type(place: ValuePlace) -> type:
+    return type(place.value)
+
+
+def _others(places: Sequence[ValuePlace]) -> dict[str, Value]:
+    """For each place another value, near the program's own and unlike all others."""
+    found: dict[str, Value] = {}
+    for place in places:
+        if place.key in found:
+            continue
+        number = len(found) + 1
+        value = place.value
+        assert isinstance(value, (int, float))
+        if isinstance(value, float):
+            found[place.key] = value * (1 - 0.01 * number) if value else 1e-4 * number
+        else:
+            found[place.key] = value - number if value > 2 * number else value + number
+    return found
+
+
+def _with(
+    program: Program, deciders: Sequence[tuple[ValuePlace, ValuePlace]], other: Mapping[str, Value]
+) -> tuple[Program, dict[str, Value]]:
+    single = {place.key: Parameter(place.key, (place,)) for place, _ in deciders}
+    return set_in(program, list(single.values()), other)
+
+
+def _moved(
+    deciders: Sequence[tuple[ValuePlace, ValuePlace]], other: Mapping[str, Value], after: Sequence[ValuePlace]
+) -> dict[str, list[ValuePlace]]:
+    """By an option's or a constant's key, the seams that took its other value."""
+    moved: dict[str, list[ValuePlace]] = {}
+    for place, seam in deciders:
+        taken = {each.value for each in after if _same_seam(each, seam)}
+        if other[place.key] in taken:
+            moved.setdefault(place.key, []).append(seam)
+    return moved
+
+
+def _same_seam(one: ValuePlace, other: ValuePlace) -> bool:
+    if one.kind == INPUT:  # whichever dimension: a batch may come second
+        return other.kind == INPUT
+    return (one.kind, one.where, one.name) == (other.kind, other.where, other.name)
+
+
+def _seen(pool: TrialPool, program: Program, values: Mapping[str, Value]) -> tuple[list[ValuePlace], Facts | None]:
+    """The places of a short trial, and what the program is like, where it makes steps."""
+    trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(values, look=True)))
+    facts = None
+    try:
+        trial.first_step(time.monotonic() + _PATIENCE)
+        trial.run(_STEPS - 1)
+        observed, facts = trial.observed(), trial.facts()
+    except TrialOver as over:
+        if over.exit_reason.kind != "ended":
+            last = pool.last_output.strip().splitlines()
+            said = f" ({last[-1][:200]})" if last else ""
+            raise CannotList(f"The program fails by itself: {over.exit_reason}{said}.") from None
+        observed = over.observed
+    finally:
+        trial.stop()
+    reason = trial.left_out.get(REPORT, "" if REPORT in observed else "nothing was reported")
+    if reason:
+        raise CannotList(f"The program's values could not be watched: {reason}.")
+    return list(from_json(Seen, observed[REPORT]).places), facts

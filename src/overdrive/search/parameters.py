@@ -1,0 +1,175 @@
+"""Parameters of a program: which place decides each, what it moves, and how it is given another value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from overdrive.core.hyperparameters import CONSTANT, DROPOUT, INPUT, LOADER, OPTIMIZER, OPTION, ValuePlace
+from overdrive.core.program import Program
+from overdrive.core.settings import Value
+from overdrive.search import names
+from overdrive.search.names import at_seam, means, spelled, told
+
+Values = Mapping[str, Value]  # by parameter
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hyperparameter.
+
+    Attributes:
+        places: what is set: an option, a constant, or one value or more at seams.
+        moves: the seams whose values follow it.
+        tried: whether that was seen in a trial, and not only taken from equal values.
+    """
+
+    name: str
+    places: tuple[ValuePlace, ...]
+    moves: tuple[ValuePlace, ...] = ()
+    tried: bool = False
+
+    @property
+    def default(self) -> Value:
+        return self.places[0].value
+
+    @property
+    def meaning(self) -> str:
+        """The usual hyperparameter that it is, if any."""
+        seams = [place for place in (*self.moves, *self.places) if place.kind not in (OPTION, CONSTANT)]
+        return at_seam(seams[0]) if seams else means(self.places[0].name)
+
+    @property
+    def place(self) -> str:
+        """Where it is set, for people."""
+        first = self.places[0]
+        if first.kind == OPTION:
+            return f"option {first.name}"
+        if first.kind == CONSTANT:
+            return f"constant {first.name} ({first.where})"
+        return told(first) + (f" and {len(self.places) - 1} more" if len(self.places) > 1 else "")
+
+    @property
+    def effect(self) -> str:
+        """What it moves, for people."""
+        seen = "" if self.tried else ", by its value"
+        return "; ".join(dict.fromkeys(told(place) for place in self.moves)) + (seen if self.moves else "")
+
+
+class UnknownParameter(Exception):
+    """The program has none of this name; the message is one sentence for people."""
+
+
+def find(parameters: Sequence[Parameter], name: str) -> Parameter:
+    """By its name or the program's own spelling of it.
+
+    Raises:
+        UnknownParameter: there is none, or more than one.
+    """
+    wanted = spelled(name)
+    for each in parameters:
+        if each.name == wanted or each.places[0].name == name:
+            return each
+    own = [each for each in parameters if each.places[0].name.lstrip("-") == name.lstrip("-")]
+    own = own or [each for each in parameters if spelled(each.places[0].name) == wanted]
+    if len(own) == 1:
+        return own[0]
+    known = [each.name for each in parameters]
+    if meant := means(name):
+        close = [each for each in known if each == meant] or difflib.get_close_matches(meant, known)
+    else:
+        close = difflib.get_close_matches(wanted, known, 3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`overdrive search --list` shows what it has."
+    raise UnknownParameter(f"The program has no parameter {name!r} that could be varied: {hint}")
+
+
+def parameters_of(
+    places: Sequence[ValuePlace], moved: Mapping[str, Sequence[ValuePlace]], tried: bool
+) -> list[Parameter]:
+    """All parameters, the usual ones first.
+
+    Args:
+        places: as the program has them.
+        moved: by an option's or a constant's key, the seams that follow it.
+        tried: whether that was seen in a trial.
+    """
+    following = {place.key for seams in moved.values() for place in seams}
+    found: list[Parameter] = []
+    for place in places:
+        if place.kind in (OPTION, CONSTANT):
+            moves = tuple(moved.get(place.key, ()))
+            name = at_seam(moves[0]) if moves else means(place.name) or spelled(place.name)
+            found.append(Parameter(name, (place,), moves, tried))
+        elif place.kind != INPUT and place.key not in following:
+            found.append(Parameter(at_seam(place), (place,)))
+    order = [names.LR, names.BATCH_SIZE, names.WEIGHT_DECAY, names.MOMENTUM, names.BETA1, names.BETA2, "dropout"]
+    found.sort(key=lambda each: (order.index(each.name) if each.name in order else len(order), _rank(each)))
+    return _with_own_names(found)
+
+
+def _rank(parameter: Parameter) -> int:
+    """Of several of one name, what is seen to decide a seam's value comes first, then the seams themselves."""
+    if parameter.moves:
+        return 0
+    return 1 if parameter.places[0].kind in (OPTIMIZER, LOADER, DROPOUT) else 2
+
+
+def _with_own_names(found: Sequence[Parameter]) -> list[Parameter]:
+    """The first of a name keeps it; others have the program's own spelling, or a number."""
+    taken: set[str] = set()
+    named = []
+    for each in found:
+        name = each.name
+        if name in taken and each.places[0].kind in (OPTION, CONSTANT):
+            name = spelled(each.places[0].name)
+        number = 2
+        while name in taken:
+            name, number = f"{each.name}-{number}", number + 1
+        taken.add(name)
+        named.append(Parameter(name, each.places, each.moves, each.tried))
+    return named
+
+
+def set_in(program: Program, parameters: Sequence[Parameter], values: Values) -> tuple[Program, dict[str, Value]]:
+    """The program with the options that these values take, and what a trial is to set by its places' keys."""
+    words = list(program.arguments)
+    keys: dict[str, Value] = {}
+    for parameter in parameters:
+        if parameter.name not in values:
+            continue
+        value = values[parameter.name]
+        for place in parameter.places:
+            if place.kind == OPTION:
+                words = _without(words, place)
+                words += option_words(place, value)
+            else:
+                keys[place.key] = value
+    return Program(program.target, tuple(words), program.module), keys
+
+
+def option_words(place: ValuePlace, value: Value) -> list[str]:
+    """What is typed for an option: `--lr=0.01`."""
+    if place.on or place.off:
+        word = place.on if value else place.off
+        return [word] if word else []
+    short = place.name.startswith("-") and not place.name.startswith("--")
+    return [place.name, written(value)] if short else [f"{place.name}={written(value)}"]
+
+
+def written(value: Value) -> str:
+    """A value as people write it; its float is the same."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _without(words: list[str], place: ValuePlace) -> list[str]:
+    """Without what stands there for this option, in its full spelling; else the last one counts."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == place.name and not (place.on or place.off):
+            skip = True
+        elif word not in (place.on, place.off) and not word.startswith(f"{place.name}="):
+            kept.append(word)
+    return kept

@@ -1,0 +1,169 @@
+"""One run of a program under a configuration, in a trial: its metric at the end, and on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from overdrive.core.hyperparameters import Hyperparameters, Seen
+from overdrive.core.json_data import from_json
+from overdrive.core.metric import Metric
+from overdrive.core.program import Program
+from overdrive.core.records import Block, TrialOver
+from overdrive.core.search_result import Tried
+from overdrive.core.settings import Chosen
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.evidence.equivalence import step_losses
+from overdrive.search import names
+from overdrive.search.goal import Goal
+from overdrive.search.listing import REPORT, ParameterList
+from overdrive.search.parameters import Values, set_in
+from overdrive.trials.launchers.launcher import Launcher
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+
+UNITS = 27  # in which a run's progress is counted: three rungs of thirds
+_CHUNK_SECONDS = 1.0  # between two looks at what was printed
+_MOST_OUTPUT = 1 << 22  # bytes of it that are looked through
+# Unbuffered: what a program prints is to be seen when it prints it.
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
+
+# Told of a run's progress in units and its metric so far, less being better; true where the run is to end here.
+OnProgress = Callable[[int, float], bool]
+
+
+@dataclass
+class Runs:
+    """
+    Attributes:
+        total: the default run's progress (samples; steps where no loader tells); 0: not known yet.
+        techniques: of the program's speed plan.
+    """
+
+    pool: TrialPool
+    program: Program
+    found: ParameterList
+    metric: Metric
+    goal: Goal
+    techniques: tuple[Chosen, ...] = ()
+    total: float = 0.0
+    output: str = field(default="", init=False)  # of the last run
+
+    def run(self, values: Values, seed: int, seconds: float, watch: OnProgress | None = None) -> Tried:
+        """The whole program, or as far as `watch` lets it go; it fails where it takes longer than `seconds`."""
+        program, keys = set_in(self.program, self.found.parameters, values)
+        wanted = Hyperparameters(keys, losses=self.metric.is_loss)
+        spec = TrialSpec(
+            program,
+            self.techniques,
+            seed,
+            returned=self.metric.function,
+            environment=_ENVIRONMENT,
+            hyperparameters=wanted,
+        )
+        self.pool.first_patience = seconds  # a program that makes no step is silent to its end
+        return _RunUnderWay(
+            self, Trial(self.pool, spec, self._launcher()), self._batches(values), seconds, watch
+        ).to_its_end(values)
+
+    def _launcher(self) -> Launcher | None:
+        """Forked from a process that has imported PyTorch, where nobody asks how long a run takes."""
+        facts = self.found.facts
+        return self.pool.untimed_launcher(facts) if facts and self.goal.target is None else None
+
+    def _batches(self, values: Values) -> float:
+        """How many times the program's own samples a step sees, where no loader tells."""
+        for parameter in self.found.parameters:
+            default, value = parameter.default, values.get(parameter.name)
+            if parameter.meaning == names.BATCH_SIZE and isinstance(value, (int, float)):
+                return float(value) / float(default)
+        return 1.0
+
+
+class _RunUnderWay:
+    def __init__(self, runs: Runs, trial: Trial, batches: float, seconds: float, watch: OnProgress | None) -> None:
+        self._runs, self._trial, self._batches, self._watch = runs, trial, batches, watch
+        self._began = time.monotonic()
+        self._until = self._began + seconds
+        self._progress = 0.0
+        self._steps = 0
+        self._unit = 0
+        self._metric = math.nan
+        self._reached: float | None = None
+
+    def to_its_end(self, values: Values) -> Tried:
+        state, why = "complete", ""
+        try:
+            self._advance(self._trial.first_step(self._until))
+            while not self._look():
+                if time.monotonic() > self._until:
+                    state, why = "failed", self._late()
+                    break
+                self._advance(self._trial.run(self._chunk()))
+            else:
+                state = "pruned"
+        except TrialOver as over:
+            state, why = self._ended(over)
+        finally:
+            self._runs.output = self._trial.output_tail(_MOST_OUTPUT)
+            self._trial.stop()
+        if why == "" and (reason := self._trial.left_out.get(REPORT)):
+            state, why = "failed", f"its values could not be set: {reason}"
+        metric = self._metric if math.isfinite(self._metric) else None
+        if state == "complete" and metric is None:
+            state = "diverged"
+        seconds = time.monotonic() - self._began
+        return Tried(0, dict(values), state, metric, seconds, self._progress, self._reached, why, self._steps)
+
+    def _late(self) -> str:
+        return f"it took longer than {time.monotonic() - self._began:.0f} s"
+
+    def _advance(self, block: Block) -> None:
+        self._steps += block.steps
+        self._progress += block.samples or block.steps * self._batches
+        self._last = block
+
+    def _chunk(self) -> int:
+        block = self._last
+        steps = max(1, round(_CHUNK_SECONDS * block.steps / max(block.seconds, 1e-6))) if self._steps > 1 else 1
+        if self._runs.total and self._watch:  # as far as the next unit
+            left = (self._unit + 1) * self._runs.total / UNITS - self._progress
+            steps = min(steps, max(1, math.ceil(left * self._steps / self._progress)))
+        return min(steps, 2 * self._steps)
+
+    def _look(self) -> bool:
+        """Whether the run is to end here."""
+        metric = self._runs.metric
+        if metric.is_loss:
+            seen = from_json(Seen, self._trial.observed().get(REPORT, {}))
+            self._metric = math.nan if seen.loss is None else seen.loss
+        elif not metric.function:
+            self._metric = metric.value((), self._trial.output_tail(_MOST_OUTPUT), None)
+        self._note()
+        total = self._runs.total
+        unit = int(UNITS * self._progress / total) if total else 0
+        if not self._watch or unit <= self._unit or not math.isfinite(self._metric):
+            return False
+        self._unit = unit
+        return unit < UNITS and self._watch(unit, self._runs.goal.signed(self._metric))
+
+    def _note(self) -> None:
+        if self._reached is None and self._runs.goal.met(self._metric):
+            self._reached = time.monotonic() - self._began
+
+    def _ended(self, over: TrialOver) -> tuple[str, str]:
+        if over.exit_reason.kind == "late":
+            return "failed", self._late()
+        if over.exit_reason.kind != "ended":
+            return "failed", str(over.exit_reason)
+        trace = over.trace
+        if trace:
+            self._steps = trace.steps
+            self._progress = trace.samples or trace.steps * self._batches
+        losses = step_losses(trace) if trace else []
+        output = self._trial.output_tail(_MOST_OUTPUT)
+        self._metric = self._runs.metric.value(losses, output, trace.returned if trace else None)
+        self._note()
+        return "complete", ""

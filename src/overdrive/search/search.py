@@ -1,0 +1,212 @@
+"""The search: the defaults first, then configurations until the time for the comparison has come, then that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from overdrive.core.interval import Interval
+from overdrive.core.metric import Metric
+from overdrive.core.search_result import Comparison, SearchResult, Tried, Varied
+from overdrive.core.settings import Value
+from overdrive.evidence.student import paired
+from overdrive.search.domain import Domain
+from overdrive.search.engine import Engine
+from overdrive.search.goal import Goal
+from overdrive.search.parameters import Parameter
+from overdrive.search.runs import UNITS, OnProgress
+
+DEFAULTS = "defaults"
+_SHARE_OF_COMPARISON = 0.4  # of the budget
+_FEWEST_PAIRS, _MOST_PAIRS = 3, 10
+_FEWEST_RUNS = 3  # of a search that is worth its name
+_SLOWER = 4.0  # times the default's seconds: a run that takes longer is given up
+_ALPHA = 0.025  # on either side
+_REPEATS = 20  # proposals that were tried already: the values are used up
+
+# Runs a configuration under a seed for so many seconds at most.
+RunOne = Callable[[Mapping[str, Value], int, float, OnProgress | None], Tried]
+
+
+class CannotSearch(Exception):
+    """There is nothing to search; the message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is wanted, and who does it."""
+
+    parameters: tuple[Parameter, ...]
+    domains: Mapping[str, Domain]
+    metric: Metric
+    goal: Goal
+    budget: float
+    engine: Engine
+    run: RunOne
+    tell: Callable[[str], None]
+
+    def defaults(self, hint: Callable[[], str] = str) -> Tried:
+        """The program as it is, to its end.
+
+        Args:
+            hint: what else could be the metric, where it never appears.
+
+        Raises:
+            CannotSearch: it fails, has no metric, or takes too long for the budget.
+        """
+        known = self.engine.recall(DEFAULTS)
+        if known is None:
+            self.tell("the program as it is")
+            known = self.run({}, 0, self.budget, None)
+            if known.state == "failed" and known.seconds >= self.budget:
+                raise CannotSearch(
+                    f"One run takes longer than the budget of {self.budget:.0f} s: write a longer --budget, or have "
+                    "the program train for less."
+                )
+            if known.state == "failed":
+                raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")
+            if known.metric is None:
+                raise CannotSearch(f"There is nothing to compare: {self.metric.missing()}.{hint()}")
+            self.engine.remember(DEFAULTS, known)
+        needed = known.seconds * (1 + _FEWEST_RUNS + 2 * _FEWEST_PAIRS)
+        if needed > self.budget:
+            raise CannotSearch(
+                f"A run takes {known.seconds:.0f} s: {_FEWEST_RUNS} configurations and a comparison of "
+                f"{_FEWEST_PAIRS} pairs need about {needed:.0f} s. Write --budget {math.ceil(needed / 60)}m, or have "
+                "the program train for less."
+            )
+        return known
+
+    def pairs(self, defaults: Tried) -> int:
+        """How many pairs of runs the comparison is given: fixed before the search."""
+        each = 2 * defaults.seconds
+        return max(_FEWEST_PAIRS, min(_MOST_PAIRS, int(_SHARE_OF_COMPARISON * self.budget / each)))
+
+    def trials(self, defaults: Tried) -> list[Tried]:
+        """Configurations until the time for the comparison has come; those of before included."""
+        most = self.budget - 2 * defaults.seconds * self.pairs(defaults)
+        self.engine.expect(int(most / defaults.seconds))
+        done = {_key(run.values): run for run in self.engine.runs()}
+        if not self.engine.runs() and all(self.domains[each.name].holds(each.default) for each in self.parameters):
+            self.engine.enqueue({each.name: each.default for each in self.parameters})
+            done[_key({each.name: each.default for each in self.parameters})] = defaults
+        repeats = 0
+        while repeats < _REPEATS and self.engine.seconds_remembered() + defaults.seconds <= most:
+            number, values = self.engine.ask()
+            known = done.get(_key(values))
+            repeats = repeats + 1 if known else 0
+            run = known or self._one(number, values, defaults)
+            again = replace(run, number=number, values=values, seconds=0.0 if known else run.seconds)
+            self.engine.tell(again, self.goal.score(again, _SLOWER * defaults.seconds))
+            done[_key(values)] = again
+        return [run for run in self.engine.runs() if run.seconds]
+
+    def _one(self, number: int, values: Mapping[str, Value], defaults: Tried) -> Tried:
+        self.tell(f"{number}: {shown(values)}")
+        watch = lambda unit, score: unit < UNITS and self.engine.ends_early(number, unit, score)  # noqa: E731
+        return self.run(values, 0, _SLOWER * defaults.seconds + 5.0, watch)
+
+    def best(self, defaults: Tried, trials: Sequence[Tried]) -> Tried | None:
+        """The configuration with the best score, where that is better than the defaults'."""
+        patience = _SLOWER * defaults.seconds
+        scores = [(score, run) for run in trials if (score := self.goal.score(run, patience)) is not None]
+        score, run = min(scores, key=lambda each: each[0], default=(math.inf, None))
+        its = self.goal.score(defaults, patience)
+        return run if run is not None and its is not None and score < its else None
+
+    def comparison(self, defaults: Tried, chosen: Tried) -> Comparison:
+        """Both under the same seeds, none of which the search has seen."""
+        arms: list[tuple[Tried, Tried]] = []
+        most = self.pairs(defaults)
+        for seed in range(1, most + 1):
+            each = sum(run.seconds for run in arms[-1]) if arms else defaults.seconds + chosen.seconds
+            if len(arms) >= _FEWEST_PAIRS and self.engine.seconds_remembered() + each > self.budget:
+                break
+            self.tell(f"comparison on fresh seeds, pair {seed} of {most}")
+            arms.append((self._seeded({}, seed, defaults), self._seeded(chosen.values, seed, defaults)))
+        patience = _SLOWER * defaults.seconds
+        apparent = (self.goal.score(defaults, patience) or 0.0) - (self.goal.score(chosen, patience) or 0.0)
+        return Comparison(
+            tuple(range(1, len(arms) + 1)),
+            tuple(one for one, _ in arms),
+            tuple(other for _, other in arms),
+            self._gain(arms),
+            apparent,
+        )
+
+    def _gain(self, arms: Sequence[tuple[Tried, Tried]]) -> Interval:
+        """Endless where a run failed or has no metric.
+
+        A default that never reached the target counts with the time that it ran, which favours the defaults; a chosen
+        one that never did establishes nothing.
+        """
+        import numpy as np
+
+        if any(run.state != "complete" for pair in arms for run in pair):
+            return Interval(-math.inf, math.nan, math.inf)
+        scores: list[tuple[float | None, float | None]]
+        if self.goal.target is not None:
+            scores = [(one.reached or one.seconds, other.reached) for one, other in arms]
+        else:
+            scores = [(self.goal.score(one, 0.0), self.goal.score(other, 0.0)) for one, other in arms]
+        if any(each is None or not math.isfinite(each) for pair in scores for each in pair):
+            return Interval(-math.inf, math.nan, math.inf)
+        table = np.array(scores, dtype=float)
+        return paired(table[:, 1], table[:, 0], _ALPHA)
+
+    def _seeded(self, values: Mapping[str, Value], seed: int, defaults: Tried) -> Tried:
+        name = f"seed {seed}: {_key(values)}"
+        known = self.engine.recall(name)
+        if known is None:
+            known = self.run(values, seed, _SLOWER * defaults.seconds + 5.0, None)
+            self.engine.remember(name, known)
+        return known
+
+    def result(
+        self,
+        program: str,
+        defaults: Tried,
+        trials: Sequence[Tried],
+        comparison: Comparison | None,
+        chosen: Tried | None,
+    ) -> SearchResult:
+        """What it came to. The command line and edits are for who knows the program to add."""
+        return SearchResult(
+            program=program,
+            metric=self.metric.name,
+            maximize=self.goal.maximize,
+            target=self.goal.target,
+            budget=self.budget,
+            spent=self.engine.seconds_remembered(),
+            parameters=tuple(
+                Varied(each.name, each.default, each.place, each.effect, str(self.domains[each.name]))
+                for each in self.parameters
+            ),
+            defaults=defaults,
+            trials=tuple(trials),
+            verdict=verdict(comparison),
+            chosen=dict(chosen.values) if chosen else {},
+            comparison=comparison,
+            importances=self.engine.importances(),
+        )
+
+
+def verdict(comparison: Comparison | None) -> str:
+    """Of a comparison, or where nothing was found that would be worth one."""
+    if comparison is None:
+        return "no better"
+    if comparison.gain.low > 0:
+        return "better"
+    return "not established" if not math.isfinite(comparison.gain.low) else "no better"
+
+
+def shown(values: Mapping[str, Value]) -> str:
+    """`lr 0.0123, batch-size 64`."""
+    return ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+    )
+
+
+def _key(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))

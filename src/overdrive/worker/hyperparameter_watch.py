@@ -1,0 +1,134 @@
+"""Sets and sees a program's hyperparameters inside a trial: at its command line, its constants and the seams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from overdrive.core.hyperparameters import CONSTANT, INPUT, OPTIMIZER, Hyperparameters, Seen, ValuePlace
+from overdrive.core.json_data import to_json
+from overdrive.seams import arguments, constants
+from overdrive.seams.hub import Seams
+
+NAME = "overdrive.worker.hyperparameter_watch"  # by which its report is known
+_ENOUGH = 4  # losses sent backward, for a program without an optimizer to have shown what it has
+
+
+class HyperparameterWatch:
+    """An observer; reports a `Seen`.
+
+    Args:
+        over: ends the program, which has shown all that it will: one that makes no step that could be waited for.
+    """
+
+    def __init__(self, wanted: Hyperparameters, over: Callable[[], None]) -> None:
+        self._wanted = wanted
+        self._over = over
+        self._places: dict[str, ValuePlace] = {}
+        self._loaders: WeakKeyDictionary[Any, ValuePlace] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by iterator, its loader
+        self._trained = 0  # losses sent backward
+        self._optimizers = 0
+        self._loss: Any = 0.0
+        self._losses = 0
+        self._fetched: Any = None  # the iterator that the last batch came from
+        self._inputs: tuple[int, ...] = ()
+        self._rates: Any = None
+
+    def compile(self, source: bytes, path: str) -> CodeType:
+        """The code of the program's main file."""
+        code, places = constants.compiled(source, path, self._wanted.values)
+        self._heard(places)
+        return code
+
+    def __call__(self, seams: Seams) -> None:
+        if self._wanted.look:
+            seams.on_undo(arguments.enter(self._heard))
+            seams.loader_opens.subscribe(self._opens)
+            seams.batch_fetched.subscribe(self._batch)
+            seams.model_called.subscribe(self._called)
+        seams.loader_made.subscribe(self._loader)
+        seams.optimizer_made.subscribe(self._optimizer)
+        if self._wanted.ramp or any(key.startswith(OPTIMIZER) for key in self._wanted.values):
+            seams.step_begins.subscribe(lambda optimizer: self._rates and self._rates.begin(optimizer))
+            seams.step_ends.subscribe(lambda optimizer: self._rates and self._rates.end(optimizer))
+        if self._wanted.look or self._wanted.losses:
+            seams.loss_backward.subscribe(self._backward)
+
+    def report(self) -> Any:
+        loss = float(self._loss) / self._losses if self._losses else None
+        self._loss, self._losses = 0.0, 0
+        places = tuple(filter(self._counts, self._places.values())) if self._wanted.look else ()
+        return to_json(Seen(places, loss))
+
+    def _counts(self, place: ValuePlace) -> bool:
+        """Not a constant that has another value by now: something else decides it, a configuration file perhaps."""
+        if place.kind != CONSTANT or "." in place.name:
+            return True
+        space = vars(sys.modules["__main__"])
+        return bool(space.get(place.name, place.value) == self._wanted.values.get(place.key, place.value))
+
+    def _heard(self, places: list[ValuePlace]) -> None:
+        self._places.update((place.key, place) for place in places)
+
+    def _loader(self, making: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        from overdrive.seams.torch import values
+
+        loader, given = making
+        made, place = values.of_loader(given, values.line_of_program(), self._wanted.values)
+        if place:
+            self._loaders[loader] = place
+        return loader, made
+
+    def _opens(self, loader: Any, call: Callable[[], Any]) -> Any:
+        iterator = call()
+        self._opened[iterator] = loader
+        return iterator
+
+    def _optimizer(self, optimizer: Any, models: list[Any]) -> None:
+        from overdrive.seams.torch import values
+
+        self._optimizers += 1
+        self._rates = self._rates or values.ScaledRates(self._wanted.ramp)
+        where = values.line_of_program()
+        self._heard(values.of_optimizer(optimizer, where, self._wanted.values, self._rates))
+        self._heard(values.of_dropouts(models, self._wanted.values))
+
+    def _batch(self, iterator: Any, batch: Any, seconds: float) -> None:
+        import torch
+
+        if torch.is_grad_enabled() and not self._trained:  # no evaluation's
+            self._fetched = iterator
+
+    def _called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        from overdrive.seams.torch import values
+
+        # A loss function is no model: its rows are words, of a model of sequences.
+        if torch.is_grad_enabled() and not self._trained and next(model.parameters(), None) is not None:
+            self._inputs = values.sizes(args, kwargs) or self._inputs
+        return call(*args, **kwargs)
+
+    def _backward(self, loss: Any) -> Any:
+        self._loss = self._loss + loss.detach().double().mean()
+        self._losses += 1
+        if self._wanted.look:
+            self._of_training()
+        return loss
+
+    def _of_training(self) -> None:
+        """Of loaders, the one whose batches are trained on counts."""
+        self._trained += 1
+        if self._trained == 1:
+            place = self._loaders.get(self._opened.get(self._fetched)) if self._fetched is not None else None
+            self._fetched = None  # nobody keeps it alive here
+            if place:
+                self._heard([place])
+            else:
+                self._heard([ValuePlace(INPUT, f"dimension {n}", size) for n, size in enumerate(self._inputs)])
+        if self._trained == _ENOUGH and not self._optimizers:
+            self._over()

@@ -1,0 +1,164 @@
+"""`overdrive search` on real programs in real processes; most import no framework, which takes half a second each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+pytest.importorskip("optuna")
+
+# Better where lr is near 1; the seed adds a little.
+PROGRAM = """
+import random
+lr = 0.1
+width = 4
+print("start", random.random(), flush=True)
+BODY
+print("Accuracy: %.4f" % (90 - 3 * (lr - 1) ** 2 + 0.1 * random.random()))
+"""
+VALUES = "lr=0.01,0.1,0.5,0.9,1.1,2"  # few: a search ends where all are tried
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def project(script: Callable[..., Path]) -> Make:
+    return lambda body="pass": script(PROGRAM.replace("BODY", body))
+
+
+def search(overdrive: Run, folder: Path, *words: str, budget: str = "60s") -> subprocess.CompletedProcess[str]:
+    return overdrive("search", "--metric", "Accuracy", "--budget", budget, *words, "train.py", cwd=folder)
+
+
+def test_a_better_value_is_found_and_told_with_the_place_to_set_it(project: Make, overdrive: Run) -> None:
+    path = project()
+    before = path.read_text()
+    done = search(overdrive, path.parent, "--vary", VALUES, "--json", "result.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((path.parent / "result.json").read_text())
+    assert result["version"] == 1 and result["verdict"] == "better"
+    assert result["comparison"]["gain"]["low"] > 0
+    assert 0 not in result["comparison"]["seeds"]
+    assert "Better than your defaults" in done.stdout
+    assert result["edits"] and "constant lr (train.py:3)" in result["edits"][0]
+    assert path.read_text() == before
+
+
+def test_a_parameter_that_does_nothing_is_not_claimed(project: Make, overdrive: Run) -> None:
+    done = search(overdrive, project("random.random = lambda: 0.5").parent, "--vary", "width=1,2,4,8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No better than your defaults" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--vary", "lrr=0..1"), 2, "did you mean lr?"),
+        (("--vary", "lr=1..0"), 2, "begin below its end"),
+        (("--vary", "width=1..2.5"), 2, "whole number"),
+        (("--goal", "fast"), 2, "is no goal"),
+        (("--metric", "F1", "--vary", "lr"), 1, "never printed a number after 'F1'. It prints numbers after: Accuracy"),
+        (("--vary", "lr", "--budget", "0.2s"), 1, "longer than the budget"),
+    ],
+)
+def test_bad_input_is_one_sentence(project: Make, overdrive: Run, words: tuple[str, ...], code: int, said: str) -> None:
+    done = search(overdrive, project().parent, *words)
+    assert done.returncode == code
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(project: Make, overdrive: Run) -> None:
+    done = search(overdrive, project("import time; time.sleep(2)").parent, "--vary", "lr", budget="15s")
+    assert done.returncode == 1 and "Write --budget 1m" in done.stderr
+
+
+def test_a_program_that_fails_with_a_value_fails_that_run_alone(project: Make, overdrive: Run) -> None:
+    folder = project("assert lr < 1.5, 'too large'").parent
+    done = search(overdrive, folder, "--vary", "lr=0.01,0.9,2", "--json", "result.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    states = {run["values"]["lr"]: run["state"] for run in result["trials"]}
+    assert states[2.0] == "failed" and result["chosen"] == {"lr": 0.9}
+    assert "too large" in done.stdout
+
+
+def test_a_program_that_always_fails_is_told_so(project: Make, overdrive: Run) -> None:
+    done = search(overdrive, project("raise ValueError('no data')").parent, "--vary", "lr")
+    assert done.returncode == 1 and "fails by itself" in done.stderr and "no data" in done.stderr
+
+
+def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, overdrive: Run) -> None:
+    folder = project().parent
+    words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", VALUES, "train.py")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "overdrive", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    told = ""
+    while "2: lr" not in told:
+        told += process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "best so far" in out and "goes on from there" in err and "Traceback" not in err
+    done = overdrive(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "going on from a search" in done.stdout and "the program as it is" not in done.stdout
+
+
+def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
+    folder = project("import time; time.sleep(0.5)").parent
+    words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", "lr=0.01..2", "train.py")
+    command = [sys.executable, "-m", "overdrive", *words]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        while "1: lr" not in process.stdout.readline():
+            time.sleep(0.01)
+        done = overdrive(*words, cwd=folder)
+        assert done.returncode == 1 and "Another process" in done.stderr
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_time_to_a_metric(project: Make, overdrive: Run) -> None:
+    body = "import time\nfor n in range(4):\n    time.sleep(0.3 / lr ** 0.5)\n    print('Accuracy:', 10.0 * n)"
+    folder = project(body).parent
+    done = search(
+        overdrive, folder, "--vary", "lr=0.1,1", "--goal", "30 soonest", "--json", "result.json", budget="120s"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    assert result["target"] == 30 and result["defaults"]["reached"] > 1
+    assert result["verdict"] == "better" and result["chosen"] == {"lr": 1.0}
+    assert " s sooner" in done.stdout
+
+
+def test_without_optuna_one_sentence_says_what_to_type(project: Make, overdrive: Run, tmp_path: Path) -> None:
+    folder = project().parent
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "optuna.py").write_text("raise ImportError('blocked')")
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{blocked}{os.pathsep}{before}"
+    try:
+        done = search(overdrive, folder, "--vary", "lr=0..1")
+        assert done.returncode == 1 and "pip install" in done.stderr and "Traceback" not in done.stderr
+        listed = overdrive("search", "--list", "train.py", cwd=folder)
+        assert listed.returncode == 0 and "lr" in listed.stdout
+    finally:
+        os.environ["PYTHONPATH"] = before

@@ -1,0 +1,97 @@
+"""Options of a script, heard as its parser parses."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+
+from overdrive.core.hyperparameters import ValuePlace
+from overdrive.seams import arguments
+
+Heard = dict[str, ValuePlace]
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+    found: Heard = {}
+    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "0.5"])
+    leave = arguments.enter(lambda places: found.update({place.name: place for place in places}))
+    yield found
+    leave()
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser()
+    made.add_argument("data", nargs="?")
+    made.add_argument("-l", "--lr", type=float, default=0.1)
+    made.add_argument("--batch-size", type=int, default=64)
+    made.add_argument("--model", choices=("gru", "lstm"), default="gru")
+    made.add_argument("--out", default="runs")
+    made.add_argument("--amp", action="store_true")
+    made.add_argument("--no-shuffle", dest="shuffle", action="store_false")
+    made.add_argument("--bias", action=argparse.BooleanOptionalAction, default=True)
+    made.add_argument("--widths", type=int, nargs="+", default=[1, 2])
+    made.add_argument("--clip", type=float)
+    return made
+
+
+def test_what_argparse_was_told_with_the_values_that_it_came_to(heard: Heard) -> None:
+    assert parser().parse_args().lr == 0.5
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch-size": 64,
+        "--model": "gru",
+        "--amp": False,
+        "--no-shuffle": True,
+        "--bias": True,
+    }
+    assert heard["--model"].choices == ("gru", "lstm")
+    assert (heard["--amp"].on, heard["--amp"].off) == ("--amp", "")
+    assert (heard["--no-shuffle"].on, heard["--no-shuffle"].off) == ("", "--no-shuffle")
+    assert (heard["--bias"].on, heard["--bias"].off) == ("--bias", "--no-bias")
+
+
+def test_a_subcommands_options_are_heard(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "fit", "--lr", "0.5"])
+    made = argparse.ArgumentParser()
+    made.add_subparsers().add_parser("fit").add_argument("--lr", type=float)
+    made.parse_args()
+    assert heard["--lr"].value == 0.5
+
+
+def test_options_that_no_word_of_the_command_line_reaches_are_not_told(heard: Heard) -> None:
+    parser().parse_args([])
+    assert not heard
+
+
+def test_what_click_was_told(heard: Heard) -> None:
+    @click.command()
+    @click.option("--lr", default=0.1)
+    @click.option("--batch-size", "-b", default=64)
+    @click.option("--model", type=click.Choice(["gru", "lstm"]), default="gru")
+    @click.option("--amp/--no-amp", default=False)
+    @click.option("--out", default="runs")
+    @click.argument("data", default="x")
+    def command(**values: object) -> None: ...
+
+    command(["--lr", "0.5"], standalone_mode=False)
+    assert {name: place.value for name, place in heard.items()} == {
+        "--lr": 0.5,
+        "--batch-size": 64,
+        "--model": "gru",
+        "--amp": False,
+    }
+    assert heard["--amp"].off == "--no-amp"
+
+
+@pytest.mark.parametrize("parse", [argparse.ArgumentParser.parse_known_args, click.Command.parse_args])
+def test_no_trace_is_left(parse: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = argparse.ArgumentParser if "argparse" in parse.__module__ else click.Command
+    leave = arguments.enter(lambda places: None)
+    assert getattr(holder, parse.__name__) is not parse
+    leave()
+    assert getattr(holder, parse.__name__) is parse

@@ -1,0 +1,76 @@
+"""What a search claims of programs whose truth is known: nothing of parameters that do nothing."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.settings import Value
+from overdrive.report.search import notes, sentence
+
+pytest.importorskip("optuna")
+
+from tests.search.simulated import Simulated, searched
+
+
+def nothing(values: Mapping[str, Value], chance: random.Random) -> float:
+    """A metric that is chance alone."""
+    return 90 + chance.gauss(0, 1)
+
+
+def learning_rate(values: Mapping[str, Value], chance: random.Random) -> float:
+    """Best at 0.1, where it is three standard deviations better than with the default 0.01."""
+    return 93 - 3 * (math.log10(float(values["lr"])) + 1) ** 2 + chance.gauss(0, 1)
+
+
+def test_of_100_searches_over_parameters_that_do_nothing_at_most_5_claim_a_gain(tmp_path: Path) -> None:
+    claimed, apparent = 0, 0
+    for number in range(100):
+        result = searched(Simulated(nothing, number), tmp_path / f"{number}.journal", seed=number)
+        claimed += result.verdict == "better"
+        apparent += result.comparison is not None and result.comparison.apparent > 1
+    assert claimed <= 5
+    assert apparent > 50  # most searches showed a gain of a standard deviation and more, which was selection
+
+
+def test_a_parameter_that_does_something_is_found_and_named(tmp_path: Path) -> None:
+    results = [searched(Simulated(learning_rate, n), tmp_path / f"{n}.journal", seed=n) for n in range(10)]
+    better = [result for result in results if result.verdict == "better"]
+    assert len(better) >= 7
+    assert all(float(result.chosen["lr"]) > 0.02 for result in better)
+    assert all(result.comparison and result.comparison.gain.low > 0 for result in better)
+
+
+def test_how_much_of_a_gain_was_selection_is_told(tmp_path: Path) -> None:
+    result = searched(Simulated(nothing, 3), tmp_path / "journal", seed=3)
+    assert result.verdict == "no better" and result.comparison
+    assert result.comparison.apparent > result.comparison.gain.estimate
+    assert any("luck" in note for note in notes(result))
+    assert sentence(result).startswith("No better than your defaults")
+
+
+def test_defaults_that_nothing_beats_are_told_without_a_comparison(tmp_path: Path) -> None:
+    best_there_is = lambda values, chance: -abs(math.log10(float(values["lr"])) + 2)  # noqa: E731
+    program = Simulated(best_there_is, 0)
+    result = searched(program, tmp_path / "journal")
+    assert result.verdict == "no better" and result.comparison is None
+    assert all(seed == 0 for _, seed in program.made)  # no fresh seed was spent
+
+
+def test_the_comparison_uses_seeds_that_the_search_has_not_seen_and_the_same_for_both(tmp_path: Path) -> None:
+    program = Simulated(learning_rate, 1)
+    result = searched(program, tmp_path / "journal")
+    assert result.comparison and 0 not in result.comparison.seeds
+    fresh = [(bool(values), seed) for values, seed in program.made if seed]
+    assert sorted(seed for chosen, seed in fresh if chosen) == sorted(seed for chosen, seed in fresh if not chosen)
+
+
+def test_runs_that_learn_slowly_are_ended_early_and_the_first_ninth_of_each_is_made(tmp_path: Path) -> None:
+    result = searched(Simulated(learning_rate, 2, curve=True), tmp_path / "journal")
+    pruned = [run for run in result.trials if run.state == "pruned"]
+    assert pruned and all(run.progress >= 3 for run in pruned)
+    assert len(result.trials) > len(searched(Simulated(learning_rate, 2), tmp_path / "other").trials)

@@ -1,0 +1,78 @@
+"""A search that is killed goes on with the same command, and repeats no run that was over."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.search_result import Tried
+from overdrive.core.settings import Value
+from overdrive.search.runs import OnProgress
+from tests.conftest import ROOT
+
+pytest.importorskip("optuna")
+
+from tests.search.simulated import Simulated, searched
+
+DRIVER = """
+import json, os, random, signal, sys
+from pathlib import Path
+from tests.search.simulated import Simulated, searched
+from overdrive.core.json_data import to_json
+
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
+program = Simulated(lambda values, chance: 90 + float(values["lr"]) + chance.gauss(0, 1), 0)
+inner, chance = program.run, random.Random(number)
+
+def run(values, seed, seconds, watch):
+    if number < 20 and chance.random() < 0.3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = inner(values, seed, seconds, watch)
+    with (folder / "made").open("a") as file:
+        file.write(json.dumps([sorted(values.items()), seed]) + "\\n")
+    return result
+
+program.run = run
+result = searched(program, folder / "journal", budget=60.0)
+(folder / "result").write_text(json.dumps(to_json(result)))
+"""
+
+
+def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> None:
+    killed = 0
+    for number in range(21):
+        done = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), str(number)], cwd=ROOT, timeout=60)
+        killed += done.returncode == -9
+        assert done.returncode in (0, -9)
+        if done.returncode == 0:
+            break
+    assert killed >= 5
+    made = (tmp_path / "made").read_text().splitlines()
+    # Between its last line and the journal's a run may be lost, but here each dies as a run begins.
+    assert len(made) == len(set(made))
+    result = json.loads((tmp_path / "result").read_text())
+    assert result["spent"] <= 60.0 and len(result["trials"]) >= 30
+    assert len(result["comparison"]["seeds"]) == 10
+
+
+def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Simulated(lambda values, chance: 90.0, 0)
+    inner = program.run
+
+    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        return inner(values, seed, seconds, watch)
+
+    monkeypatch.setattr(program, "run", run)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        searched(program, tmp_path / "journal")
+    assert raised.value.filename == str(tmp_path / "journal")

@@ -1,0 +1,162 @@
+"""What is found in real programs, and that what is set arrives: each test is some short trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.hyperparameters import Hyperparameters
+from overdrive.core.program import Program
+from overdrive.core.records import TrialOver
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.search.listing import CannotList, listing
+from overdrive.search.parameters import Parameter, Values, find, set_in
+from overdrive.trials.pool import TrialPool
+from overdrive.trials.trial import Trial
+from tests.conftest import IMPORT_TORCH
+
+pytest.importorskip("torch")
+
+START = f"""{IMPORT_TORCH}
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+x, y = torch.randn(96, 5), torch.randn(96, 1)
+"""
+LOOP = """
+for epoch in range(2):
+    for a, b in loader:
+        with torch.no_grad():
+            for c, _ in DataLoader(TensorDataset(x, y), batch_size=48):
+                pass
+        print("given", len(a), "dropout", [m.p for m in model if isinstance(m, nn.Dropout)])
+        loss = nn.functional.mse_loss(model(a), b)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+LITERALS = f"""{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.25), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+print("batches", len(loader))
+before = [p.detach().clone() for p in model.parameters()]
+{LOOP}
+print("moved", sum(float((p - q).abs().sum()) for p, q in zip(model.parameters(), before)))
+"""
+NAMED = f"""
+BATCH = 16
+config = {{"lr": 0.05}}
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--momentum", type=float, default=0.9)
+parser.add_argument("--width", type=int, default=16)
+args = parser.parse_args()
+{START}
+loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
+model = nn.Sequential(nn.Linear(5, args.width), nn.Linear(args.width, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=args.momentum)
+{LOOP}
+"""
+BY_HAND = f"""
+lr = 0.05
+bs = 8
+{START}
+model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 1))
+for step in range(100000):
+    i = torch.randint(0, 96, (bs,))
+    nn.functional.mse_loss(model(x[i]), y[i]).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= lr * p.grad
+            p.grad = None
+"""
+DELICATE = NAMED.replace("args = parser.parse_args()", "args = parser.parse_args()\nassert args.momentum == 0.9")
+
+
+@pytest.fixture
+def pool() -> Iterator[TrialPool]:
+    with TrialPool() as made:
+        yield made
+
+
+def listed(pool: TrialPool, path: Path) -> dict[str, Parameter]:
+    return {each.name: each for each in listing(pool, Program(str(path))).parameters}
+
+
+def test_values_that_stand_nowhere_by_name_are_found_at_the_seams(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(LITERALS))
+    assert {name: each.default for name, each in found.items()} == {
+        "lr": 0.05,
+        "batch-size": 16,  # the training's, not the evaluation's
+        "weight-decay": 0.0,
+        "momentum": 0.9,
+        "dropout": 0.25,
+    }
+    assert found["lr"].place.startswith("learning rate of SGD (train.py:")
+    changed = {"lr": 0.5, "batch-size": 32, "dropout": 0.5}
+    plain, other = output(pool, script(LITERALS), {}), output(pool, script(LITERALS), changed)
+    assert "batches 6" in plain and "given 16 dropout [0.25]" in plain
+    assert "batches 3" in other and "given 32 dropout [0.5]" in other
+    moved = [float(text.split("moved ")[1].split()[0]) for text in (plain, other)]
+    assert moved[1] > 2 * moved[0]
+
+
+def test_options_and_constants_that_decide_a_seams_value_are_named(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(NAMED))
+    assert found["lr"].place.startswith("constant config.lr") and found["lr"].tried
+    assert "learning rate of SGD" in found["lr"].effect
+    assert found["batch-size"].place.startswith("constant BATCH")  # --width has the same value
+    assert found["momentum"].place == "option --momentum"
+    assert found["width"].place == "option --width" and not found["width"].moves
+    assert "given 32" in output(pool, script(NAMED), {"batch-size": 32})
+
+
+def test_where_other_values_break_the_program_equal_ones_are_all_that_is_known(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    found = listed(pool, script(DELICATE))
+    assert found["momentum"].place == "option --momentum" and not found["momentum"].tried
+    assert "by its value" in found["momentum"].effect
+
+
+def test_a_program_without_an_optimizer_has_its_names(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    found = listed(pool, script(BY_HAND))
+    assert found["lr"].place.startswith("constant lr")
+    assert "batch size of the model's input" in found["batch-size"].effect
+
+
+def test_a_rate_that_the_program_sets_before_each_step_is_scaled(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    own = "optimizer.param_groups[0]['lr'] = 0.05 / (1 + epoch)"
+    path = script(LITERALS.replace("loss.backward();", f"loss.backward(); {own};"))
+    moved = [float(output(pool, path, each).split("moved ")[1].split()[0]) for each in ({}, {"lr": 0.0005})]
+    assert 0 < moved[1] < moved[0] / 20
+
+
+def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    with pytest.raises(CannotList, match=r"fails by itself: exception: ValueError: no data \(ValueError: no data\)"):
+        listing(pool, Program(str(script("raise ValueError('no data')"))))
+
+
+def output(pool: TrialPool, path: Path, values: Values) -> str:
+    """What the program prints under these values."""
+    parameters = listing(pool, Program(str(path))).parameters
+    for name in values:
+        find(parameters, name)
+    program, keys = set_in(Program(str(path)), parameters, values)
+    trial = Trial(pool, TrialSpec(program, hyperparameters=Hyperparameters(keys)))
+    try:
+        trial.first_step()
+        while True:
+            trial.run(100)
+    except TrialOver as over:
+        assert over.exit_reason.kind == "ended"
+        return trial.output_tail(1 << 20)
+    finally:
+        trial.stop()

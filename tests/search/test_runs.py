@@ -1,0 +1,100 @@
+"""One run in a trial: its metric on the way and at the end, at equal samples whatever the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.metric import Metric
+from overdrive.core.program import Program
+from overdrive.search.goal import Goal
+from overdrive.search.listing import listing
+from overdrive.search.runs import UNITS, Runs
+from overdrive.trials.pool import TrialPool
+from tests.conftest import IMPORT_TORCH
+
+pytest.importorskip("torch")
+
+PROGRAM = f"""
+batch = 16
+{IMPORT_TORCH}
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(96, 5)
+y = x.sum(1, keepdim=True)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=batch, shuffle=True)
+model = nn.Linear(5, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for epoch in range(9):
+    for a, b in loader:
+        loss = nn.functional.mse_loss(model(a), b)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print("Test loss:", nn.functional.mse_loss(model(x), y).item())
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[TrialPool]:
+    with TrialPool() as made:
+        yield made
+
+
+def made(pool: TrialPool, path: Path, metric: Metric, target: float | None = None) -> Runs:
+    program = Program(str(path))
+    return Runs(pool, program, listing(pool, program), metric, Goal(False, target))
+
+
+def test_a_run_is_followed_at_equal_samples_and_ended_where_it_is_told(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    runs = made(pool, script(PROGRAM), Metric("Test loss"))
+    default = runs.run({}, 0, 60.0)
+    assert default.state == "complete" and default.progress == 864 and default.metric is not None
+    assert runs.output.count("Test loss") == 9
+    runs.total = default.progress
+    seen: list[tuple[int, float]] = []
+
+    def watch(unit: int, score: float) -> bool:
+        seen.append((unit, score))
+        return unit >= UNITS // 2
+
+    other = runs.run({"batch-size": 32}, 0, 60.0, watch)
+    assert other.state == "pruned" and UNITS // 2 / UNITS * 864 <= other.progress <= 0.7 * 864
+    assert [unit for unit, _ in seen] == sorted({unit for unit, _ in seen})
+    assert seen[-1][1] < seen[0][1]  # it learns
+
+
+def test_the_training_loss_is_seen_on_the_way(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    runs = made(pool, script(PROGRAM), Metric())
+    runs.total = 864
+    seen: list[float] = []
+    run = runs.run({}, 0, 60.0, lambda unit, score: bool(seen.append(score)))
+    assert len(seen) > 5 and seen[-1] < seen[0]
+    assert run.metric is not None and run.metric < seen[0]
+
+
+def test_another_seed_gives_another_result_and_the_same_seed_the_same(
+    pool: TrialPool, script: Callable[[str], Path]
+) -> None:
+    runs = made(pool, script(PROGRAM), Metric("Test loss"))
+    first, again, other = (runs.run({}, seed, 60.0).metric for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_target_is_reached_on_the_way(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("    print(", "    import time; time.sleep(0.3)\n    print(")
+    run = made(pool, script(text), Metric("Test loss"), target=1.0).run({}, 0, 60.0)
+    assert run.reached is not None and run.reached < run.seconds - 0.3
+
+
+def test_one_that_takes_too_long_has_failed(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    text = PROGRAM.replace("        loss =", "        import time; time.sleep(0.2)\n        loss =")
+    run = made(pool, script(text), Metric("Test loss")).run({}, 0, 3.0)
+    assert run.state == "failed" and "longer than" in run.why
+
+
+def test_one_that_diverges_has_no_metric(pool: TrialPool, script: Callable[[str], Path]) -> None:
+    run = made(pool, script(PROGRAM), Metric("Test loss")).run({"lr": 1e6}, 0, 60.0)
+    assert run.state == "diverged" and run.metric is None
