@@ -34,6 +34,13 @@ class _Commands(click.Group):
         found: click.Command = import_module(f"overdrive.cli.{name}").command
         return found
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args and (args[0] == "-m" or (args[0] not in COMMANDS and not args[0].startswith("-"))):
+            from overdrive.cli.unknown import meant
+
+            raise click.UsageError(meant(args, list(COMMANDS)), context)
+        return super().parse_args(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

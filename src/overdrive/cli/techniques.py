@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from overdrive.cli.json_output import write_json
 from overdrive.cli.line import fail
+from overdrive.cli.values import json_option
+
+if TYPE_CHECKING:
+    from overdrive.techniques.technique import Technique
 
 
 @click.command()
+@json_option
 @click.argument("name", required=False)
-def command(name: str | None) -> None:
+def command(json_path: Path | None, name: str | None) -> None:
     """The catalogue, or one technique's card."""
     from overdrive.core.plan.removed import REMOVED
+    from overdrive.core.plan.table import closest
     from overdrive.techniques.catalogue import broken, catalogue
 
     known = catalogue()
     if name is None:
+        if json_path:
+            write_json(json_path, [_data(each) for each in known.values()])
+            return
         width = max(map(len, known))
         for technique in known.values():
             click.echo(f"{technique.name:{width}}  {technique.contract!s:<11}  {technique.summary()}")
@@ -25,8 +38,11 @@ def command(name: str | None) -> None:
     if name in REMOVED:
         fail(f"{name} was {REMOVED[name]}.")
     if name not in known:
-        fail(f"There is no technique {name}; `overdrive techniques` lists them.")
+        fail(f"There is no technique {name}{closest(name, list(known))}; `overdrive techniques` lists them.")
     technique = known[name]
+    if json_path:
+        write_json(json_path, _data(technique))
+        return
     origin = f", from {technique.package}" if technique.package else ""
     click.echo(f"{technique.name}  (family {technique.family}, contract {technique.contract}{origin})\n")
     click.echo(technique.card())
@@ -35,3 +51,18 @@ def command(name: str | None) -> None:
         for knob in technique.knobs:
             choices = f", one of {', '.join(map(str, knob.choices))}" if knob.choices else ""
             click.echo(f"  {knob.name} = {knob.default}{choices}: {knob.meaning}")
+
+
+def _data(technique: Technique) -> dict[str, Any]:
+    return {
+        "name": technique.name,
+        "family": technique.family,
+        "contract": str(technique.contract),
+        "summary": technique.summary(),
+        "frameworks": list(technique.frameworks),
+        "package": technique.package,
+        "knobs": [
+            {"name": each.name, "default": each.default, "choices": list(each.choices), "meaning": each.meaning}
+            for each in technique.knobs
+        ],
+    }

@@ -12,8 +12,10 @@ from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.tune_result import Figures, Loader, NotKept, ShareRecord, TuneResult
+from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.ratio import ratio, rounded
+from overdrive.report.units import count, duration
 
 _LONGEST = 1e6  # seconds that an item may take: more is a broken clock
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")
@@ -49,24 +51,6 @@ def usable(result: TuneResult) -> bool:
     """Whether the plan is one to run under: faster and, where there is a proof, shown to be the same."""
     found = proof(result)
     return adopted(result) and (found is None or found.holds is True)
-
-
-def count(value: float) -> str:
-    """A number for people: 12,740 or 24.5 or 0.0262."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the units that people use."""
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def settings(given: Mapping[str, Any]) -> str:
@@ -264,12 +248,10 @@ def sentences(result: TuneResult) -> list[str]:
     said = []
     if result.noise_floor is not None:
         said.append(f"Noise floor: {abs(result.noise_floor):.1%}, from the untouched program compared with itself.")
-    tuning, even = result.tuning_seconds, result.break_even_steps
-    if tuning is not None and even is not None and verdict(result) == "FASTER":
-        said.append(f"Tuning took {duration(tuning)}; it pays for itself after {math.ceil(even):,} steps.")
-    elif tuning is not None:
-        said.append(f"Tuning took {duration(tuning)}.")
-    return [*said, *result.notes]
+    worth = gains(result) if verdict(result) == "FASTER" else []
+    if result.tuning_seconds is not None and not any(each.startswith("Tuning took") for each in worth):
+        worth.append(f"Tuning took {duration(result.tuning_seconds)}.")
+    return [*said, *worth, *result.notes]
 
 
 def item_times(loader: Loader) -> tuple[list[tuple[str, float]], float | None]:

@@ -103,4 +103,5 @@ def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
     options += ["--budget", f"{minutes}m"] if minutes else []
     options += [] if found.objective == TIME else ["--objective", str(found.objective)]
     options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
+    options += ["--stdin", program.stdin] if program.stdin else []
     return f"`{shlex.join(['overdrive', 'tune', *options])} {program.command()}`"
