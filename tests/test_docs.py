@@ -15,6 +15,7 @@ import pytest
 
 from overdrive.cli.group import COMMANDS, cli
 from overdrive.techniques.catalogue import catalogue
+from overdrive.version import __version__
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
@@ -31,9 +32,10 @@ def commands_of(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
-            words = line.strip().removeprefix("$ ").removeprefix("srun ")
+            words = line.strip().removeprefix("$ ").removeprefix("srun ").removeprefix("%")
+            words = re.split(r"docker run .*? (?=overdrive )|apptainer exec \S+ ", words)[-1]
             if words.startswith("overdrive ") and not words.startswith("overdrive: "):
-                yield re.split(r"\s{2,}|\s#", words)[0]
+                yield re.split(r"\s{2,}|\s#|\s\|\s|\s&&\s", words)[0]
     for found in re.findall(r"(?<!`)`(overdrive [^`]+)`(?!`)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
         yield " ".join(found.split())
 
@@ -47,13 +49,11 @@ def test_there_are_some() -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS_IN_DOCS)
-def test_a_command_is_one_that_is_taken(
-    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_one_that_is_taken(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read as the command line would be, options and their values checked; nothing is started."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "answers.txt").touch()
-    optional = re.sub(r"\[(ARGS\]\.\.\.|NAME\])", "", line).replace("…", "").replace(" | ", " ")
+    optional = re.sub(r"\[(ARGS\]\.\.\.|NAME\])", "", line).replace("…", "")
     words = [STANDS_FOR.get(word, word) for word in shlex.split(optional)][1:]
     if words[0].startswith("-"):
         assert words == ["--version"] or words == ["--help"]
@@ -76,7 +76,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     made = {"commands.md", "schemas.md", "contributing.md", "changelog.md"}
     for path in PAGES[1:]:
         for place in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8")):
-            if "://" not in place and place not in made:
+            if "://" not in place and Path(place).name not in made:
                 assert (path.parent / place).exists(), f"{path.name}: {place}"
 
 
@@ -93,6 +93,27 @@ def test_the_job_in_the_guide_is_the_example() -> None:
     assert done.returncode == 0, done.stderr
     directives = re.findall(r"^#SBATCH --([a-z-]+)(?:=\S+)?$", job, re.MULTILINE)
     assert len(directives) == job.count("#SBATCH") and job.index("#SBATCH") < job.index("set -euo")
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "overdrive.def"])
+def test_the_containers_in_the_guide_are_the_examples(name: str) -> None:
+    recipe = (ROOT / "examples" / "containers" / name).read_text()
+    assert f"\n{recipe}```" in (DOCS / "guides" / "containers.md").read_text()
+    copied = re.search(r"^(?:COPY|    )\s*\. (/\S+)", recipe, re.MULTILINE)
+    assert copied and recipe.count(f"{copied[1]}/constraints.txt") == 1  # which is there, at the top of a clone
+    assert (ROOT / "constraints.txt").is_file() and 'torch = ["torch>=' in (ROOT / "pyproject.toml").read_text()
+    assert ('ENTRYPOINT ["overdrive"]' in recipe) or ("exec overdrive" in recipe)
+    steps = {"FROM", "COPY", "RUN", "ENV", "WORKDIR", "ENTRYPOINT"}
+    if name == "Dockerfile":
+        lines = re.sub(r"\\\n", " ", recipe).splitlines()
+        assert {line.split()[0] for line in lines if line and not line.startswith("#")} == steps
+
+
+def test_the_citation_is_of_this_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    given = dict(re.findall(r"^([a-z-]+): (.+)$", text, re.MULTILINE))
+    assert given["version"] == __version__ and given["license"] == "Apache-2.0" and given["cff-version"] == "1.2.0"
+    assert re.search(r"^authors:\n  - name: ", text, re.MULTILINE)
 
 
 def test_the_reference_names_every_option() -> None:

@@ -12,7 +12,7 @@ import click
 
 from overdrive.cli import requirements
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command, why_it_fails
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
 from overdrive.cli.values import STDOUT, json_option, stdin_option
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
@@ -100,7 +100,7 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, A
 @json_option
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT [ARGS]...]")
+@program_argument("[SCRIPT [ARGS]...]")
 def command(
     quick: bool, fresh: bool, json_path: Path | None, stdin: str | None, wanted: bool, words: tuple[str, ...]
 ) -> None:

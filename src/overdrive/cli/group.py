@@ -6,9 +6,11 @@ A command's file is imported when it is called: `overdrive --help` answers at on
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
+from overdrive.cli.defaults import check_shared, defaults_of, option_names, project_file, read_table
 from overdrive.cli.later import Later
 from overdrive.version import __version__
 
@@ -35,7 +37,8 @@ class _Commands(click.Group):
         return found
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if args and (args[0] == "-m" or (args[0] not in COMMANDS and not args[0].startswith("-"))):
+        unknown = args[:1] == ["-m"] or (args and args[0] not in COMMANDS and not args[0].startswith("-"))
+        if unknown and not context.resilient_parsing:  # which completion in a shell is
             from overdrive.cli.unknown import meant
 
             raise click.UsageError(meant(args, list(COMMANDS)), context)
@@ -48,8 +51,21 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="overdrive")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""
+    name = context.invoked_subcommand
+    path = project_file(Path.cwd())
+    if name is None or path is None:
+        return
+    command = cli.get_command(context, name)
+    assert command is not None
+    table = read_table(path)
+    others = table.keys() - COMMANDS.keys() - option_names(command)
+    if others:  # then all commands are imported, to say whether one has such an option
+        commands = filter(None, (cli.get_command(context, each) for each in COMMANDS))
+        check_shared(others, {option for each in commands for option in option_names(each)})
+    context.default_map = {name: defaults_of(table, name, command, COMMANDS)}
 
 
 def main() -> int:

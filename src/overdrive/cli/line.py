@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from overdrive.cli.misplaced import Misplaced, misplaced, options_of, tell
 from overdrive.core.program import Program, ProgramError
@@ -49,8 +50,8 @@ class ProgramCommand(click.Command):
                 break
         if rest and rest[0] == "--":
             del rest[0]
-        elif found := misplaced(context.info_name or "", self, [*before, *plan], rest):
-            context.meta[_MISPLACED] = found
+        elif not context.resilient_parsing:  # which completion in a shell is
+            found = context.meta[_MISPLACED] = misplaced(context.info_name or "", self, [*before, *plan], rest)
             tell(found)
         args = [*before, *(["--"] if plan or rest else []), *plan, *rest]
         return super().parse_args(context, args)
@@ -72,6 +73,15 @@ def program_command(function: Callable[..., Any]) -> click.Command:
 def plan_and_program_command(function: Callable[..., Any]) -> click.Command:
     """The plan, where there is one, is the first of its words: see `parse_plan_and_program`."""
     return _made(function, _PlanAndProgramCommand)
+
+
+def program_argument(metavar: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The program and all that follows it, as `words`; a shell completes files there."""
+
+    def files(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        return [CompletionItem(begun, type="file")]
+
+    return click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=metavar, shell_complete=files)
 
 
 def _made(function: Callable[..., Any], kind: type[click.Command]) -> click.Command:

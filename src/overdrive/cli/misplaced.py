@@ -86,7 +86,7 @@ def _takes(option: click.Option, value: str) -> bool:
     return True
 
 
-def tell(found: Misplaced) -> None:
+def tell(found: Misplaced | None) -> None:
     """Once: a process that starts itself anew for its environment has told it already."""
-    if "OVERDRIVE_ENVIRONMENT_READY" not in os.environ:
+    if found and "OVERDRIVE_ENVIRONMENT_READY" not in os.environ:
         print(f"overdrive: {found.sentence()}", file=sys.stderr)

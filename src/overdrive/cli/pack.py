@@ -16,7 +16,7 @@ import click
 import psutil
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command, why_it_fails
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
 from overdrive.cli.values import json_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
@@ -188,7 +188,7 @@ def _plan(program: Program, folder: Path) -> str:
 @click.option("--samples", type=click.Choice(["decoded"]), default="decoded", help="The finished samples.", hidden=True)
 @json_option
 @stdin_option
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
     output: Path | None, samples: str, json_path: Path | None, stdin: str | None, words: tuple[str, ...]
 ) -> None:

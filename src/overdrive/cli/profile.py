@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command, why_it_fails
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import json_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
@@ -91,7 +91,7 @@ def _write_trace(recorded: str, path: Path) -> str:
 @json_option
 @stdin_option
 @click.option("--advise", is_flag=True, help="Say as well what an edit of your code could fix, with file and line.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
     output: Path | None,
     trace: Path | None,

@@ -14,7 +14,7 @@ import click
 
 from overdrive.cli.json_output import write_json
 from overdrive.cli.later import Later
-from overdrive.cli.line import fail, parse_program, program_command
+from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.values import STDOUT, JsonPlace
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
@@ -242,7 +242,7 @@ def _write_record(
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help="Write steps, losses and a hash as JSON.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(plan_path: Path | None, no_plan: bool, force: bool, record: Path | None, words: tuple[str, ...]) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 

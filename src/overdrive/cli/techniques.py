@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from overdrive.cli.json_output import write_json
 from overdrive.cli.line import fail
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
     from overdrive.techniques.technique import Technique
 
 
+def _names(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    from overdrive.techniques.catalogue import catalogue
+
+    known = catalogue().items()
+    return [CompletionItem(name, help=each.summary()) for name, each in known if name.startswith(begun)]
+
+
 @click.command()
 @json_option
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_names)
 def command(json_path: Path | None, name: str | None) -> None:
     """The catalogue, or one technique's card."""
     from overdrive.core.plan.removed import REMOVED

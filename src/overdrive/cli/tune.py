@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command, why_it_fails
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, json_option, metric_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
@@ -178,7 +178,7 @@ def _has_something(path: Path) -> bool:
 )
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
     contract: str,
     budget: float | None,

@@ -16,6 +16,7 @@ from overdrive.cli.line import (
     faults_as_sentences,
     parse_plan_and_program,
     plan_and_program_command,
+    program_argument,
     why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
@@ -152,7 +153,7 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @json_option
 @stdin_option
 @force_option
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PLAN] SCRIPT [ARGS]...")
+@program_argument("[PLAN] SCRIPT [ARGS]...")
 def command(
     full: bool,
     metric: Metric | None,
