@@ -117,9 +117,10 @@ def _usage(name: str, command: click.Command, context: click.Context) -> str:
 def _options(command: click.Command) -> Iterator[str]:
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden:
-            value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+            kind = {"integer range": "N", "float": "X"}.get(option.type.name, option.type.name.upper())
+            value = "" if option.is_flag else f" {option.metavar or kind}"
             if isinstance(option.type, click.Choice):
-                value = " " + "\\|".join(map(str, option.type.choices))
+                value = f" {{{','.join(map(str, option.type.choices))}}}"
             default = option.default if isinstance(option.default, (str, int, float)) and not option.is_flag else ""
             told = (option.help or "").replace("|", "\\|")
             yield f"| `{', '.join(option.opts)}{value}` | {told} | {default} |"

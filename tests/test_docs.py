@@ -132,3 +132,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(DOCS / "build.py")], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ROOT / "site" / "schemas" / "plan.schema.json").is_file()
+    for page in (ROOT / "site").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)", text)
+        assert not loaded, f"{page.name} fetches {loaded[0]}"

@@ -26,6 +26,12 @@ COMMANDS = {
 }
 
 
+_BEGIN = {
+    "overdrive tune --budget 5m train.py": "writes a plan and a report beside the script",
+    "overdrive run train.py": "runs the script under the plan",
+}
+
+
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,6 +53,8 @@ class _Commands(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+        with formatter.section("To begin with"):
+            formatter.write_dl(list(_BEGIN.items()))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

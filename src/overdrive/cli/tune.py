@@ -156,7 +156,7 @@ def _has_something(path: Path) -> bool:
     show_default=True,
     help="How many runs like this one you will make: what --budget auto is worth.",
 )
-@click.option("--price", type=PriceName(), metavar="PRICE", help="Of the machine, as 2.50/h: tells the gain in money.")
+@click.option("--price", type=PriceName(), metavar="PRICE", help="What the machine costs, as 2.50/h: gains in money.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @json_option
 @metric_option
