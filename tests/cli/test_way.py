@@ -189,6 +189,17 @@ def test_a_script_that_reads_standard_input_is_told_of_the_option_for_it(script:
     assert "made no training step" in done.stderr and "EOFError" not in done.stderr  # it was read to its end
 
 
+def test_standard_input_that_trials_do_not_get_is_told(script: Write) -> None:
+    path = script("print(len(__import__('sys').stdin.read()))\n")
+    (path.parent / "in.txt").write_text("a line\n")
+    command = [sys.executable, "-m", "overdrive", "tune", "train.py"]
+    with (path.parent / "in.txt").open() as given:
+        done = subprocess.run(command, cwd=path.parent, stdin=given, capture_output=True, text=True)
+    assert done.stderr.count("--stdin FILE gives each of them a file") == 1
+    done = subprocess.run(command, cwd=path.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert "--stdin" not in done.stderr
+
+
 def test_json_to_standard_output_stands_there_alone(script: Write, overdrive: Run) -> None:
     import json
 

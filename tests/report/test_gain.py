@@ -10,6 +10,7 @@ import pytest
 from overdrive.cli.values import PriceName
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import OwnRun, Price, Side, TuneResult
+from overdrive.report import words
 from overdrive.report.gain import gains, money
 from overdrive.report.units import duration
 from overdrive.report.words import sentences
@@ -78,3 +79,18 @@ def test_what_is_no_price_is_refused(text: str) -> None:
 )
 def test_durations_for_people(seconds: float, told: str) -> None:
     assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("program", "plan", "command"),
+    [
+        ("train.py --epochs 3", "train.overdrive.toml", "overdrive run train.py --epochs 3"),
+        ("src/train.py", "src/train.overdrive.toml", "overdrive run src/train.py"),
+        ("-m pkg.train --lr 1", "pkg_train.overdrive.toml", "overdrive run -m pkg.train --lr 1"),
+        ("src/train.py", "train.overdrive.toml", "overdrive run --plan train.overdrive.toml src/train.py"),
+        ("train.py", "my plan.toml", "overdrive run --plan 'my plan.toml' train.py"),
+        ("train.py", "", ""),
+    ],
+)
+def test_the_command_to_type_names_the_plan_only_where_it_lies_elsewhere(program: str, plan: str, command: str) -> None:
+    assert " ".join(words.command(replace(FASTER, program=program, plan=plan))) == command

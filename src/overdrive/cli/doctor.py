@@ -12,7 +12,14 @@ import click
 
 from overdrive.cli import requirements
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.values import STDOUT, json_option, stdin_option
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
@@ -115,7 +122,7 @@ def command(
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
-        program = parse_program(words, stdin)
+        program = parse_trial_program(words, stdin)
 
         with faults_as_sentences():
             try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -121,22 +122,37 @@ def faults_as_sentences() -> Iterator[None]:
         )
 
 
-def parse_program(words: tuple[str, ...], stdin: str | None = None) -> Program:
-    """`stdin`: the file that trials of it have as standard input."""
+def parse_program(words: Sequence[str]) -> Program:
     try:
-        program = Program.parse(words)
+        return Program.parse(words)
     except ProgramError as error:
         fail(str(error))
-    if stdin is None:
-        return program
-    return replace(program, stdin=os.path.abspath(stdin))
 
 
-def parse_plan_and_program(words: tuple[str, ...], stdin: str | None = None) -> tuple[Path, Program]:
+def parse_trial_program(words: Sequence[str], stdin: str | None) -> Program:
+    """One that is run in trials. `stdin`: the file that these have as standard input; None: an empty one."""
+    program = parse_program(words)
+    if stdin is not None:
+        return replace(program, stdin=os.path.abspath(stdin))
+    if _is_given_a_file():
+        note = "trials do not read this command's standard input: --stdin FILE gives each of them a file"
+        print(f"overdrive: {note}", file=sys.stderr)
+    return program
+
+
+def _is_given_a_file() -> bool:
+    """Whether standard input is a file with something in it, by `< FILE`."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = os.fstat(sys.stdin.fileno())
+        return stat.S_ISREG(found.st_mode) and found.st_size > 0
+    return False
+
+
+def parse_plan_and_program(words: Sequence[str], stdin: str | None) -> tuple[Path, Program]:
     """`[PLAN] SCRIPT [ARGS]...`: without a plan, the one that lies beside the script."""
     if words and words[0] != "-m" and not is_script(words[0]):
-        return Path(words[0]), parse_program(words[1:], stdin)
-    program = parse_program(words, stdin)
+        return Path(words[0]), parse_trial_program(words[1:], stdin)
+    program = parse_trial_program(words, stdin)
     return plan_beside(program), program
 
 

@@ -16,7 +16,14 @@ import click
 import psutil
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.values import json_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
@@ -198,7 +205,7 @@ def command(
     default in SCRIPT.packed beside the script. A pack that was broken off goes on where it was. The files themselves
     stay as they are, and must stay: the program looks for them where they are.
     """
-    program = parse_program(words, stdin)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
             code = write_pack(program, output or default_folder(program), json_path)

@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import json_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
@@ -104,7 +111,7 @@ def command(
 
     The script runs as it is, in copies that leave no trace; it and its files are never touched.
     """
-    program = parse_program(words, stdin)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
             place = output or default_output(program)

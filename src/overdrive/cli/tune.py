@@ -10,7 +10,14 @@ import click
 from rich.console import Console
 
 from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command, why_it_fails
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, json_option, metric_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
@@ -202,7 +209,7 @@ def command(
     Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
     2 where the command line is wrong or the plan cannot be written.
     """
-    program = parse_program(words, stdin)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
             code = tune(

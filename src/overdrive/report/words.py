@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
+from overdrive.core.program import Program
 from overdrive.core.tune_result import Figures, Loader, NotKept, ShareRecord, TuneResult
 from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
@@ -58,14 +60,23 @@ def settings(given: Mapping[str, Any]) -> str:
 
 
 def command(result: TuneResult) -> list[str]:
-    """The command that runs the program under its plan, as quoted words; empty where no plan is named."""
+    """The command that runs the program under its plan, as quoted words; empty where no plan is named. The plan beside
+    the script, which `overdrive run` finds by itself, is not named.
+    """
     if not result.plan or not result.program:
         return []
     try:
         words = shlex.split(result.program)
     except ValueError:  # an unclosed quote
         words = result.program.split()
-    return [shlex.quote(part) for part in ("overdrive", "run", "--plan", result.plan, *words)]
+    named = () if _found_by_itself(result.plan, words) else ("--plan", result.plan)
+    return [shlex.quote(part) for part in ("overdrive", "run", *named, *words)]
+
+
+def _found_by_itself(plan: str, words: Sequence[str]) -> bool:
+    module = words[:1] == ["-m"]
+    target = words[1:2] if module else words[:1]
+    return bool(target) and Program(target[0], module=module).plan_path() == Path(plan)
 
 
 def headline(result: TuneResult) -> tuple[str, str]:
