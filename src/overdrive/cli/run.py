@@ -231,17 +231,30 @@ def _write_record(
         left_out=session.seams.left_out,
         error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
     )
+    from overdrive.report.trackers import CannotSend, is_tracker, send
+
     try:
-        write_json(path, to_json(record))
+        if is_tracker(str(path)):
+            send(record, str(path))
+        else:
+            write_json(path, to_json(record))
     except OSError as error:
         say(f"the record could not be written to {path}: {error.strerror}")
+    except CannotSend as error:
+        say(str(error))
+
+
+_RECORD = (
+    "Write steps, losses and a hash as JSON to FILE; or losses and rates to tensorboard:FOLDER, mlflow:EXPERIMENT or "
+    "wandb:PROJECT (offline)."
+)
 
 
 @program_command
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
-@click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help="Write steps, losses and a hash as JSON.")
+@click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(plan_path: Path | None, no_plan: bool, force: bool, record: Path | None, words: tuple[str, ...]) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
