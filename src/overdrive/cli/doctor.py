@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from overdrive.cli import requirements
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
@@ -20,7 +20,7 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import STDOUT, json_option, stdin_option
+from overdrive.cli.values import stdin_option
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.machine.rules.advise import advise

@@ -9,11 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from overdrive.cli.values import STDOUT
 from overdrive.core.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+class JsonPlace(click.ParamType):  # type: ignore[type-arg]
+    """A file, or STDOUT."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Path:
+        if str(value).endswith(".py"):
+            self.fail(f"{value} is a script; name a file for the JSON, or - for standard output", param, context)
+        return Path(value)
+
+
+STDOUT = Path("-")
+
+json_option = click.option(
+    "--json",
+    "json_path",
+    type=JsonPlace(),
+    metavar="FILE",
+    help="Write all of it as JSON to FILE; with - to standard output, which then holds nothing else.",
+)
 
 
 def console_beside(json_path: Path | None, **options: Any) -> Console:

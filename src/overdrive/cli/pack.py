@@ -15,7 +15,7 @@ from typing import Any
 import click
 import psutil
 
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
@@ -24,7 +24,7 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import json_option, stdin_option
+from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.places import samples_folder

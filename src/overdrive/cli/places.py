@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from overdrive.cli.values import STDOUT
+from overdrive.cli.json_output import STDOUT
 from overdrive.core.program import Program
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
@@ -17,7 +17,7 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import json_option, stdin_option
+from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure

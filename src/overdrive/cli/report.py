@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import fail, is_script, parse_program, plan_beside
 from overdrive.cli.run import announce_removed
-from overdrive.cli.values import STDOUT, json_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overdrive.cli.json_output import console_beside, write_json
-from overdrive.cli.values import STDOUT
+from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.core.program import Program
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from overdrive.cli.json_output import write_json
+from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
-from overdrive.cli.values import STDOUT, JsonPlace
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
-from overdrive.core.run_record import RunRecord
 from overdrive.core.settings import Chosen
 from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.launch import end_as_python_would, execute
@@ -216,6 +214,9 @@ def steps_made_again(sentinels: Sentinels) -> str:
 def _write_record(
     path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
 ) -> None:
+    from overdrive.core.run_record import RunRecord
+    from overdrive.report.trackers import CannotSend, is_tracker, send
+
     losses = recorder.losses()
     record = RunRecord(
         program=program.command(),
@@ -231,8 +232,6 @@ def _write_record(
         left_out=session.seams.left_out,
         error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
     )
-    from overdrive.report.trackers import CannotSend, is_tracker, send
-
     try:
         if is_tracker(str(path)):
             send(record, str(path))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from overdrive.cli.json_output import write_json
+from overdrive.cli.json_output import json_option, write_json
 from overdrive.cli.line import fail
-from overdrive.cli.values import json_option
 
 if TYPE_CHECKING:
     from overdrive.techniques.technique import Technique

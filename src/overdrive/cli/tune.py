@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
@@ -19,7 +19,7 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, json_option, metric_option, stdin_option
+from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, metric_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json

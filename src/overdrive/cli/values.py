@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import click
@@ -110,27 +109,6 @@ class Names(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them", param, context)
         return names
 
-
-class JsonPlace(click.ParamType):  # type: ignore[type-arg]
-    """A file, or STDOUT."""
-
-    name = "file"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Path:
-        if str(value).endswith(".py"):
-            self.fail(f"{value} is a script; name a file for the JSON, or - for standard output", param, context)
-        return Path(value)
-
-
-STDOUT = Path("-")
-
-json_option = click.option(
-    "--json",
-    "json_path",
-    type=JsonPlace(),
-    metavar="FILE",
-    help="Write all of it as JSON to FILE; with - to standard output, which then holds nothing else.",
-)
 
 stdin_option = click.option(
     "--stdin",

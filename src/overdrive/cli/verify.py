@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from overdrive.cli.json_output import console_beside, write_json
+from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
     faults_as_sentences,
@@ -20,7 +20,7 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
-from overdrive.cli.values import Duration, json_option, metric_option, stdin_option
+from overdrive.cli.values import Duration, metric_option, stdin_option
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import to_json
