@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -61,7 +62,9 @@ def test_it_works_where_nothing_else_is(dist: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "bare")], check=True)
     bare = tmp_path / "bare" / "bin"
     quiet = ["install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([str(bare / "python"), "-m", "pip", *quiet, str(wheel)], capture_output=True, text=True)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pip = [str(bare / "python"), "-m", "pip", *quiet, str(wheel)]
+    done = subprocess.run(pip, capture_output=True, text=True, env=alone)
     if "Failed to establish a new connection" in done.stderr or "No matching distribution" in done.stderr:
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr

@@ -215,7 +215,7 @@ def _write_record(
     path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
 ) -> None:
     from overdrive.core.run_record import RunRecord
-    from overdrive.report.trackers import CannotSend, is_tracker, send
+    from overdrive.worker.trackers import CannotSend, is_tracker, send
 
     losses = recorder.losses()
     record = RunRecord(

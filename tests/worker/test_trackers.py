@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from overdrive.core.run_record import RunRecord
-from overdrive.report.trackers import CannotSend, is_tracker, send
+from overdrive.worker.trackers import CannotSend, is_tracker, send
 from tests.conftest import Run
 
 RECORD = RunRecord(
