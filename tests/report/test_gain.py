@@ -53,6 +53,11 @@ def test_nothing_is_promised_of_a_plan_that_is_not_faster() -> None:
     assert sentences(replace(FASTER, own_run=OWN)).count("Tuning took 4 min.") == 0
 
 
+@pytest.mark.parametrize(("floor", "told"), [(0.057, "5.7%"), (11.47, "over 100%")])
+def test_a_noise_floor_beyond_all_measure_is_no_number(floor: float, told: str) -> None:
+    assert f"Noise floor: {told}, from the" in sentences(replace(FASTER, noise_floor=floor))[0]
+
+
 @pytest.mark.parametrize(
     ("text", "price"),
     [

@@ -258,7 +258,8 @@ def sentences(result: TuneResult) -> list[str]:
     """What a reader must know beside the verdict, one sentence each."""
     said = []
     if result.noise_floor is not None:
-        said.append(f"Noise floor: {abs(result.noise_floor):.1%}, from the untouched program compared with itself.")
+        floor = "over 100%" if abs(result.noise_floor) > 1 else f"{abs(result.noise_floor):.1%}"
+        said.append(f"Noise floor: {floor}, from the untouched program compared with itself.")
     worth = gains(result) if verdict(result) == "FASTER" else []
     if result.tuning_seconds is not None and not any(each.startswith("Tuning took") for each in worth):
         worth.append(f"Tuning took {duration(result.tuning_seconds)}.")
