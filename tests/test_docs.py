@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -93,6 +94,28 @@ def test_the_job_in_the_guide_is_the_example() -> None:
     assert done.returncode == 0, done.stderr
     directives = re.findall(r"^#SBATCH --([a-z-]+)(?:=\S+)?$", job, re.MULTILINE)
     assert len(directives) == job.count("#SBATCH") and job.index("#SBATCH") < job.index("set -euo")
+
+
+def test_the_job_tunes_once_and_then_runs(tmp_path: Path) -> None:
+    """As Slurm would start it, with an `srun` that only runs its words and an `overdrive` that notes its own."""
+    for name, text in {
+        ".venv/bin/activate": 'export PATH="$PWD/.venv/bin:$PATH"',
+        ".venv/bin/srun": '#!/bin/sh\nexec "$@"',
+        ".venv/bin/overdrive": '#!/bin/sh\necho "$@" "$OVERDRIVE_CACHE" >> calls\n'
+        '[ "$1" != tune ] || touch train.overdrive.toml',
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        path.chmod(0o755)
+    job = ROOT / "examples" / "slurm" / "tune_and_run.sbatch"
+    given = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_TMPDIR": "/local", "USER": "me"}
+    for _ in range(2):
+        done = subprocess.run(["bash", str(job)], cwd="/", env=given, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    tuned, *ran = (tmp_path / "calls").read_text().splitlines()
+    assert tuned == "tune --budget 15m train.py --epochs 10 /local/overdrive-me"
+    assert ran == ["run train.py --epochs 10 /local/overdrive-me"] * 2
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "overdrive.def"])
