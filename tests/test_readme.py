@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.conftest import ROOT
 
 CHART = runpy.run_path(str(ROOT / "benchmarks" / "chart.py"), run_name="chart")
 README = (ROOT / "README.md").read_text()
+MEASURED = (ROOT / "docs" / "measured.md").read_text()
 
 
 def test_it_is_one_screen() -> None:
@@ -45,3 +47,25 @@ def test_the_chart_draws_nothing_that_was_not_established() -> None:
 def test_the_chart_is_one_that_a_browser_shows_alone() -> None:
     text = Path(ROOT / "docs" / "images" / "results-light.svg").read_text(encoding="utf-8")
     assert text.startswith("<svg xmlns=") and "<script" not in text
+
+
+def figure(interval: dict[str, float]) -> str:
+    return "{estimate:.2f}× [{low:.2f}, {high:.2f}]".format(**interval)
+
+
+def test_the_figures_of_training_are_those_of_the_results() -> None:
+    """Each row of docs/measured.md that names its contract and its part of cpu.json."""
+    results = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text())
+    rows = re.findall(r"^\| `(\w+)` \| (?:\*\*)?([^|*]+?)(?:\*\*)? \|.*\| `(cifar\w*)` \|$", MEASURED, re.MULTILINE)
+    assert len(rows) >= 10
+    for contract, told, part in rows:
+        assert told == figure(results[part]["speedup"][f"overdrive {contract}"]), part
+
+
+def test_the_figures_of_public_scripts_are_those_of_the_results() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "public.json").read_text())
+    table = MEASURED.split("## Public scripts")[1].split("##")[0]
+    for name, parts in results.items():
+        found = parts.get("rounding")
+        if found and found["verdict"] == "FASTER":
+            assert figure(found["speedup"]) in table, name
