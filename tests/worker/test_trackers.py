@@ -43,6 +43,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the other kind takes SQLAlchemy
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     send(RECORD, "mlflow:here")
     client = mlflow.MlflowClient()
