@@ -138,6 +138,8 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, overdrive: Run, t
     assert records[0]["parameters"] == records[1]["parameters"] and len(records[0]["parameters"]) == 64
     assert records[0]["steps"] == 5 and len(records[0]["losses"]) == 5
     assert f"{float.fromhex(records[0]['losses'][-1][0]):.9f}\n" == done.stdout
+    assert f"{records[0]['loss_values'][-1][0]:.9f}\n" == done.stdout
+    assert records[0]["learning_rates"] == [0.1] * 5
 
 
 def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, overdrive: Run) -> None:

@@ -226,7 +226,7 @@ def _write_record(
         seconds_per_step=recorder.seconds_per_step(),
         losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
         loss_values=tuple(map(tuple, losses)),
-        learning_rates=tuple(recorder.rates),
+        learning_rates=tuple(map(float, recorder.rates)),
         parameters=recorder.parameters_hash(),
         techniques=tuple(session.active),
         left_out=session.seams.left_out,
