@@ -86,11 +86,11 @@ def _mlflow(record: RunRecord, experiment: str) -> None:
 def _wandb(record: RunRecord, project: str) -> None:
     import wandb
 
+    os.environ.setdefault("WANDB_MODE", "offline")
     run = wandb.init(
         project=project or "overdrive",
         name=record.program[:100],
         config=_facts(record),
-        mode=os.environ.get("WANDB_MODE", "offline"),
         settings=wandb.Settings(silent=True),
     )
     for step, values in _steps(record):
