@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,11 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("WANDB_MODE", raising=False)
     send(RECORD, "wandb:here")
     (kept,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    assert b"learning_rate" in kept.read_bytes()
+    for _ in range(100):  # its own process may still be writing
+        if b"learning_rate" in kept.read_bytes():
+            break
+        time.sleep(0.1)
+    assert b"learning_rate" in kept.read_bytes() and b"train.py --epochs 3" in kept.read_bytes()
 
 
 def test_what_is_not_installed_is_told_and_the_run_goes_on(
