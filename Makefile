@@ -57,7 +57,7 @@ lint: $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/build.py
-	@echo "== open site/index.html"
+	@echo "== $(BIN)/python -m http.server -d site   shows it at http://localhost:8000, with search"
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py

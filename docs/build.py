@@ -1,51 +1,45 @@
-"""Builds the site: the pages of this folder, and a page per technique made from its docstring."""
+"""Builds the site: the pages of this folder, and those that `pages.py` makes from code."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from overdrive.techniques.catalogue import catalogue
+from pages import write_all
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 
-def technique_page(name: str) -> str:
-    technique = catalogue()[name]
-    title, _, rest = technique.card().partition("\n\n")
-    lines = [f"# {name}", "", f"**{title}**", ""]
-    lines += [f"Family *{technique.family}*, contract *{technique.contract}*.", ""]
-    for paragraph in rest.split("\n\n"):
-        head, colon, text = paragraph.partition(":")
-        lines += [f"## {head}" if colon else "", "", (text if colon else paragraph).strip(), ""]
-    if technique.knobs:
-        lines += ["## Knobs", "", "| knob | default | meaning |", "|---|---|---|"]
-        lines += [f"| `{knob.name}` | `{knob.default}` | {knob.meaning} |" for knob in technique.knobs]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pages = Path(folder) / "docs"
-        shutil.copytree(HERE, pages, ignore=shutil.ignore_patterns("build.py", "mkdocs.yml", "__pycache__"))
-        shutil.copy(ROOT / "CONTRIBUTING.md", pages / "contributing.md")
-        (pages / "techniques").mkdir()
-        for name in catalogue():
-            (pages / "techniques" / f"{name}.md").write_text(technique_page(name))
-        listing = "\n".join(
-            f"| [`{name}`](techniques/{name}.md) | {technique.contract} | {technique.summary()} |"
-            for name, technique in catalogue().items()
-        )
-        (pages / "techniques.md").write_text(
-            "# The catalogue\n\n| technique | contract | what it does |\n|---|---|---|\n" + listing + "\n"
-        )
-        shutil.copy(HERE / "mkdocs.yml", Path(folder) / "mkdocs.yml")
+        shutil.copytree(HERE, pages, ignore=shutil.ignore_patterns("*.py", "mkdocs.yml", "__pycache__"))
+        for name in ("CONTRIBUTING", "CHANGELOG"):
+            text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+            (pages / f"{name.lower()}.md").write_text(text.replace("](docs/", "]("), encoding="utf-8")
+        write_all(pages)
+        settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
+        named = re.sub(r"^( +)- Decisions: decisions.*$", _decisions, settings, flags=re.MULTILINE)
+        (Path(folder) / "mkdocs.yml").write_text(named, encoding="utf-8")
         command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(ROOT / "site")]
-        sys.exit(subprocess.call(command, cwd=folder))
+        quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of mkdocs-material, about a mkdocs that is not used here
+        sys.exit(subprocess.call(command, cwd=folder, env=quiet))
+
+
+def _decisions(line: re.Match[str]) -> str:
+    """All of them for the navigation, by number and title."""
+    space = line[1]
+    entries = [f"{space}- Decisions:"]
+    for path in sorted((HERE / "decisions").glob("*.md")):
+        title = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+        entries.append(f'{space}    - "{title}": decisions/{path.name}')
+    return "\n".join(entries)
 
 
 if __name__ == "__main__":

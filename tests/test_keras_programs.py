@@ -91,7 +91,7 @@ def test_runs_as_under_python_on_other_backends(
         assert [float.fromhex(step[0]) for step in recorded["losses"][::10]] == pytest.approx(printed, abs=1e-5)
 
 
-_ON_JAX = 'overdrive = 1\nprogram = "any"\ncontract = "open"\n[[technique]]\nname = "keras_backend"\n'
+_ON_JAX = 'overdrive = 1\nprogram = "{name}.py"\ncontract = "open"\n[[technique]]\nname = "keras_backend"\n'
 
 
 @pytest.mark.parametrize(("name", "moves"), [("train_on_batch", True), ("tape_loop", False)])
@@ -107,7 +107,7 @@ def test_a_program_runs_on_another_backend_where_it_can_and_else_says_what_to_do
     """One that calls TensorFlow by itself cannot."""
     skip_without(("keras", "tensorflow", "jax"))
     plan, record = tmp_path / "plan.toml", tmp_path / "record.json"
-    plan.write_text(_ON_JAX)
+    plan.write_text(_ON_JAX.format(name=name))
     given = ("run", "--plan", str(plan), "--record", str(record), f"{name}.py")
     run = overdrive(*given, cwd=programs / "keras")
     if not moves:

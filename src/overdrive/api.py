@@ -76,7 +76,8 @@ def using(plan: str | Path) -> Session:
             model, optimizer = make()  # make the optimizer inside: that is where models are altered
             train(model, optimizer)
 
-    Techniques that must be there before the process starts are left out, with a line that says so.
+    Techniques that must be there before the process starts are left out, with a line that says so. Where the block made
+    no optimizer, a line says that too: nothing was altered then that stands before a model is trained.
 
     Raises:
         overdrive.core.plan.PlanError: the plan cannot be used; the message names the line.
@@ -84,16 +85,12 @@ def using(plan: str | Path) -> Session:
     """
     from overdrive.cli.run import announce, announce_removed
     from overdrive.core.plan import Plan
-    from overdrive.datacache.audit import Audits
     from overdrive.techniques.catalogue import catalogue
-    from overdrive.worker.clock import clock_for
-    from overdrive.worker.session import Observer, Session
+    from overdrive.worker.block_of_code import BlockOfCode
 
     read = Plan.read(Path(plan), catalogue())
     announce_removed(read)
-    clock = clock_for(read.inference)
-    observers: list[Observer] = [clock.watch, Audits(lambda: clock.steps)]
-    return Session([(each.name, each.settings) for each in read.techniques], observers, announce, read.inference)
+    return BlockOfCode([(each.name, each.settings) for each in read.techniques], announce, read.inference)
 
 
 def _command(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:

@@ -109,7 +109,7 @@ def test_the_command_on_a_machine_with_a_gpu(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", package(tmp_path, "pass", "workstation_x4"))
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setattr(doctor_command, "measured_limits", lambda quick: LIMITS)
-    answer = CliRunner().invoke(cli, ["doctor", "--json", "--quick"])
+    answer = CliRunner().invoke(cli, ["doctor", "--json", "-", "--quick"])
     assert answer.exit_code == 1, answer.output
     result = json.loads(answer.stdout)
     assert {"pcie_lanes", "environment_cuda_launch_blocking"} <= {each["rule"] for each in result["findings"]}
@@ -127,7 +127,7 @@ def test_limits_that_cannot_be_measured_are_left_out_by_name(monkeypatch: pytest
         raise LimitsUnavailable("No PyTorch is installed here.")
 
     monkeypatch.setattr(doctor_command, "survey", lambda: look_at_nothing())
-    assert doctor_command.doctor(as_json=True, measure=fails) == 0
+    assert doctor_command.doctor(json_path=Path("-"), measure=fails) == 0
     result = json.loads(capsys.readouterr().out)
     assert {"what": "limits", "why": "No PyTorch is installed here"} in result["left_out"]
 

@@ -17,7 +17,8 @@ def test_help_imports_nothing_that_only_a_command_needs(python: Run, tmp_path: P
     code = (
         "import sys, overdrive.cli\n"
         "heavy = {'torch', 'tensorflow', 'keras', 'numpy', 'rich', 'jinja2', 'tomlkit', 'psutil', 'sqlite3'}\n"
-        "rooms = {'core', 'evidence', 'machine', 'proof', 'report', 'seams', 'search', 'techniques', 'trials', 'tuner'}\n"
+        "rooms = {'core', 'evidence', 'machine', 'proof', 'report', 'seams', 'search', 'techniques', 'trials', "
+        "'tuner'}\n"
         "print(sorted(heavy & sys.modules.keys()), sorted(r for r in rooms if f'overdrive.{r}' in sys.modules))"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "[] []\n"

@@ -138,6 +138,8 @@ def test_a_record_tells_steps_losses_and_a_hash(script: Write, overdrive: Run, t
     assert records[0]["parameters"] == records[1]["parameters"] and len(records[0]["parameters"]) == 64
     assert records[0]["steps"] == 5 and len(records[0]["losses"]) == 5
     assert f"{float.fromhex(records[0]['losses'][-1][0]):.9f}\n" == done.stdout
+    assert f"{records[0]['loss_values'][-1][0]:.9f}\n" == done.stdout
+    assert records[0]["learning_rates"] == [0.1] * 5
 
 
 def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write, overdrive: Run) -> None:
@@ -149,12 +151,12 @@ def test_the_plan_beside_the_script_is_used_unless_told_otherwise(script: Write,
     assert "no plan" in overdrive("run", "--no-plan", "train.py", cwd=path.parent).stderr
 
 
-def test_a_plan_for_another_script_is_used_with_a_warning(script: Write, overdrive: Run) -> None:
+def test_a_plan_for_another_script_is_used_where_forced_and_told_once(script: Write, overdrive: Run) -> None:
     path = script(TRAIN)
     plan = path.parent / "other.toml"
     start_again = '[[technique]]\nname = "allocator"\n'
     plan.write_text('overdrive = 1\nprogram = "other.py"\ncontract = "exact"\n' + start_again)
-    got = overdrive("run", "--plan", "other.toml", "train.py", cwd=path.parent)
+    got = overdrive("run", "--force", "--plan", "other.toml", "train.py", cwd=path.parent)
     assert got.returncode == 0 and got.stderr.count("was found for other.py, not for train.py") == 1
 
 

@@ -384,5 +384,5 @@ def page(found: object) -> str:
     return html.page(read(TuneResult, found))
 
 
-def table(found: object, console: Console) -> None:
-    terminal.table(read(TuneResult, found), console)
+def table(found: object, console: Console, everything: bool = False) -> None:
+    terminal.table(read(TuneResult, found), console, everything)

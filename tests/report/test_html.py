@@ -264,3 +264,8 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     assert [row.device for row in rows] == ["CPU", "GPU"]
     assert [row.samples_per_s for row in rows] == pytest.approx([320.0, 640.0])
     assert [row.seconds_per_step for row in rows] == pytest.approx([0.2, 0.1])
+
+
+def test_what_stands_in_backquotes_is_code_and_stays_inert() -> None:
+    text = page(result(notes=["`autocast` would <b>do</b>: `--contract <script>`."]))
+    assert "<li><code>autocast</code> would &lt;b&gt;do&lt;/b&gt;: <code>--contract &lt;script&gt;</code>.</li>" in text

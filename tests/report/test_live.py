@@ -53,6 +53,18 @@ def test_without_a_terminal_the_best_candidates_are_told_now_and_then(monkeypatc
     assert shown.getvalue().split() == ["11", "pairs:", "fast", "1.40x", "[1.20,", "1.60]"]
 
 
+def test_without_a_terminal_each_line_stands_under_the_stage_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    with live.Live(Console(file=shown, force_terminal=False, width=40), 60.0) as told:
+        told.stage("sample_cache (memory_share=0.5) against plain")
+        told.outcome("adopted: 1.84x [1.75, 1.93]; the 213 steps of its duel came to the same, bit for bit")
+        told.stage("confirmation")
+        told.outcome("1.70x [1.39, 2.08]")
+    lines = shown.getvalue().splitlines()
+    assert [line[:1] for line in lines] == ["[", " ", "[", " "]  # a line each, however long
+    assert lines[0] == "[0:00] sample_cache (memory_share=0.5) against plain" and lines[3].strip().startswith("1.70x")
+
+
 @pytest.mark.parametrize(
     ("interval", "drawn"),
     [

@@ -33,6 +33,18 @@ def test_what_was_measured_stands_before_what_was_not() -> None:
     assert "tried" not in text and "not adopted" not in text and "as it is" in text
 
 
+def test_what_was_not_tried_never_stands_under_measured() -> None:
+    measured = {"name": "prefetch", "reason": "no gain", "verdict": "SAME", "kind": "measured"}
+    untried = {"name": "tf32", "reason": "not tried", "kind": "time"}
+    found = result(rejected=[measured, untried], tuned=None, attribution=None)
+    text = printed(found)
+    assert "measured, not used" in text and text.index("measured, not used") < text.index("prefetch")
+    assert "no time was left for 1 (tf32)" in text and text.count("tf32") == 1
+    out = io.StringIO()
+    table(found, Console(file=out, highlight=False), everything=True)
+    assert "measured, not used" not in out.getvalue() and "not used" in out.getvalue() and "tf32" in out.getvalue()
+
+
 def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> None:
     text = printed(result())
     assert "\x1b" not in text

@@ -506,6 +506,7 @@ def test_a_program_that_is_soon_over_is_measured_all_the_same(
     (tmp_path / "short").mkdir()
     found = searched(tmp_path / "short")
     assert found.refusal is not None and "too short to be measured" in found.refusal
+    assert "and about 200 are needed" in found.refusal and "times as many" in found.refusal  # the next step
 
 
 def test_a_program_that_fails_by_itself_is_refused(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from overdrive.cli import requirements
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
+from overdrive.cli.values import stdin_option
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.machine.rules.advise import advise
@@ -25,7 +33,7 @@ _SOFTWARE = ("software", "loaded")  # of the survey; all else but these is the m
 
 def doctor(
     quick: bool = False,
-    as_json: bool = False,
+    json_path: Path | None = None,
     fresh: bool = False,
     measure: Callable[[bool], Limits] | None = None,
 ) -> int:
@@ -33,20 +41,19 @@ def doctor(
 
     Args:
         quick: measure the limits in some 15 seconds, more coarsely.
-        as_json: print one JSON object, and nothing for people.
+        json_path: where to write all of it as JSON, if anywhere; on standard output it stands alone.
         fresh: measure them again, whatever is kept.
         measure: gives the limits; by default they are measured, or read where they were kept.
 
     Returns:
         The exit code: 1 where something is wrong, 0 where nothing is, whatever could be better.
     """
-    if not as_json and sys.stderr.isatty():
+    if not json_path and sys.stderr.isatty():
         print("Looking at this machine, and measuring what it can do (under a minute, once) ...", file=sys.stderr)
     result = examine(survey(), *_limits(quick, measure or (_measure_again if fresh else _measure)))
-    if as_json:
-        print(json.dumps(result, indent=1))
-    else:
-        diagnosis(result, Console(highlight=False))
+    write_json(json_path, result)
+    if json_path != STDOUT:
+        diagnosis(result, console_beside(json_path))
     return 1 if any(each["severity"] == "wrong" for each in result["findings"]) else 0
 
 
@@ -97,10 +104,13 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, A
 @program_command
 @click.option("--quick", is_flag=True, help="Measure more coarsely, in some 15 seconds.")
 @click.option("--fresh", is_flag=True, help="Measure again, whatever was measured here before.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that was found as one JSON object.")
+@json_option
+@stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT [ARGS]...]")
-def command(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[str, ...]) -> None:
+@program_argument("[SCRIPT [ARGS]...]")
+def command(
+    quick: bool, fresh: bool, json_path: Path | None, stdin: str | None, wanted: bool, words: tuple[str, ...]
+) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
     Nothing is changed: each finding says what it costs and which command fixes it. The exit code is 1 where
@@ -112,17 +122,17 @@ def command(quick: bool, fresh: bool, as_json: bool, wanted: bool, words: tuple[
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
-        program = parse_program(words)
+        program = parse_trial_program(words, stdin)
 
         with faults_as_sentences():
             try:
-                code = requirements.wanted(program, quick, as_json)
+                code = requirements.wanted(program, quick, json_path)
             except CannotCount as error:
-                fail(str(error), 1)
+                fail(why_it_fails(str(error)), 1)
         sys.exit(code)
     if words:
         fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
 
     with faults_as_sentences():
-        code = doctor(quick, as_json, fresh)
+        code = doctor(quick, json_path, fresh)
     sys.exit(code)

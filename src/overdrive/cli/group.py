@@ -6,9 +6,11 @@ A command's file is imported when it is called: `overdrive --help` answers at on
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
+from overdrive.cli.defaults import check_shared, defaults_of, option_names, project_file, read_table
 from overdrive.cli.later import Later
 from overdrive.version import __version__
 
@@ -25,6 +27,12 @@ COMMANDS = {
 }
 
 
+_BEGIN = {
+    "overdrive tune --budget 5m train.py": "writes a plan and a report beside the script",
+    "overdrive run train.py": "runs the script under the plan",
+}
+
+
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -35,15 +43,38 @@ class _Commands(click.Group):
         found: click.Command = import_module(f"overdrive.cli.{name}").command
         return found
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        unknown = args[:1] == ["-m"] or (args and args[0] not in COMMANDS and not args[0].startswith("-"))
+        if unknown and not context.resilient_parsing:  # which completion in a shell is
+            from overdrive.cli.unknown import meant
+
+            raise click.UsageError(meant(args, list(COMMANDS)), context)
+        return super().parse_args(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+        with formatter.section("To begin with"):
+            formatter.write_dl(list(_BEGIN.items()))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="overdrive")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""
+    name = context.invoked_subcommand
+    path = project_file(Path.cwd())
+    if name is None or path is None:
+        return
+    command = cli.get_command(context, name)
+    assert command is not None
+    table = read_table(path)
+    others = table.keys() - COMMANDS.keys() - option_names(command)
+    if others:  # then all commands are imported, to say whether one has such an option
+        commands = filter(None, (cli.get_command(context, each) for each in COMMANDS))
+        check_shared(others, {option for each in commands for option in option_names(each)})
+    context.default_map = {name: defaults_of(table, name, command, COMMANDS)}
 
 
 def main() -> int:

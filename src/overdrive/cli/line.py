@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
+from overdrive.cli.misplaced import Misplaced, misplaced, options_of, tell
 from overdrive.core.program import Program, ProgramError
+
+_MISPLACED = "overdrive.misplaced"
+_STOPPED = "stopped. What was established is kept: the same command goes on from there."
 
 
 def fail(sentence: str, code: int = 2) -> NoReturn:
@@ -19,50 +27,89 @@ def fail(sentence: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-class _ProgramCommand(click.Command):
-    """A command whose own words stand before the program; all that follows belongs to the program."""
+class ProgramCommand(click.Command):
+    """A command whose own words stand before the program; all that follows belongs to the program.
+
+    `takes_plan`: a plan may be named before the program.
+    """
+
+    takes_plan = False
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        valued = {
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and not option.is_flag
-            for name in (*option.opts, *option.secondary_opts)
-        }
-        before = sum(isinstance(parameter, click.Argument) for parameter in self.params) - 1  # PLAN, for verify
-        options: list[str] = []
-        named: list[str] = []
+        valued = {name for name, option in options_of(self).items() if not option.is_flag}
+        before: list[str] = []
+        plan: list[str] = []
         rest = list(args)
         while rest and rest[0] not in ("-m", "--"):
             if rest[0].startswith("-") and rest[0] != "-":
                 size = 2 if rest[0] in valued else 1
-                options += rest[:size]
+                before += rest[:size]
                 del rest[:size]
-            elif len(named) < before:
-                named.append(rest.pop(0))
+            elif self.takes_plan and not plan and not is_script(rest[0]):
+                plan.append(rest.pop(0))
             else:
                 break
         if rest and rest[0] == "--":
             del rest[0]
-        args = [*options, *(["--"] if named or rest else []), *named, *rest]
+        elif not context.resilient_parsing:  # which completion in a shell is
+            found = context.meta[_MISPLACED] = misplaced(context.info_name or "", self, [*before, *plan], rest)
+            tell(found)
+        args = [*before, *(["--"] if plan or rest else []), *plan, *rest]
         return super().parse_args(context, args)
 
 
+class _PlanAndProgramCommand(ProgramCommand):
+    takes_plan = True
+
+
+def is_script(word: str) -> bool:
+    """Where a plan may stand too, a program is told by its ending."""
+    return word.endswith(".py")
+
+
 def program_command(function: Callable[..., Any]) -> click.Command:
-    made: Callable[[Callable[..., Any]], click.Command] = click.command(
-        cls=_ProgramCommand, context_settings={"allow_interspersed_args": False, "max_content_width": 100}
-    )
+    return _made(function, ProgramCommand)
+
+
+def plan_and_program_command(function: Callable[..., Any]) -> click.Command:
+    """The plan, where there is one, is the first of its words: see `parse_plan_and_program`."""
+    return _made(function, _PlanAndProgramCommand)
+
+
+def program_argument(metavar: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The program and all that follows it, as `words`; a shell completes files there."""
+
+    def files(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+        return [CompletionItem(begun, type="file")]
+
+    return click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=metavar, shell_complete=files)
+
+
+def _made(function: Callable[..., Any], kind: type[click.Command]) -> click.Command:
+    settings = {"allow_interspersed_args": False, "max_content_width": 100}
+    made: Callable[[Callable[..., Any]], click.Command] = click.command(cls=kind, context_settings=settings)
     return made(function)
+
+
+class _Terminated(SystemExit):
+    """SIGTERM came."""
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not break off the cleaning up
+    raise _Terminated(143)
 
 
 @contextlib.contextmanager
 def faults_as_sentences() -> Iterator[None]:
     """Whatever goes wrong in a long command ends in one sentence; what was established is in the ledger."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except KeyboardInterrupt:
-        fail("stopped. What was established is kept: the same command goes on from there.", 130)
+        fail(_STOPPED, 130)
+    except _Terminated:
+        fail(_STOPPED, 143)
     except OSError as error:
         fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
     except Exception as error:
@@ -75,8 +122,51 @@ def faults_as_sentences() -> Iterator[None]:
         )
 
 
-def parse_program(words: tuple[str, ...]) -> Program:
+def parse_program(words: Sequence[str]) -> Program:
     try:
         return Program.parse(words)
     except ProgramError as error:
         fail(str(error))
+
+
+def parse_trial_program(words: Sequence[str], stdin: str | None) -> Program:
+    """One that is run in trials. `stdin`: the file that these have as standard input; None: an empty one."""
+    program = parse_program(words)
+    if stdin is not None:
+        return replace(program, stdin=os.path.abspath(stdin))
+    if _is_given_a_file():
+        note = "trials do not read this command's standard input: --stdin FILE gives each of them a file"
+        print(f"overdrive: {note}", file=sys.stderr)
+    return program
+
+
+def _is_given_a_file() -> bool:
+    """Whether standard input is a file with something in it, by `< FILE`."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = os.fstat(sys.stdin.fileno())
+        return stat.S_ISREG(found.st_mode) and found.st_size > 0
+    return False
+
+
+def parse_plan_and_program(words: Sequence[str], stdin: str | None) -> tuple[Path, Program]:
+    """`[PLAN] SCRIPT [ARGS]...`: without a plan, the one that lies beside the script."""
+    if words and words[0] != "-m" and not is_script(words[0]):
+        return Path(words[0]), parse_trial_program(words[1:], stdin)
+    program = parse_trial_program(words, stdin)
+    return plan_beside(program), program
+
+
+def plan_beside(program: Program) -> Path:
+    path = program.plan_path()
+    if not path.exists():
+        fail(f"There is no plan {path}: `overdrive tune {program.command()}` makes one.")
+    return path
+
+
+def why_it_fails(sentence: str) -> str:
+    """What a program's failure was, with what to type where that is known."""
+    from overdrive.cli.causes import cause
+
+    context = click.get_current_context(silent=True)
+    found: Misplaced | None = context.meta.get(_MISPLACED) if context else None
+    return " ".join(filter(None, (sentence, cause(sentence, found))))

@@ -14,9 +14,17 @@ from typing import Any
 
 import click
 import psutil
-from rich.console import Console
 
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.json_output import console_beside, json_option, write_json
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
+from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.places import samples_folder
@@ -44,13 +52,13 @@ def default_folder(program: Program) -> Path:
     return program.plan_path().with_name(f"{program.stem}.packed")
 
 
-def write_pack(program: Program, folder: Path) -> int:
+def write_pack(program: Program, folder: Path, json_path: Path | None = None) -> int:
     """Returns the exit code.
 
     Raises:
         CannotPack: with the reason.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = console_beside(json_path, soft_wrap=True)
     folder = Path(os.path.abspath(folder))
     _check_folder(folder)
     began = time.monotonic()
@@ -86,8 +94,11 @@ def write_pack(program: Program, folder: Path) -> int:
         f"{f', {found} of which were there' if found else ''}, in {time.monotonic() - began:.1f} s.",
         markup=False,
     )
-    console.print(f"plan    {folder / _PLAN}", markup=False)
-    console.print(f"to run  overdrive run --plan {folder / _PLAN} {program.command()}", markup=False)
+    plan = folder / _PLAN
+    told = {"folder": str(folder), "plan": str(plan), "samples": samples, "bytes": size, "data_sets": len(tables)}
+    write_json(json_path, told)
+    console.print(f"plan    {plan}", markup=False)
+    console.print(f"to run  overdrive run --plan {plan} {program.command()}", markup=False)
     return 0
 
 
@@ -182,18 +193,22 @@ def _plan(program: Program, folder: Path) -> str:
 @program_command
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder for the samples and the plan.")
 @click.option("--samples", type=click.Choice(["decoded"]), default="decoded", help="The finished samples.", hidden=True)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def command(output: Path | None, samples: str, words: tuple[str, ...]) -> None:
+@json_option
+@stdin_option
+@program_argument("SCRIPT [ARGS]...")
+def command(
+    output: Path | None, samples: str, json_path: Path | None, stdin: str | None, words: tuple[str, ...]
+) -> None:
     """Write the finished samples of the program's data sets into a folder, with a plan that starts with them.
 
     What the data sets make of their files, where that is always the same: the table of technique sample_cache, by
     default in SCRIPT.packed beside the script. A pack that was broken off goes on where it was. The files themselves
     stay as they are, and must stay: the program looks for them where they are.
     """
-    program = parse_program(words)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
-            code = write_pack(program, output or default_folder(program))
+            code = write_pack(program, output or default_folder(program), json_path)
         except CannotPack as error:
-            fail(str(error), 1)
+            fail(why_it_fails(str(error)), 1)
     sys.exit(code)

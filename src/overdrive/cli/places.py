@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from overdrive.cli.json_output import STDOUT
 from overdrive.core.program import Program
 
 
@@ -24,7 +25,7 @@ def check_places(program: Program, places: Mapping[str, Path | None]) -> None:
     """
     named = {} if program.module else {os.path.realpath(program.target): "the script itself"}
     for option, path in places.items():
-        if path is None:
+        if path is None or path == STDOUT:
             continue
         real = os.path.realpath(path)
         if real in named:

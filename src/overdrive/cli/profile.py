@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.json_output import console_beside, json_option, write_json
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.places import CannotWrite, check_places
+from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure
@@ -37,7 +44,7 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
         CannotWrite: there is no place to write to.
     """
     check_places(program, {"-o": output, "--trace": trace, "--json": json_path})
-    console = Console(highlight=False)
+    console = console_beside(json_path)
     with TrialPool() as pool:
         try:
             with console.status("") as status:
@@ -51,8 +58,7 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
         result = result_of(program, found, roof, missing, advise)
         traced = _write_trace(found.trace, trace) if trace else ""
     write_atomically(output, page(result))
-    if json_path:
-        write_atomically(json_path, json.dumps(result, indent=1) + "\n")
+    write_json(json_path, result)
     table(result, console)
     console.print(f"\nprofile {output}", markup=False, soft_wrap=True)
     if traced:
@@ -89,17 +95,23 @@ def _write_trace(recorded: str, path: Path) -> str:
 @program_command
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML page. [default: SCRIPT.profile.html]")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write some steps as a trace for Perfetto.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the profile as JSON.")
+@json_option
+@stdin_option
 @click.option("--advise", is_flag=True, help="Say as well what an edit of your code could fix, with file and line.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
-    output: Path | None, trace: Path | None, json_path: Path | None, advise: bool, words: tuple[str, ...]
+    output: Path | None,
+    trace: Path | None,
+    json_path: Path | None,
+    stdin: str | None,
+    advise: bool,
+    words: tuple[str, ...],
 ) -> None:
     """Where the time of a training step goes, and how far each part is from what this machine can do.
 
     The script runs as it is, in copies that leave no trace; it and its files are never touched.
     """
-    program = parse_program(words)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
             place = output or default_output(program)
@@ -107,5 +119,5 @@ def command(
         except CannotWrite as error:
             fail(str(error))
         except CannotProfile as error:
-            fail(str(error), 1)
+            fail(why_it_fails(str(error)), 1)
     sys.exit(code)

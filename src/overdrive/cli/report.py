@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from overdrive.cli.line import fail
+from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
+from overdrive.cli.line import fail, is_script, parse_program, plan_beside
 from overdrive.cli.run import announce_removed
 from overdrive.core.atomic_file import write_atomically
+from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import recall
@@ -33,8 +34,8 @@ class CannotReport(Exception):
     """Nothing was written; the message is one sentence for people."""
 
 
-def report(path: Path, output: Path | None, everything: bool = False) -> None:
-    """Print the evidence behind the plan in this file, or write it to `output` as HTML.
+def report(path: Path, output: Path | None, everything: bool = False, json_path: Path | None = None) -> None:
+    """Print the evidence behind the plan in this file, or write it to `output` as HTML, or to `json_path` as JSON.
 
     Args:
         everything: name also what was not tried.
@@ -42,8 +43,9 @@ def report(path: Path, output: Path | None, everything: bool = False) -> None:
     Raises:
         CannotReport: the plan cannot be read, or the report cannot be written.
     """
-    if output is not None and _same_file(path, output):
-        raise CannotReport(f"{output} is the plan itself: choose another file for the report.")
+    for place in (output, json_path):
+        if place is not None and place != STDOUT and _same_file(path, place):
+            raise CannotReport(f"{place} is the plan itself: choose another file for the report.")
     try:
         plan = Plan.read(path, catalogue())
         announce_removed(plan)
@@ -55,14 +57,17 @@ def report(path: Path, output: Path | None, everything: bool = False) -> None:
     measured = evidence(text)
     # The plan lies where it is now, not where the tune wrote it.
     result = replace(read(TuneResult, measured), plan=str(path)) if measured else from_plan(plan)
-    if output is None:
-        table(result, Console(highlight=False), everything)
-        return
+    console = console_beside(json_path)
     try:
-        write_atomically(output, page(result))
+        write_json(json_path, to_json(result))
+        if output is not None:
+            write_atomically(output, page(result))
     except OSError as error:
-        raise CannotReport(f"The report cannot be written to {output} ({error.strerror}).") from None
-    Console(highlight=False).print(f"report  {output}", markup=False, soft_wrap=True)
+        raise CannotReport(f"The report cannot be written to {error.filename} ({error.strerror}).") from None
+    if output is not None:
+        console.print(f"report  {output}", markup=False, soft_wrap=True)
+    elif json_path is None:
+        table(result, console, everything)
 
 
 def evidence(plan_text: str) -> dict[str, Any] | None:
@@ -107,14 +112,25 @@ def _same_file(one: Path, other: Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
-@click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
-def command(plan_path: Path, output: Path | None, everything: bool) -> None:
-    """The evidence behind a plan, in the terminal or as one HTML file."""
+@json_option
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PLAN | SCRIPT")
+def command(output: Path | None, everything: bool, json_path: Path | None, words: tuple[str, ...]) -> None:
+    """The evidence behind a plan, in the terminal, as one HTML file or as JSON.
 
+    Of a SCRIPT (a name in .py, or -m MODULE) it is that behind the plan beside it; words that follow are the script's,
+    and change nothing.
+    """
+    if words[0] == "-m" or is_script(words[0]):
+        plan_path = plan_beside(parse_program(words))
+    else:
+        plan_path = Path(words[0])
+        if words[0].startswith("-") or len(words) > 1:
+            word = words[0] if words[0].startswith("-") else words[1]
+            raise click.UsageError(f"No such option, and no second plan: {word}.", click.get_current_context())
     try:
-        report(plan_path, output, everything)
+        report(plan_path, output, everything, json_path)
     except CannotReport as error:
         fail(str(error))

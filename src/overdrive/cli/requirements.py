@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.core.program import Program
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
@@ -25,13 +24,13 @@ CONTEXT = 0.6e9
 UNFILLED = 0.1
 
 
-def wanted(program: Program, quick: bool = False, as_json: bool = False) -> int:
+def wanted(program: Program, quick: bool = False, json_path: Path | None = None) -> int:
     """Count, measure, predict, and print. Returns the exit code.
 
     Raises:
         CannotCount: the program fails, or makes too few steps.
     """
-    live = sys.stderr.isatty() and not as_json
+    live = sys.stderr.isatty() and not json_path
 
     def tell(sentence: str) -> None:
         if live:
@@ -47,10 +46,9 @@ def wanted(program: Program, quick: bool = False, as_json: bool = False) -> int:
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
     result["notes"] += [missing] if missing else []
-    if as_json:
-        print(json.dumps(result, indent=1))
-    else:
-        requirements(result, Console(highlight=False))
+    write_json(json_path, result)
+    if json_path != STDOUT:
+        requirements(result, console_beside(json_path))
     return 0
 
 

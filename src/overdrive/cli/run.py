@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import click
 
+from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
-from overdrive.cli.line import fail, parse_program, program_command
+from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.core import progress as samples
-from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
+from overdrive.core.json_data import to_json
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
@@ -75,17 +75,28 @@ class Waiting:
             print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
-def read_plan(path: Path, program: Program) -> Plan:
+def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
     """
+    Args:
+        force: take it even if it was found for another program.
+
     Raises:
         PlanError: the plan cannot be used.
         OSError: it cannot be read.
     """
     plan = Plan.read(path, catalogue())
     announce_removed(plan)
-    if plan.program != program.name and _READY not in os.environ:  # it was said before the process started anew
-        say(f"{path} was found for {plan.program}, not for {program.name}; using it all the same")
+    if PurePath(plan.program).name != program.name:
+        said = f"this plan was found for {plan.program}, not for {program.name}"
+        if not force:
+            finds = f"`overdrive tune {program.command()}` finds one for it, --force takes this"
+            raise PlanError(f"{said}: {finds}", None, str(path))
+        if _READY not in os.environ:  # it was said before the process started anew
+            say(f"{path}: {said}; using it all the same")
     return plan
+
+
+force_option = click.option("--force", is_flag=True, help="Take a plan that was found for another script.")
 
 
 def prepare_environment(techniques: list[Chosen]) -> None:
@@ -142,17 +153,30 @@ def run(
     if os.getpid() == process:  # else a fork of the program that came back up here
         if record is not None:
             _write_record(record, program, recorder, session, failure)
-        say(summary(recorder, session, plan_name))
-        for told in answered(session):
-            say(told)
-        if audits and (audits.same or audits.different):
+        broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
+        if not broke:
+            say(summary(recorder, session, plan_name))
+            for told in answered(session):
+                say(told)
+        if audits and (audits.different or (audits.same and not broke)):
             say(made_again(audits))
-        if sentinels and (sentinels.same or sentinels.different):
+        if sentinels and (sentinels.different or (sentinels.same and not broke)):
             say(steps_made_again(sentinels))
-        risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
-        if isinstance(failure, Exception) and risks:
-            say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
-    return end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
+        if isinstance(failure, Exception):
+            _what_may_be_ours(failure, session)
+    return end_as_python_would(failure) if failure else 0
+
+
+def _what_may_be_ours(failure: Exception, session: Session) -> None:
+    """Before a traceback nothing is said, but what may not be the program's own fault."""
+    risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
+    if risks:
+        say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
+    if isinstance(failure, ModuleNotFoundError) and failure.name:
+        from overdrive.cli.causes import in_another_environment
+
+        if told := in_another_environment(failure.name.partition(".")[0]):
+            say(told)
 
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
@@ -206,36 +230,56 @@ def steps_made_again(sentinels: Sentinels) -> str:
 def _write_record(
     path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
 ) -> None:
-    record: dict[str, Any] = {
-        "program": program.command(),
-        "steps": recorder.clock.steps,
-        "samples": recorder.samples,
-        "samples_per_s": recorder.samples_per_second(),
-        "seconds_per_step": recorder.seconds_per_step(),
-        "losses": [] if recorder.clock.inference else [[loss.hex() for loss in step] for step in recorder.losses()],
-        "parameters": recorder.parameters_hash(),
-        "techniques": session.active,
-        "left_out": session.seams.left_out,
-        "error": type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
-    }
+    from overdrive.core.run_record import RunRecord
+    from overdrive.worker.trackers import CannotSend, is_tracker, send
+
+    losses = [] if recorder.clock.inference else recorder.losses()
+    record = RunRecord(
+        program=program.command(),
+        steps=recorder.clock.steps,
+        samples=recorder.samples,
+        samples_per_s=recorder.samples_per_second(),
+        seconds_per_step=recorder.seconds_per_step(),
+        losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
+        loss_values=tuple(map(tuple, losses)),
+        learning_rates=tuple(map(float, recorder.rates)),
+        parameters=recorder.parameters_hash(),
+        techniques=tuple(session.active),
+        left_out=session.seams.left_out,
+        error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
+    )
     try:
-        write_atomically(path, json.dumps(record, indent=1) + "\n")
+        if is_tracker(str(path)):
+            send(record, str(path))
+        else:
+            write_json(path, to_json(record))
     except OSError as error:
         say(f"the record could not be written to {path}: {error.strerror}")
+    except CannotSend as error:
+        say(str(error))
+
+
+_RECORD = (
+    "Write steps, losses and a hash as JSON to FILE; or losses and rates to tensorboard:FOLDER, mlflow:EXPERIMENT or "
+    "wandb:PROJECT (offline)."
+)
 
 
 @program_command
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
-@click.option("--record", type=click.Path(path_type=Path), help="Write steps, losses and a hash as JSON.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]) -> None:
+@force_option
+@click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
+@program_argument("SCRIPT [ARGS]...")
+def command(plan_path: Path | None, no_plan: bool, force: bool, record: Path | None, words: tuple[str, ...]) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
     if plan_path and no_plan:
         fail("Give either --plan or --no-plan.")
+    if record == STDOUT:
+        fail("Standard output is the program's own: name a file for --json.")
     program = parse_program(words)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
@@ -243,7 +287,7 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
     techniques, levels, inference = [], {}, False
     if plan_path is not None:
         try:
-            plan = read_plan(plan_path, program)
+            plan = read_plan(plan_path, program, force)
         except PlanError as error:
             fail(str(error))
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +9,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.json_output import console_beside, json_option, write_json
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import Duration, Names, ObjectiveName, metric_option
+from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, metric_option, stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -22,10 +29,11 @@ from overdrive.core.objective import TIME, Objective
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
 from overdrive.core.program import Program
-from overdrive.core.tune_result import TuneResult
+from overdrive.core.tune_result import Price, TuneResult
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
+from overdrive.report.units import duration
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
@@ -47,6 +55,7 @@ def tune(
     force: bool = False,
     everything: bool = False,
     runs: int = 10,
+    price: Price | None = None,
 ) -> int:
     """
     Args:
@@ -54,6 +63,7 @@ def tune(
         only: the techniques to try, if not all.
         force: replace a plan that has techniques even by one that has none.
         everything: name also what was not tried.
+        price: of the machine; the result is told in money too.
 
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
@@ -61,7 +71,7 @@ def tune(
         CannotWrite: there is no place to write the plan, the report or the JSON.
     """
     check_places(program, {"-o": output, "the report": output.with_suffix(".html"), "--json": json_path})
-    console = Console(stderr=False, highlight=False)
+    console = console_beside(json_path)
     ledger = Ledger.open(default_path())
     request = TuneRequest(program, contract, budget, runs, metric, objective, only)
     most = request.most_seconds()
@@ -71,19 +81,19 @@ def tune(
     if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(
-        f"Tuning {program.command()} under the contract {contract}, for at most {most / 60:.3g} minutes.",
+        f"Tuning {program.command()} under the contract {contract}, for at most {duration(most)}.",
         markup=False,
     )
     with TrialPool() as pool, Live(console, most) as live:
         pool.on_fill = live.filling
         found = run_tune(request, pool, checkpoint, live)
         last_output = pool.last_output
-    result = result_of(found, str(output))
+    result = replace(result_of(found, str(output)), price=price)
     if found.refusal:
         checkpoint.forget()
         if found.refusal_is_failure and last_output.strip():
             print(last_output.rstrip(), file=sys.stderr)
-        print(f"overdrive: {found.refusal}", file=sys.stderr)
+        print(f"overdrive: {why_it_fails(found.refusal)}", file=sys.stderr)
         return 1
     _keep(found, result, output, json_path, force, ledger, console, everything)
     checkpoint.finished(result.date, to_json(result))
@@ -114,8 +124,7 @@ def _keep(
         write_atomically(output, plan)
         remember(ledger, plan, to_json(result))
     write_atomically(report, page(result))
-    if json_path:
-        write_atomically(json_path, json.dumps(to_json(result), indent=1) + "\n")
+    write_json(json_path, to_json(result))
     table(result, console, everything)
     console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
 
@@ -154,9 +163,11 @@ def _has_something(path: Path) -> bool:
     show_default=True,
     help="How many runs like this one you will make: what --budget auto is worth.",
 )
+@click.option("--price", type=PriceName(), metavar="PRICE", help="What the machine costs, as 2.50/h: gains in money.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@json_option
 @metric_option
+@stdin_option
 @click.option(
     "--objective",
     type=ObjectiveName(),
@@ -174,14 +185,16 @@ def _has_something(path: Path) -> bool:
 )
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
     contract: str,
     budget: float | None,
     runs: int,
+    price: Price | None,
     output: Path | None,
     json_path: Path | None,
     metric: Metric | None,
+    stdin: str | None,
     objective: Objective,
     only: frozenset[str],
     force: bool,
@@ -196,7 +209,7 @@ def command(
     Exit code: 0 where the tune came to its end, whatever it found; 1 where the program failed or could not be tuned;
     2 where the command line is wrong or the plan cannot be written.
     """
-    program = parse_program(words)
+    program = parse_trial_program(words, stdin)
     with faults_as_sentences():
         try:
             code = tune(
@@ -211,6 +224,7 @@ def command(
                 force,
                 everything,
                 runs,
+                price,
             )
         except CannotWrite as error:
             fail(str(error))

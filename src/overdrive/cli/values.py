@@ -9,8 +9,28 @@ import click
 
 from overdrive.core.metric import Metric, MetricError
 from overdrive.core.objective import Objective, ObjectiveError
+from overdrive.core.tune_result import Price
 from overdrive.search.domain import DomainError, Wish
 from overdrive.search.domain import parse as parse_wish
+
+_NUMBER = r"(\d+\.?\d*|\.\d+)"
+_DURATION = re.compile(
+    rf"(?:{_NUMBER}h(?:ours?|rs?)?)?(?:{_NUMBER}m(?:in(?:ute)?s?)?)?(?:{_NUMBER}(?:s(?:ec(?:ond)?s?)?)?)?"
+)
+
+
+def _meant(text: str) -> str:
+    """What a duration may have been meant to be, to stand after it."""
+    if clock := re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", text):
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        whole = "".join(f"{value}{unit}" for value, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if value)
+        return f" (did you mean {whole}?)" if whole else ""
+    if days := re.fullmatch(rf"{_NUMBER}d(?:ays?)?", text):
+        return f" (did you mean {24 * float(days[1]):g}h?)"
+    if other := re.fullmatch(rf"{_NUMBER}([a-z]+)", text):
+        unit = next((unit for unit in "hms" if other[2].startswith(unit)), "m")
+        return f" (did you mean {other[1]}{unit}?)"
+    return ""
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
@@ -25,15 +45,32 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable 
             return value
         if self._auto and value == "auto":
             return None
-        number = r"(\d+\.?\d*|\.\d+)"
-        parts = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", str(value).strip())
-        if not str(value).strip() or parts is None:
-            self.fail(f"{value!r} is not a duration; write for example 90s, 10m or 1h30m", param, context)
+        text = re.sub(r"[\s,]+", "", str(value)).lower()
+        parts = _DURATION.fullmatch(text)
+        if not text or parts is None:
+            self.fail(f"{value!r} is not a duration{_meant(text)}; write for example 90s, 10m or 1h30m", param, context)
         hours, minutes, seconds = (float(part or 0) for part in parts.groups())
         total = 3600 * hours + 60 * minutes + seconds
         if total <= 0:
             self.fail("the budget must be longer than nothing", param, context)
         return total
+
+
+_CURRENCY = r"([^\d\s.,/-]{0,4})"
+
+
+class PriceName(click.ParamType):  # type: ignore[type-arg]
+    name = "price"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Price:
+        """`2.50/h`, `$2.50`, `0.04 EUR/min`: an hour where no time is named."""
+        if isinstance(value, Price):
+            return value
+        parts = re.fullmatch(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:/(h|hour|min|d|day))?", str(value).strip())
+        if parts is None or not float(parts[2]):
+            self.fail(f"{value!r} is not a price; write for example 2.50/h or $0.90/h", param, context)
+        hours = {"min": 1 / 60, "d": 24, "day": 24}.get(parts[4] or "h", 1)
+        return Price(float(parts[2]) / hours, parts[1] or parts[3])
 
 
 class MetricName(click.ParamType):  # type: ignore[type-arg]
@@ -73,15 +110,24 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, frozenset):
             return value
         from overdrive.core.plan.removed import REMOVED
+        from overdrive.core.plan.table import closest
         from overdrive.techniques.catalogue import catalogue
 
         names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
         for unknown in sorted(names - catalogue().keys()):
             if unknown in REMOVED:
                 self.fail(f"{unknown!r} is no technique any more: {REMOVED[unknown]}", param, context)
-            self.fail(f"{unknown!r} is no technique; `overdrive techniques` lists them", param, context)
+            close = closest(unknown, list(catalogue()))
+            self.fail(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them", param, context)
         return names
 
+
+stdin_option = click.option(
+    "--stdin",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    metavar="FILE",
+    help="What the script reads from standard input: in trials it is empty without this.",
+)
 
 metric_option = click.option(
     "--metric",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import time
 from pathlib import Path
@@ -11,10 +10,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
-from overdrive.cli.run import read_plan
-from overdrive.cli.values import Duration, metric_option
-from overdrive.core.atomic_file import write_atomically
+from overdrive.cli.json_output import console_beside, json_option, write_json
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_plan_and_program,
+    plan_and_program_command,
+    program_argument,
+    why_it_fails,
+)
+from overdrive.cli.run import force_option, read_plan
+from overdrive.cli.values import Duration, metric_option, stdin_option
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import to_json
@@ -46,6 +52,7 @@ def verify(
     margin: float | None,
     budget: float,
     json_path: Path | None,
+    force: bool = False,
 ) -> int:
     """Returns the exit code: 0 where the plan's level was seen to hold, 1 where not.
 
@@ -53,8 +60,8 @@ def verify(
         PlanError: the plan cannot be used.
         CannotVerify: the program fails by itself, or makes no step.
     """
-    plan = read_plan(plan_path, program)
-    console = Console(highlight=False, soft_wrap=True)
+    plan = read_plan(plan_path, program, force)
+    console = console_beside(json_path, soft_wrap=True)
     techniques = tuple((each.name, each.settings) for each in plan.techniques)
     if not techniques:
         console.print(f"{plan_path} changes nothing: there is nothing to prove.", markup=False)
@@ -77,8 +84,7 @@ def verify(
         )
         check = _prove(prover, level, plain, tuned, deadline, margin)
     _show(console, check, level)
-    if json_path:
-        write_atomically(json_path, json.dumps(to_json(proof_record(check)), indent=1) + "\n")
+    write_json(json_path, to_json(proof_record(check)))
     return 0 if check.level is not None else 1
 
 
@@ -141,37 +147,41 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
     return hashlib.sha256(repr(techniques).encode()).hexdigest()[:16]
 
 
-@program_command
+@plan_and_program_command
 @click.option("--full", is_flag=True, help="Runs of the whole program, not of its first steps.")
 @metric_option
 @click.option("--margin", type=float, help="The difference of the metric that you would accept, in its own unit.")
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write what was compared as JSON.")
-@click.argument("plan_path", type=click.Path(path_type=Path), metavar="PLAN")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@json_option
+@stdin_option
+@force_option
+@program_argument("[PLAN] SCRIPT [ARGS]...")
 def command(
     full: bool,
     metric: Metric | None,
     margin: float | None,
     budget: float,
     json_path: Path | None,
-    plan_path: Path,
+    stdin: str | None,
+    force: bool,
     words: tuple[str, ...],
 ) -> None:
     """Prove again that the program under PLAN is the same program, at the plan's level.
 
+    PLAN is the one that lies beside SCRIPT (a name in .py, or -m MODULE), where none is named.
+
     Runs under seeds that were finished are kept: the same command goes on where it was stopped. The exit code is 0
     where the level was seen to hold, 1 where it was not.
     """
-    program = parse_program(words)
+    plan_path, program = parse_plan_and_program(words, stdin)
     if margin is not None and not 0 < margin < float("inf"):
         fail("The margin must be above 0.")
 
     with faults_as_sentences():
         try:
-            code = verify(plan_path, program, full, metric, margin, budget, json_path)
+            code = verify(plan_path, program, full, metric, margin, budget, json_path, force)
         except PlanError as error:
             fail(str(error))
         except CannotVerify as error:
-            fail(str(error), 1)
+            fail(why_it_fails(str(error)), 1)
     sys.exit(code)

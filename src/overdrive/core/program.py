@@ -23,6 +23,7 @@ class Program:
     target: str
     arguments: tuple[str, ...] = ()
     module: bool = False
+    stdin: str = ""  # the file that a trial has as its standard input; "": an empty one
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Program:
@@ -42,7 +43,7 @@ class Program:
         if script.is_dir():
             raise ProgramError(f"{words[0]} is a folder, not a script.")
         if not script.exists():
-            raise ProgramError(f"There is no script {words[0]}.")
+            raise ProgramError(f"There is no script {words[0]}{_closest(script)}.")
         return cls(words[0], tuple(words[1:]))
 
     @property
@@ -73,9 +74,22 @@ class Program:
         folder = Path() if self.module else Path(self.target).parent
         neighbours = repr(list(itertools.islice(_sources(folder), _MOST_SOURCES)))
         words = (str(Path.cwd()), self.target, neighbours, *self.arguments)
+        text += Path(self.stdin).read_bytes() if self.stdin else b""
         for part in (text, *(word.encode() for word in words)):
             digest.update(len(part).to_bytes(8, "big") + part)
         return digest.hexdigest()
+
+
+def _closest(script: Path) -> str:
+    """Scripts in the same folder that may have been meant, to stand after its name."""
+    import difflib
+
+    try:
+        names = [each for each in os.listdir(script.parent) if each.endswith(".py")]
+    except OSError:
+        return f": there is no folder {script.parent}"
+    close = difflib.get_close_matches(script.name, names, n=3, cutoff=0.5)
+    return f" (closest: {', '.join(str(script.with_name(each)) for each in close)})" if close else ""
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, int]]:

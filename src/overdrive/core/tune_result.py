@@ -181,6 +181,23 @@ class RunGain:
 
 
 @dataclass(frozen=True)
+class OwnRun:
+    """A whole run of this program, whose length is known: its start-up and its steps, as they were measured."""
+
+    steps: int | None = _positive()
+    before: float | None = _positive()  # seconds
+    after: float | None = _positive()
+
+
+@dataclass(frozen=True)
+class Price:
+    """What an hour of the machine costs. `currency`: a sign or a code, as it was given; "" for none."""
+
+    per_hour: float | None = _positive()
+    currency: str = _text(8)
+
+
+@dataclass(frozen=True)
 class Losses:
     """By step. `seeds`: curves of the untouched program under other seeds."""
 
@@ -227,6 +244,8 @@ class TuneResult:
     tuning_seconds: float | None = _positive()
     break_even_steps: int | None = _positive()
     whole_run: tuple[RunGain, ...] = ()
+    own_run: OwnRun | None = None
+    price: Price | None = None
     machine: MachineSummary = field(default_factory=MachineSummary)
     versions: Mapping[str, str] = field(default_factory=dict)
     duels: tuple[DuelRecord, ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
 
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.tune_result import MachineSummary, NotKept, TuneResult
@@ -63,6 +65,11 @@ def page(result: TuneResult) -> str:
     )
 
 
+def coded(sentence: str) -> Markup:
+    """A sentence, escaped, with what stands in backquotes as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+
+
 @cache
 def template(name: str) -> Template:
     """A template of this folder, which may include others of it by name. All strings are escaped."""
@@ -74,6 +81,7 @@ def template(name: str) -> Template:
         auto_reload=False,
         loader=FunctionLoader(lambda part: files("overdrive.report").joinpath(part).read_text(encoding="utf-8")),
     )
+    environment.filters["coded"] = coded
     return environment.get_template(name)
 
 

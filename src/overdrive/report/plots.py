@@ -14,6 +14,7 @@ from overdrive.core.interval import Interval
 from overdrive.core.tune_result import DuelRecord, Side, TuneResult
 from overdrive.report import charts, svg, words
 from overdrive.report.ratio import ratio
+from overdrive.report.units import duration
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 _MOST_LOADERS = 4  # that are drawn
@@ -115,11 +116,10 @@ def step_time(result: TuneResult) -> Plot | None:
         return None
     names = [part for part in (*PARTS, "unaccounted") if any(part in dict(parts) for _, parts in bars)]
     table = [
-        (part, *(words.duration(dict(parts)[part]) if part in dict(parts) else "–" for _, parts in bars))
-        for part in names
+        (part, *(duration(dict(parts)[part]) if part in dict(parts) else "–" for _, parts in bars)) for part in names
     ]
     step = words.unit(result)
-    table.append((f"whole {step}", *(words.duration(sum(s for _, s in parts)) for _, parts in bars)))
+    table.append((f"whole {step}", *(duration(sum(s for _, s in parts)) for _, parts in bars)))
     head = ("part", *(name.lower() for name, _ in bars))
     return plot(lambda width: charts.step_time(bars, step, width), head, table, names)
 
@@ -139,8 +139,8 @@ def item_time(result: TuneResult) -> Plot | None:
             elif when == "Loader" and loader.not_split:
                 notes.append(f"Loader {place} is not taken apart: {loader.not_split}.")
             if parts or waited is not None:
-                cells = (words.duration(known[part]) if part in known else "–" for part in ITEM_PARTS)
-                text = words.duration(waited) if waited is not None else "–"
+                cells = (duration(known[part]) if part in known else "–" for part in ITEM_PARTS)
+                text = duration(waited) if waited is not None else "–"
                 table.append((name, f"{loader.workers or 0:,}", *cells, text))
     if not bars:
         return None

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
+from overdrive.core.program import Program
 from overdrive.core.tune_result import Figures, Loader, NotKept, ShareRecord, TuneResult
+from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.ratio import ratio, rounded
+from overdrive.report.units import count, duration
 
 _LONGEST = 1e6  # seconds that an item may take: more is a broken clock
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")
@@ -51,37 +55,28 @@ def usable(result: TuneResult) -> bool:
     return adopted(result) and (found is None or found.holds is True)
 
 
-def count(value: float) -> str:
-    """A number for people: 12,740 or 24.5 or 0.0262."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the units that people use."""
-    if seconds < 0.9995e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def settings(given: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def command(result: TuneResult) -> list[str]:
-    """The command that runs the program under its plan, as quoted words; empty where no plan is named."""
+    """The command that runs the program under its plan, as quoted words; empty where no plan is named. The plan beside
+    the script, which `overdrive run` finds by itself, is not named.
+    """
     if not result.plan or not result.program:
         return []
     try:
         words = shlex.split(result.program)
     except ValueError:  # an unclosed quote
         words = result.program.split()
-    return [shlex.quote(part) for part in ("overdrive", "run", "--plan", result.plan, *words)]
+    named = () if _found_by_itself(result.plan, words) else ("--plan", result.plan)
+    return [shlex.quote(part) for part in ("overdrive", "run", *named, *words)]
+
+
+def _found_by_itself(plan: str, words: Sequence[str]) -> bool:
+    module = words[:1] == ["-m"]
+    target = words[1:2] if module else words[:1]
+    return bool(target) and Program(target[0], module=module).plan_path() == Path(plan)
 
 
 def headline(result: TuneResult) -> tuple[str, str]:
@@ -272,13 +267,12 @@ def sentences(result: TuneResult) -> list[str]:
     """What a reader must know beside the verdict, one sentence each."""
     said = []
     if result.noise_floor is not None:
-        said.append(f"Noise floor: {abs(result.noise_floor):.1%}, from the untouched program compared with itself.")
-    tuning, even = result.tuning_seconds, result.break_even_steps
-    if tuning is not None and even is not None and verdict(result) == "FASTER":
-        said.append(f"Tuning took {duration(tuning)}; it pays for itself after {math.ceil(even):,} {unit(result)}s.")
-    elif tuning is not None:
-        said.append(f"Tuning took {duration(tuning)}.")
-    return [*said, *result.notes]
+        floor = "over 100%" if abs(result.noise_floor) > 1 else f"{abs(result.noise_floor):.1%}"
+        said.append(f"Noise floor: {floor}, from the untouched program compared with itself.")
+    worth = gains(result) if verdict(result) == "FASTER" else []
+    if result.tuning_seconds is not None and not any(each.startswith("Tuning took") for each in worth):
+        worth.append(f"Tuning took {duration(result.tuning_seconds)}.")
+    return [*said, *worth, *result.notes]
 
 
 def item_times(loader: Loader) -> tuple[list[tuple[str, float]], float | None]:

@@ -15,7 +15,7 @@ from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.findings import Findings, Rejected
 
-_STEPS = 200  # that a process should make for its blocks and what goes before them
+STEPS = 200  # that a process should make for its blocks and what goes before them
 _LENGTH_OPTIONS = ("--epochs", "--num-epochs", "--num_epochs", "--max-steps", "--max_steps", "--steps", "--iters")
 _BUDGETS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)  # minutes
 _LITTLE = 1.02  # a speedup: one that reaches no further is none
@@ -36,10 +36,13 @@ def next_step(found: Findings) -> str:
 def _short(found: Findings, control: Duel) -> str:
     """The program ends before anything can be measured."""
     total = control.total_steps
-    if total is None or total >= _STEPS:
-        return ""
-    times = math.ceil(_STEPS / max(1, total))
-    said = f"The program ends after {total} {control.old.unit}s, and about {_STEPS} are needed"
+    return "" if total is None or total >= STEPS else too_short(found, total)
+
+
+def too_short(found: Findings, total: int) -> str:
+    """Of a program that ends after so many steps: how many it takes, and how it gets there."""
+    times = max(2, math.ceil(STEPS / max(1, total)))
+    said = f"The program ends after {total} steps, and about {STEPS} are needed"
     given = list(found.program.arguments)
     for place, value in enumerate(given[1:], start=1):
         if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
@@ -104,4 +107,5 @@ def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
     options += ["--budget", f"{minutes}m"] if minutes else []
     options += [] if found.objective == TIME else ["--objective", str(found.objective)]
     options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
+    options += ["--stdin", program.stdin] if program.stdin else []
     return f"`{shlex.join(['overdrive', 'tune', *options])} {program.command()}`"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
@@ -13,6 +15,7 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
+from overdrive.tuner.advice import STEPS, too_short
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
@@ -46,6 +49,9 @@ class Control:
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
             found.refusal, found.refusal_is_failure = _refusal(failure)
+            made = re.search(r"\d+", failure.detail) if failure.kind == "ended" else None
+            if made and 0 < int(made[0]) < STEPS:
+                found.refusal = f"The program is too short to be measured. {too_short(found, int(made[0]))}"
             return None
         if duel.sequential:
             found.notes.append(

@@ -22,6 +22,7 @@ from overdrive.core.tune_result import (
     Loader,
     Losses,
     NotKept,
+    OwnRun,
     PairRecord,
     RunGain,
     Side,
@@ -73,6 +74,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         whole_run=tuple(RunGain(each, round(whole_run(before, after, each), 3)) for each in _LENGTHS)
         if before and after
         else (),
+        own_run=_own_run(found, before, after),
         machine=summary(),
         versions=versions(),
         duels=_duels(found),
@@ -135,10 +137,24 @@ def _kept(found: Findings, each: Adopted) -> Kept:
 
 def whole_run(before: Figures, after: Figures, steps: int) -> float:
     """The speedup of a run of so many steps, start-up included; evaluation counts as far as blocks held it."""
-    old, new = (_setup(side) + (steps - 1) * _pace(side) for side in (before, after))
-    if (times := _times_the_batch(before, after)) > 1:
-        new = _setup(after) + (steps - 1) / times * _pace(after)
-    return float(old / new)
+    old, new = _run_seconds(before, after, steps)
+    return old / new
+
+
+def _run_seconds(before: Figures, after: Figures, steps: int) -> tuple[float, float]:
+    """Of a run of so many steps as it was, and of one over as many samples under the plan."""
+    old = _setup(before) + (steps - 1) * _pace(before)
+    return old, _setup(after) + (steps - 1) / _times_the_batch(before, after) * _pace(after)
+
+
+def _own_run(found: Findings, before: Figures | None, after: Figures | None) -> OwnRun | None:
+    """Where a trial of the untouched program came to its end."""
+    duels = [found.control, found.confirmation, *duels_of(found.adopted), *(duel for _, duel in found.other_duels)]
+    steps = max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
+    if steps is None or before is None or after is None or not found.chosen:
+        return None
+    old, new = _run_seconds(before, after, steps)
+    return OwnRun(steps, round(old, 3), round(new, 3))
 
 
 def _setup(side: Figures) -> float:

@@ -366,6 +366,13 @@ def kind_of(error: BaseException) -> str:
     return "busy" if _BUSY in text else "exception"
 
 
+def _standard_input(path: str) -> None:
+    """Have the program read this file; it is empty where there is none."""
+    if path:
+        with open(path, "rb") as file:
+            os.dup2(file.fileno(), 0)
+
+
 def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     """The whole life of a trial's process, to its end."""
     job: Job = messages.read(commands.readline())
@@ -381,6 +388,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     code = 0
     try:
         with worker.session, worker.returned or contextlib.nullcontext():
+            _standard_input(job.spec.program.stdin)
             execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

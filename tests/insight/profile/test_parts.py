@@ -188,6 +188,18 @@ DETAILS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("off", "told"),
+    [
+        (-0.127, "their sum is 12.7% less than the step's time."),
+        (0.031, "their sum is 3.1% more than the step's time."),
+        (0.0, "their sum is the step's time."),
+    ],
+)
+def test_how_far_the_sum_of_the_parts_is_off_is_told_as_more_or_less(off: float, told: str) -> None:
+    assert notes({"parts_off": off, "overhead": {}})[0].endswith(told)
+
+
 def test_operators_stand_under_the_roof_by_what_a_call_was_counted_to_do() -> None:
     roof = Roof(flops=4e9, bytes=1e9, cache_bytes=0.0, format="fp32", device="cpu")
     found = cells(DETAILS, "cpu")

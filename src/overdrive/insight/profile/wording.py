@@ -169,6 +169,12 @@ def advice(result: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def _sum_of_parts(off: float) -> str:
+    if abs(off) < 0.0005:
+        return "their sum is the step's time"
+    return f"their sum is {abs(off):.1%} {'more' if off > 0 else 'less'} than the step's time"
+
+
 def notes(result: Mapping[str, Any]) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
     overhead = mapping(result.get("overhead"))
@@ -184,7 +190,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         )
         + f"; timing the parts costs {number(overhead.get('timed')) or 0:+.1%} "
         f"(± {number(overhead.get('error')) or 0:.1%}), which is taken off them as far as looks at the "
-        f"clock explain it: their sum is then {number(result.get('parts_off')) or 0:+.1%} off the step."
+        f"clock explain it; {_sum_of_parts(number(result.get('parts_off')) or 0)}."
     ]
     lines = [
         f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"

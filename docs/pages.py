@@ -1,0 +1,169 @@
+"""The pages that are made from code: the catalogue, a page per technique, the commands, the schemas.
+
+python docs/pages.py   writes docs/catalogue.md anew, after a technique came or went
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from overdrive.cli.group import COMMANDS, cli
+from overdrive.core.json_schema import schema_of
+from overdrive.core.plan.schema import plan_schema
+from overdrive.core.run_record import RunRecord
+from overdrive.core.tune_result import ProofRecord, TuneResult
+from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.technique import Technique
+
+HERE = Path(__file__).parent
+
+FAMILIES = {
+    "data": "Keeping the processor fed",
+    "host": "Threads, cores and pages",
+    "memory": "Memory",
+    "layout": "Layout and algorithms",
+    "kernels": "Kernels of our own",
+    "compile": "Compiling and launching",
+    "precision": "Precision",
+    "device": "Another device",
+}
+
+CATALOGUE_HEAD = """# The catalogue
+
+What `overdrive tune` may try. `overdrive techniques` lists it, `overdrive techniques NAME` shows a card: what it does,
+when it helps, when it hurts, and the source. The contract is the level that the technique keeps on the programs it
+suits (`open`: it changes the training itself, and nothing is proved); in brackets, where there is one, the level that
+some programs force it down to. Which it is on yours, the proof tells. `tune` tries what your contract allows; what
+saves memory only where memory is the objective or the limit, and what is `open` only when it is named with
+`--techniques`. All are for PyTorch, but where Keras is named.
+"""
+
+SCHEMAS = {
+    "plan": ("the plan, `NAME.overdrive.toml`, as data", lambda: plan_schema(catalogue())),
+    "result": ("what `tune --json` and `report --json` write", lambda: schema_of(TuneResult, "Result of a tune")),
+    "proof": ("what `verify --json` writes", lambda: schema_of(ProofRecord, "Proof of a plan")),
+    "run": ("what `run --json` writes", lambda: schema_of(RunRecord, "Record of a run")),
+}
+
+
+def catalogue_page(link: str = "") -> str:
+    """`link`: the folder of the techniques' pages, where there are some."""
+    known = list(catalogue().values())
+    families = [*FAMILIES, *sorted({each.family for each in known} - FAMILIES.keys())]
+    by_family = {name: [each for each in known if each.family == name] for name in families}
+    return CATALOGUE_HEAD + "".join(_family(name, techniques, link) for name, techniques in by_family.items())
+
+
+def _family(name: str, techniques: list[Technique], link: str) -> str:
+    if not techniques:
+        return ""
+    lines = ["", f"## {FAMILIES.get(name, name)}", "", "| technique | contract | what it does |", "|---|---|---|"]
+    for each in sorted(techniques, key=lambda technique: technique.name):
+        shown = f"[`{each.name}`]({link}/{each.name}.md)" if link else f"`{each.name}`"
+        fallback = f" ({each.fallback_contract})" if each.fallback_contract else ""
+        framework = {("keras",): "Keras: ", ("torch", "keras"): "PyTorch and Keras: "}.get(tuple(each.frameworks), "")
+        told = framework + _lowered(each.summary()) if framework else each.summary()
+        lines.append(f"| {shown} | {each.contract}{fallback} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def technique_page(name: str) -> str:
+    technique = catalogue()[name]
+    title, _, rest = technique.card().partition("\n\n")
+    lines = [f"# {name}", "", f"**{title}**", ""]
+    lines += [f"Family *{technique.family}*, contract *{technique.contract}*.", ""]
+    for paragraph in rest.split("\n\n"):
+        head, colon, text = paragraph.partition(":")
+        lines += [f"## {head}" if colon else "", "", (text if colon else paragraph).strip(), ""]
+    if technique.knobs:
+        lines += ["## Knobs", "", "| knob | default | meaning |", "|---|---|---|"]
+        lines += [f"| `{knob.name}` | `{knob.default}` | {knob.meaning} |" for knob in technique.knobs]
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    lines = [
+        "# Commands",
+        "",
+        "Made from the code. Options stand before the script; what follows is the script's.",
+        "",
+        "`--json FILE` is the same in every command: all that it found, as JSON, in FILE; with `-` on standard output,",
+        "which then holds nothing else.",
+        "",
+    ]
+    context = click.Context(cli, info_name="overdrive")
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        lines += [f"## {name}", "", f"```\n{_usage(name, command, context)}\n```", ""]
+        lines += [paragraph.replace("\n", " ").strip() + "\n" for paragraph in (command.help or "").split("\n\n")]
+        lines += ["| option | | default |", "|---|---|---|", *_options(command), ""]
+    return "\n".join(lines)
+
+
+def _usage(name: str, command: click.Command, context: click.Context) -> str:
+    return command.get_usage(click.Context(command, info_name=name, parent=context)).removeprefix("Usage: ")
+
+
+def _options(command: click.Command) -> Iterator[str]:
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            kind = {"integer range": "N", "float": "X"}.get(option.type.name, option.type.name.upper())
+            value = "" if option.is_flag else f" {option.metavar or kind}"
+            if isinstance(option.type, click.Choice):
+                value = f" {{{','.join(map(str, option.type.choices))}}}"
+            default = option.default if isinstance(option.default, (str, int, float)) and not option.is_flag else ""
+            told = (option.help or "").replace("|", "\\|")
+            yield f"| `{', '.join(option.opts)}{value}` | {told} | {default} |"
+
+
+def schemas_page() -> str:
+    lines = [
+        "# JSON schemas",
+        "",
+        "Of what Overdrive writes, made from the code; a test holds what is written to them.",
+        "Of `profile`, `doctor` and `pack` there is none yet.",
+        "",
+        "| schema | of |",
+        "|---|---|",
+    ]
+    lines += [f"| [{name}.schema.json](schemas/{name}.schema.json) | {told} |" for name, (told, _) in SCHEMAS.items()]
+    lines += [
+        "",
+        "An editor checks a plan by it: with Taplo or *Even Better TOML*, put this first in the file:",
+        "",
+        "```toml",
+        "#:schema https://YOUR-SITE/schemas/plan.schema.json",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def schemas() -> dict[str, Any]:
+    return {name: made() for name, (_, made) in SCHEMAS.items()}
+
+
+def write_all(pages: Path) -> None:
+    """All of them, into the folder of a site's pages."""
+    (pages / "techniques").mkdir()
+    (pages / "schemas").mkdir()
+    for name in catalogue():
+        (pages / "techniques" / f"{name}.md").write_text(technique_page(name), encoding="utf-8")
+    for name, schema in schemas().items():
+        (pages / "schemas" / f"{name}.schema.json").write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
+    (pages / "catalogue.md").write_text(catalogue_page("techniques"), encoding="utf-8")
+    (pages / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (pages / "schemas.md").write_text(schemas_page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    (HERE / "catalogue.md").write_text(catalogue_page(), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""Where `--json` writes: a file, or standard output with nothing else on it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from overdrive.core.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class JsonPlace(click.ParamType):  # type: ignore[type-arg]
+    """A file, or STDOUT."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Path:
+        if str(value).endswith(".py"):
+            self.fail(f"{value} is a script; name a file for the JSON, or - for standard output", param, context)
+        return Path(value)
+
+
+STDOUT = Path("-")
+
+json_option = click.option(
+    "--json",
+    "json_path",
+    type=JsonPlace(),
+    metavar="FILE",
+    help="Write all of it as JSON to FILE; with - to standard output, which then holds nothing else.",
+)
+
+
+def console_beside(json_path: Path | None, **options: Any) -> Console:
+    """For what people read: on standard error where standard output is for the JSON."""
+    from rich.console import Console  # 0.05 s, which `overdrive run` has no use for
+
+    return Console(stderr=json_path == STDOUT, highlight=False, **options)
+
+
+def write_json(json_path: Path | None, data: Any) -> None:
+    """
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if json_path is None:
+        return
+    text = json.dumps(_finite(data), indent=1, allow_nan=False) + "\n"
+    if json_path == STDOUT:
+        click.echo(text, nl=False)
+    else:
+        write_atomically(json_path, text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity, which an interval of one pair of blocks ends at: null."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

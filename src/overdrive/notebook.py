@@ -1,0 +1,59 @@
+"""Overdrive in a notebook, after `%load_ext overdrive`.
+
+%overdrive tune --budget 5m train.py      any command, its output in the cell
+%%overdrive train.overdrive.toml          this cell's code under a plan
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+
+def load(shell: Any) -> None:
+    """Give the magics to an IPython shell."""
+    shell.register_magic_function(line_magic, "line", "overdrive")
+    shell.register_magic_function(lambda line, cell: cell_magic(shell, line, cell), "cell", "overdrive")
+
+
+def line_magic(line: str) -> None:
+    """`%overdrive COMMAND …`: as in a terminal. What it prints appears as it comes."""
+    words = shlex.split(line)
+    if not words:
+        raise _fault("Write for example: %overdrive tune --budget 5m train.py")
+    command = [sys.executable, "-m", "overdrive", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for text in process.stdout:
+            print(text, end="", flush=True)
+    if process.returncode:
+        print(f"overdrive {words[0]} ended with {process.returncode}", file=sys.stderr)
+
+
+def cell_magic(shell: Any, line: str, cell: str) -> None:
+    """`%%overdrive PLAN`: run the cell under the plan, in this process. Make the optimizer in the same cell: that is
+    where models are altered. What must be there before a process starts is left out, and named.
+    """
+    from overdrive.api import using
+
+    words = shlex.split(line)
+    if len(words) != 1 or not words[0].endswith(".toml"):
+        raise _fault("Write for example: %%overdrive train.overdrive.toml")
+    source = shell.transform_cell(cell)
+    tree = ast.parse(source)
+    shown = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []  # as a cell's last value is
+    name = shell.compile.cache(source)  # where tracebacks find its lines
+    with using(words[0]):
+        exec(compile(tree, name, "exec"), shell.user_ns)
+        exec(compile(ast.Interactive(shown), name, "single"), shell.user_ns)
+
+
+def _fault(sentence: str) -> Exception:
+    """Shown as one line, without a traceback."""
+    from IPython.core.error import UsageError
+
+    made: Exception = UsageError(sentence)
+    return made

@@ -1,0 +1,23 @@
+"""Numbers in the units that people use."""
+
+from __future__ import annotations
+
+
+def count(value: float) -> str:
+    """A number for people: 12,740 or 24.5 or 0.0262."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the units that people use."""
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

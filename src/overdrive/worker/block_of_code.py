@@ -1,0 +1,49 @@
+"""A block of code under a plan, in a notebook or a library: a session that says where it could not act."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from overdrive.core.settings import Chosen
+from overdrive.datacache.audit import Audits
+from overdrive.seams.hub import Seams
+from overdrive.worker.clock import clock_for
+from overdrive.worker.session import Session
+
+NO_OPTIMIZER = (
+    "overdrive: no optimizer was made in this block, so that what alters a model before it is trained did nothing: "
+    "make model and optimizer inside"
+)
+
+
+class BlockOfCode(Session):
+    def __init__(
+        self, techniques: Sequence[Chosen], on_left_out: Callable[[str, str], None], inference: bool = False
+    ) -> None:
+        clock = clock_for(inference)
+        super().__init__(techniques, [clock.watch, Audits(lambda: clock.steps), self._watch], on_left_out, inference)
+        self._inference = inference
+        self._optimizers = 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        told = (
+            kind is None
+            and not self._inference
+            and self._techniques
+            and not self._optimizers
+            and self.seams.frameworks == ["torch"]
+        )
+        super().__exit__(kind, error, trace)
+        if told:
+            print(NO_OPTIMIZER, file=sys.stderr)
+
+    def _watch(self, seams: Seams) -> None:
+        seams.optimizer_made.subscribe(self._made)
+
+    def _made(self, optimizer: Any, models: Any) -> None:
+        self._optimizers += 1

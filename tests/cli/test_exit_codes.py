@@ -1,0 +1,71 @@
+"""The exit codes that docs/exit-codes.md promises: each is produced here."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from overdrive.cli import tune as tune_command
+from overdrive.cli.group import cli
+from tests.conftest import ROOT, Run
+
+Write = Callable[[str], Path]
+
+WAITS = "print('ready', flush=True)\nopen('ready', 'w').close()\nimport time\ntime.sleep(60)\n"
+STOPPED = "overdrive: stopped. What was established is kept: the same command goes on from there.\n"
+
+
+def test_the_page_names_those_that_are_tested_here() -> None:
+    page = (ROOT / "docs" / "exit-codes.md").read_text()
+    assert set(re.findall(r"^\| `(\d+)`", page, re.MULTILINE)) == {"0", "1", "2", "70", "130", "143"}
+
+
+def test_run_ends_as_the_program_does(script: Write, overdrive: Run) -> None:
+    path = script("raise SystemExit(7)\n")
+    assert overdrive("run", "train.py", cwd=path.parent).returncode == 7
+
+
+def test_0_1_and_2(script: Write, overdrive: Run) -> None:
+    path = script("raise SystemExit(7)\n")
+    assert overdrive("techniques", cwd=path.parent).returncode == 0
+    assert overdrive("tune", "train.py", cwd=path.parent).returncode == 1  # the program failed
+    assert overdrive("tune", "--budget", "never", "train.py", cwd=path.parent).returncode == 2
+    assert overdrive("report", "nothing.toml", cwd=path.parent).returncode == 2
+
+
+def test_70_is_a_defect_of_overdrives_own(script: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object) -> int:
+        raise AssertionError("broken")
+
+    monkeypatch.setattr(tune_command, "tune", breaks)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        answer = CliRunner().invoke(cli, ["tune", str(script(""))])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert answer.exit_code == 70 and "a defect of its own (AssertionError: broken)" in answer.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_answered_with_what_is_kept(number: int, code: int, script: Write) -> None:
+    path = script(WAITS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "overdrive", "tune", "train.py"],
+        cwd=path.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and "Tuning train.py" in process.stdout.readline()
+    time.sleep(1)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (code, STOPPED)

@@ -1,0 +1,98 @@
+"""The guard for training scripts, in a project of its own, with scripts that got slower or compute something else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.interval import Interval
+from overdrive.insight.guard import Compared
+from tests.conftest import IMPORT_TORCH
+
+TRAIN = f"""{IMPORT_TORCH}
+import time
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100_000):
+    loss = model(torch.randn(16, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.001)
+"""
+TEST = """
+def test_training(training_guard):
+    training_guard("train.py", against={against!r}, budget=30.0, slower=0.2)
+"""
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "as it was")
+    return folder
+
+
+def outcome(project: Path, against: str = "HEAD") -> subprocess.CompletedProcess[str]:
+    (project / "test_training.py").write_text(TEST.format(against=against))
+    plugin = ("-p", "overdrive.pytest_plugin", "-p", "no:cacheprovider")
+    if entry_point_is_there():
+        plugin = plugin[2:]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin], cwd=project, capture_output=True, text=True, env=os.environ
+    )
+
+
+def entry_point_is_there() -> bool:
+    from importlib.metadata import entry_points
+
+    return any(each.value == "overdrive.pytest_plugin" for each in entry_points(group="pytest11"))
+
+
+def test_a_script_that_stayed_the_same_passes(project: Path) -> None:
+    with (project / "train.py").open("a") as script:
+        script.write("# a comment\n")
+    done = outcome(project)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    listed = subprocess.run(["git", "-C", str(project), "worktree", "list"], capture_output=True, text=True).stdout
+    assert len(listed.splitlines()) == 1  # nothing is left of the old version
+
+
+def test_a_script_that_got_slower_fails_with_by_how_much(project: Path) -> None:
+    (project / "train.py").write_text(TRAIN.replace("sleep(0.001)", "sleep(0.004)"))
+    done = outcome(project)
+    assert done.returncode == 1 and "train.py is slower than HEAD: a step is 0." in done.stdout, done.stdout
+
+
+def test_a_script_that_computes_something_else_fails_with_what(project: Path) -> None:
+    (project / "old.py").write_text(TRAIN.replace("lr=0.1", "lr=0.2"))
+    done = outcome(project, against="old.py")
+    assert done.returncode == 1 and "train.py does not compute what old.py does: other" in done.stdout, done.stdout
+
+
+def test_what_cannot_be_compared_says_why(project: Path) -> None:
+    (project / "train.py").write_text("raise ValueError('no')\n")
+    done = outcome(project)
+    assert done.returncode == 1 and "The new version could not be run" in done.stdout and "ValueError" in done.stdout
+    done = outcome(project, against="no-such-revision")
+    assert done.returncode == 1 and "git worktree add" in done.stdout
+
+
+def test_only_what_is_established_is_slower() -> None:
+    assert Compared(Interval(0.5, 0.6, 0.7)).slower_than(0.2)
+    assert not Compared(Interval(0.5, 0.7, 0.9)).slower_than(0.2)  # up to 1 / 1.2 is allowed
+    assert not Compared(None).slower_than(0.0)

@@ -1,0 +1,71 @@
+"""The first page: short, true to what was measured, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+CHART = runpy.run_path(str(ROOT / "benchmarks" / "chart.py"), run_name="chart")
+README = (ROOT / "README.md").read_text()
+MEASURED = (ROOT / "docs" / "measured.md").read_text()
+
+
+def test_it_is_one_screen() -> None:
+    assert len(README.split()) <= 650
+    assert README.index("make demo") < README.index("make test") < 600
+
+
+def test_it_says_what_it_must() -> None:
+    assert "Nothing has run on a GPU yet" in README and "No telemetry" in README
+
+
+def test_its_links_lead_somewhere() -> None:
+    places = re.findall(r"\]\(([^)#]+)\)|src(?:set)?=\"([^\"]+)\"", README)
+    assert places
+    for place in (one or other for one, other in places):
+        assert (ROOT / place).exists(), place
+
+
+def test_the_chart_is_that_of_the_results() -> None:
+    """After a measurement was repeated: python benchmarks/chart.py"""
+    for name, colours in CHART["COLOURS"].items():
+        drawn = (ROOT / "docs" / "images" / f"results-{name}.svg").read_text(encoding="utf-8")
+        assert drawn == CHART["chart"](colours)
+
+
+def test_the_chart_draws_nothing_that_was_not_established() -> None:
+    rows = [CHART["row"](bar) for bar in CHART["BARS"]]
+    none = [each for each in rows if each.label == "nothing established"]
+    assert none and all(each.low == each.high == 1.0 for each in none)
+    assert all(each.low > 1 for each in rows if each.kind == "good")
+
+
+def test_the_chart_is_one_that_a_browser_shows_alone() -> None:
+    text = Path(ROOT / "docs" / "images" / "results-light.svg").read_text(encoding="utf-8")
+    assert text.startswith("<svg xmlns=") and "<script" not in text
+
+
+def figure(interval: dict[str, float]) -> str:
+    return "{estimate:.2f}× [{low:.2f}, {high:.2f}]".format(**interval)
+
+
+def test_the_figures_of_training_are_those_of_the_results() -> None:
+    """Each row of docs/measured.md that names its contract and its part of cpu.json."""
+    results = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text())
+    rows = re.findall(r"^\| `(\w+)` \| (?:\*\*)?([^|*]+?)(?:\*\*)? \|.*\| `(cifar\w*)` \|$", MEASURED, re.MULTILINE)
+    assert len(rows) >= 10
+    for contract, told, part in rows:
+        assert told == figure(results[part]["speedup"][f"overdrive {contract}"]), part
+
+
+def test_the_figures_of_public_scripts_are_those_of_the_results() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "public.json").read_text())
+    table = MEASURED.split("## Public scripts")[1].split("##")[0]
+    for name, parts in results.items():
+        found = parts.get("rounding")
+        if found and found["verdict"] == "FASTER":
+            assert figure(found["speedup"]) in table, name
