@@ -21,13 +21,15 @@ from overdrive.core.contract import Contract
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import catalogue, environment_for
-from overdrive.worker.launch import end_as_python_would, execute
+from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
+    from overdrive.ranks.rank import Rank
     from overdrive.worker.sentinels.sentinels import Sentinels
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
@@ -99,6 +101,13 @@ def prepare_environment(techniques: list[Chosen]) -> None:
     os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
 
 
+def hash_alike() -> None:
+    """The order of a set may decide what a program does: start this command again, with the same hashes on all ranks."""
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execve(sys.executable, [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]], os.environ)
+
+
 def _interpreter_flags() -> list[str]:
     import subprocess
 
@@ -111,13 +120,15 @@ def run(
     plan_name: str | None,
     record: Path | None,
     levels: Mapping[str, Contract] | None = None,
+    rank: Rank | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given. `levels`: what each technique is to keep."""
     recorder = Recorder(losses=record is not None)
     process = os.getpid()
-    audits = _audits(recorder) if techniques else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques else None
-    session = Session(techniques, [each for each in (recorder, audits, sentinels) if each], announce)
+    audits = _audits(recorder) if techniques and rank is None else None
+    sentinels = _sentinels(recorder, levels or {}) if techniques and rank is None else None
+    ours = [rank.observe] if rank else []
+    session = Session(techniques, [*ours, *(each for each in (recorder, audits, sentinels) if each)], announce)
     if sentinels:
         sentinels.session = session
     failure: BaseException | None = None
@@ -143,7 +154,8 @@ def run(
         risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
         if isinstance(failure, Exception) and risks:
             say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
-    return end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
+    code = end_as_python_would(failure) if failure else 0  # the program's own traceback stands last
+    return rank.over(failure, code) if rank and os.getpid() == process else code
 
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
@@ -208,12 +220,45 @@ def _write_record(
         say(f"the record could not be written to {path}: {error.strerror}")
 
 
+def start_ranks(ranks: int) -> int:
+    """Start this very command once for each rank."""
+    words = sys.argv[1:]
+    place = next(n for n, word in enumerate(words) if word.split("=")[0] == "--ranks")
+    del words[place : place + (1 if "=" in words[place] else 2)]
+    from overdrive.ranks.agent import start_ranks as start
+
+    return start(ranks, ["overdrive", *words], _interpreter_flags())
+
+
+def run_as_rank(membership: Membership, program: Program, record: Path | None, plan_path: Path | None) -> int:
+    from overdrive.core.places import samples_folder
+    from overdrive.ranks.rank import Rank
+
+    rank = Rank(membership, [samples_folder()], hide_own_frames)
+    if plan_path is not None:
+        rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
+    return run(program, [("data_parallel", {})], None, record if rank.rank == 0 else None, rank=rank)
+
+
+def _membership(ranks: int | None) -> Membership | None:
+    try:
+        membership = Membership.of(os.environ)
+    except NotARank as error:
+        fail(str(error))
+    if membership and ranks:
+        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
+    return membership
+
+
 @program_command
+@click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write steps, losses and a hash as JSON.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]) -> None:
+def command(
+    ranks: int | None, plan_path: Path | None, no_plan: bool, record: Path | None, words: tuple[str, ...]
+) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
@@ -221,8 +266,14 @@ def command(plan_path: Path | None, no_plan: bool, record: Path | None, words: t
     if plan_path and no_plan:
         fail("Give either --plan or --no-plan.")
     program = parse_program(words)
+    membership = _membership(ranks)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    if ranks and ranks > 1:
+        raise Later(partial(start_ranks, ranks))
+    if membership:
+        hash_alike()
+        raise Later(partial(run_as_rank, membership, program, record, plan_path))
 
     techniques, levels = [], {}
     if plan_path is not None:

@@ -9,6 +9,7 @@ from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
     autocasts,
     backward,
+    draws,
     functions,
     loaders,
     models,
@@ -29,7 +30,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts)
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws)
     for seam in (*rooms, operators, scalars, functions):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -1,4 +1,5 @@
-"""Seam *loss sent backward*: `Tensor.backward` and `torch.autograd.backward` (the first calls the second)."""
+"""Seams *loss sent backward*: `Tensor.backward` and `torch.autograd.backward` (the first calls the second); and
+*gradients asked*: `torch.autograd.grad`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,14 @@ from overdrive.seams.patch import Patches
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.gradients_asked.wanted:
+        ask = torch.autograd.grad
+
+        @functools.wraps(ask)
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            return hub.gradients_asked.apply(ask(*args, **kwargs))
+
+        patches.replace(torch.autograd, "grad", grad)
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:
         return []
     run = torch.autograd.backward
