@@ -11,6 +11,7 @@ import torch
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.internals import in_backward
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -19,7 +20,8 @@ def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
 
         @functools.wraps(ask)
         def grad(*args: Any, **kwargs: Any) -> Any:
-            return hub.gradients_asked.apply(ask(*args, **kwargs))
+            found = ask(*args, **kwargs)
+            return found if in_backward() else hub.gradients_asked.apply(found)  # a function's own backward asks so
 
         patches.replace(torch.autograd, "grad", grad)
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:

@@ -19,7 +19,7 @@ from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.norms import Norms
 from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
-from overdrive.techniques.parallel.data_parallel.trial import Way, find_way, guesses
+from overdrive.techniques.parallel.data_parallel.trial import Way, find_way
 
 _MOST_SIZES = 4  # of one kind of call that are tried: for others it is taken to be the same
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
@@ -94,18 +94,18 @@ class Divided:
         if len(results) != len(way.joined):
             raise Deviation("its result has another structure than before")
         if torch.is_grad_enabled():
-            self._watch(model, known, way, results, own)
+            self._watch(model, known.by_kind[_kind(model, leaves)], results, own)
         return together([self._outward(*each, sizes) for each in zip(results, way.joined, strict=True)])
 
-    def _watch(self, model: Any, known: _Known, way: Way, results: Sequence[Any], own: Sequence[Any]) -> None:
+    def _watch(self, model: Any, kind: _Kind, results: Sequence[Any], own: Sequence[Any]) -> None:
         """Have the gradients averaged of all that is trained in this call."""
         assert self._gradients is not None
-        if way not in known.looked_behind:
-            known.looked_behind.add(way)
+        if not kind.looked_behind:
+            kind.looked_behind = True
             given = [each for each in own if isinstance(each, torch.Tensor)]
-            known.others = [weakref.ref(each) for each in behind(results, given, model.parameters())]
+            kind.others = [weakref.ref(each) for each in behind(results, given, model.parameters())]
         self._gradients.watch(model.parameters())
-        self._gradients.watch(each for ref in known.others if (each := ref()) is not None)
+        self._gradients.watch(each for ref in kind.others if (each := ref()) is not None)
 
     def _inward(self, leaf: Any, dim: int | None, sizes: Sequence[int]) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -140,16 +140,13 @@ class Divided:
             if not found.state.changed() and found.way.rows(leaves):
                 sizes = _sizes(found.way, leaves)
                 if sizes in found.sizes or len(found.sizes) >= _MOST_SIZES:
-                    return self._again(found, model)
+                    return found.way
             elif found.way.effects:  # it does so in each call
                 found.state = State([model])
-        if max((rows for _, rows in guesses(leaves)), default=0) < 2 * self.group.size:
+        first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
+        if first is not None and len(first) < 2 * self.group.size:
             return None  # too few to find out
         return self._try(model, known, call, leaves, build)
-
-    @staticmethod
-    def _again(found: _Kind, model: Any) -> Way | None:
-        return found.way
 
     def _try(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
         kind = _kind(model, leaves)
@@ -192,6 +189,8 @@ class _Kind:
 
     def __init__(self, way: Way | None, state: State | None, sizes: set[Any]) -> None:
         self.way, self.state, self.sizes = way, state, sizes
+        self.looked_behind = False
+        self.others: list[weakref.ref[torch.Tensor]] = []  # trained in such calls, and no parameters of the model
 
 
 class _Known:
@@ -200,8 +199,6 @@ class _Known:
     def __init__(self) -> None:
         self.by_kind: dict[Any, _Kind] = {}
         self.trials = 0
-        self.looked_behind: set[Way] = set()
-        self.others: list[weakref.ref[torch.Tensor]] = []  # trained in its calls, and no parameters of it
 
 
 def _kind(model: Any, leaves: Sequence[Any]) -> Any:

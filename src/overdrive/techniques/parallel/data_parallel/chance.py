@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from overdrive.seams.torch.draws import ATTENTION, DROPOUTS, IN_PLACE, LIKE
 
-_RANDOM_BY_VALUE = ("poisson", "randperm", "rrelu_", "multinomial")  # how much they draw, or of what, hangs on values
+_RANDOM_BY_VALUE = ("poisson", "randperm", "rrelu", "rrelu_", "multinomial")  # how much they draw, or of what, hangs on values
 _AFFINE = ("alpha_dropout", "feature_alpha_dropout")
 _TRAINING = {**dict.fromkeys(DROPOUTS, 2), "rrelu": 3}  # where a function says whether it draws at all
 
@@ -127,6 +127,8 @@ class _Span:
 def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if name == ATTENTION:
         return float(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)) > 0
+    if name in DROPOUTS and (args[1] if len(args) > 1 else kwargs.get("p", 0.5)) == 0:
+        return False
     if name in _TRAINING:
         place = _TRAINING[name]
         return bool(args[place] if len(args) > place else kwargs.get("train", kwargs.get("training", False)))
@@ -163,7 +165,7 @@ def _drawn(name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     if name in LIKE:
         like = args[0].new_empty(span.shape(args[0].shape))
         return span.of(call(like, *args[1:], **kwargs)).contiguous()
-    if name in ("bernoulli", "rrelu"):
+    if name == "bernoulli":
         return span.of(call(span.within_ones(args[0]), *args[1:], **kwargs))
     if name == "normal":
         return _normal(call, args, kwargs, span)

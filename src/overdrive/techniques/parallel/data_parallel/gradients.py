@@ -6,6 +6,7 @@ end waits for all. Which parameters have a gradient on any rank is told then: on
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +24,8 @@ class Gradients:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._known: dict[int, int] = {}  # by id: its number, the same on all ranks
-        self._leaves: list[torch.Tensor] = []
+        # By number. When a tensor goes is another time on each rank: its number is not given again.
+        self._leaves: list[weakref.ref[torch.Tensor]] = []
         self._hooks: dict[int, list[Any]] = {}
         self._early: set[int] = set()  # those whose gradient the program's own hooks look at
         self._came: list[int] = []  # numbers, in this backward pass
@@ -35,11 +37,13 @@ class Gradients:
         """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
         for leaf in leaves:
             number = self._known.get(id(leaf))
+            if number is not None and self._leaves[number]() is not leaf:
+                number = None
             if number is None and leaf.requires_grad and leaf.is_leaf:
                 number = self._known[id(leaf)] = len(self._leaves)
-                self._leaves.append(leaf)
+                self._leaves.append(weakref.ref(leaf))
                 self._hook(leaf, number)
-            elif number is not None and number not in self._early and self._has_other_hooks(leaf):
+            elif number is not None and number not in self._early and self._has_other_hooks(leaf, number):
                 self._hook(leaf, number)
 
     def forget(self) -> None:
@@ -48,21 +52,24 @@ class Gradients:
                 each.remove()
         self._hooks.clear()
 
-    def _has_other_hooks(self, leaf: torch.Tensor) -> bool:
-        own = {each.id for each in self._hooks[id(leaf)]}
+    def _has_other_hooks(self, leaf: torch.Tensor, number: int) -> bool:
+        own = {each.id for each in self._hooks[number]}
         return any(key not in own for hooks in (gradient_hooks(leaf), accumulation_hooks(leaf)) for key in hooks or ())
 
     def _hook(self, leaf: torch.Tensor, number: int) -> None:
-        for each in self._hooks.pop(id(leaf), ()):
+        for each in self._hooks.pop(number, ()):
             each.remove()
         if gradient_hooks(leaf) or accumulation_hooks(leaf):
             # They are to see what they would see in one process: it is averaged before them, and alone.
             self._early.add(number)
+            others = dict(gradient_hooks(leaf) or {})
             handle = leaf.register_hook(self._at_once)
-            gradient_hooks(leaf).move_to_end(handle.id, last=False)
+            for key, hook in others.items():  # PyTorch calls them as they were put in, not in this dict's own order
+                del gradient_hooks(leaf)[key]
+                gradient_hooks(leaf)[key] = hook
         else:
             handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))
-        self._hooks[id(leaf)] = [handle]
+        self._hooks[number] = [handle]
 
     def _at_once(self, gradient: torch.Tensor) -> torch.Tensor:
         mean: torch.Tensor = Mean.apply(gradient, self._group)  # type: ignore[no-untyped-call]
@@ -83,9 +90,14 @@ class Gradients:
             flat = flat.float()
         self._begun.append((numbers, flat, self._group.begin_sum(flat)))
 
+    def _leaf(self, number: int) -> torch.Tensor:
+        leaf = self._leaves[number]()
+        assert leaf is not None  # it is in the graph
+        return leaf
+
     def _gradient(self, number: int) -> torch.Tensor:
         """Of zeros, where another rank has one and this one none."""
-        leaf = self._leaves[number]
+        leaf = self._leaf(number)
         if leaf.grad is None:
             leaf.grad = torch.zeros_like(leaf)
         return leaf.grad.detach()
@@ -128,11 +140,11 @@ class Gradients:
         self._begun.clear()
 
     def _apart(self, number: int) -> bool:
-        gradient = self._leaves[number].grad
+        gradient = self._leaf(number).grad
         return gradient is not None and (gradient.layout is not torch.strided or gradient.grad_fn is not None)
 
     def _alone(self, number: int) -> None:
-        leaf = self._leaves[number]
+        leaf = self._leaf(number)
         gradient = leaf.grad
         assert gradient is not None
         if gradient.layout is torch.strided:
@@ -153,7 +165,7 @@ class Gradients:
         found: list[list[int]] = []
         size, kind = 0, None
         for number in numbers:
-            leaf = self._leaves[number]
+            leaf = self._leaf(number)
             if not found or size > _BUCKET or (leaf.dtype, leaf.device) != kind:
                 found.append([])
                 size, kind = 0, (leaf.dtype, leaf.device)

@@ -7,7 +7,7 @@ module that looks at more than its own sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.torch.draws import unseen_draws
+from overdrive.seams.torch.internals import storage_id
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.reads import noting_reads
 from overdrive.seams.torch.tracing import compiled
@@ -172,7 +173,8 @@ class _Trial:
         norms, chance = self._norms, self._chance
         versions = [each._version for each in self._leaves if _counted(each)]
         norms.statistics, norms.replayed, chance.noted = [], -1, []
-        with noting_reads() as reads:
+        own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
+        with noting_reads(own) as reads, _unchecked():
             self._make(self._leaves)
         decides = [each for each in reads if not any(word in each for word in _SHAPE_ONLY)]
         if decides:
@@ -293,6 +295,18 @@ class _Trial:
         for buffer, before in self._buffers:
             buffer.data.copy_(before)
         self._chance_before.restore()
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """Distributions do not look whether their arguments are valid: that decides nothing."""
+    kind: Any = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind._validate_args = before
 
 
 def _refusal(reason: str) -> Deviation:
