@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.ranks.membership import LOGS, SEED
+from overdrive.sandbox.isolation import discard_scratch
 
 _GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
 _LOOKS_EVERY = 0.1  # seconds
@@ -29,7 +30,8 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, launch_agent
 
-    logging.getLogger("torch").setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
+    for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
     logs = tempfile.mkdtemp(prefix="overdrive-ranks-")
     os.environ.update(_environment(ranks, logs))
     config = LaunchConfig(
@@ -46,15 +48,24 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
         logs_specs=DefaultLogsSpecs(log_dir=f"{logs}/agent"),
     )
     try:
-        launch_agent(config, sys.executable, [*flags, "-u", "-m", *words] if _unbuffered() else [*flags, "-m", *words])
+        launch_agent(config, sys.executable, [*flags, "-m", *words])
     except ChildFailedError as error:
+        _discard_scratch(Path(logs))
         return _failed(error.failures, Path(logs))
     except SignalException as error:
+        _discard_scratch(Path(logs))
         shutil.rmtree(logs, ignore_errors=True)
         signal.signal(error.sigval, signal.SIG_DFL)  # so that the shell sees how it ended
         os.kill(os.getpid(), error.sigval)
+    _discard_scratch(Path(logs))
     shutil.rmtree(logs, ignore_errors=True)
     return 0
+
+
+def _discard_scratch(logs: Path) -> None:
+    for each in [*logs.glob("scratch*"), logs / "agent"]:
+        if each.exists():
+            discard_scratch(each)
 
 
 def _environment(ranks: int, logs: str) -> dict[str, str]:
@@ -65,20 +76,16 @@ def _environment(ranks: int, logs: str) -> dict[str, str]:
     return needed
 
 
-def _unbuffered() -> bool:
-    return bool(getattr(sys.stdout, "write_through", False))
-
-
 def _failed(failures: Any, logs: Path) -> int:
-    rank = 0 if 0 in failures else min(failures, key=lambda each: failures[each].timestamp)
-    code = int(failures[rank].exitcode)
-    kept = [each for each in sorted(logs.glob("rank*.log")) if each.stat().st_size]
-    if kept:
-        print(f"overdrive: what the other ranks printed is in {logs}", file=sys.stderr)
-        shutil.rmtree(logs / "agent", ignore_errors=True)
+    """The exit code where some rank failed; those that the agent ended for it are not asked."""
+    causes = {rank: each for rank, each in failures.items() if each.exitcode != -signal.SIGTERM} or failures
+    rank = 0 if 0 in causes else min(causes, key=lambda each: causes[each].timestamp)
+    code = int(causes[rank].exitcode)
+    if rank and any(each.stat().st_size for each in logs.glob("rank*.log")):
+        print(f"overdrive: what ranks above 0 printed is in {logs}", file=sys.stderr)
     else:
         shutil.rmtree(logs, ignore_errors=True)
-    if code < 0:  # killed
+    if code < 0:
         print(f"overdrive: rank {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         return 128 - code
     return code

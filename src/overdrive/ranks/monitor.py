@@ -14,7 +14,7 @@ from typing import Any
 
 _EVERY = 0.5  # seconds
 _SILENT = 30.0  # seconds without a beat, of a rank that is killed, stopped or cut off
-_APART = 15.0  # seconds for which two ranks wait for different things
+_APART = 5.0  # seconds for which two ranks wait for different things
 _TOGETHER = 45.0  # seconds for which all wait for the same thing
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
 _LOST = 5  # failures to reach the store

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 from overdrive.ranks.membership import LOGS, Membership
+from overdrive.sandbox.isolation import discard_scratch
 
 
 class Output:
-    """Attributes: `log`: where it goes; None for rank 0."""
+    """
+    Attributes:
+        log: where it goes; None for rank 0.
+        scratch: an empty folder for what this rank writes, which is thrown away; None for rank 0.
+    """
 
     def __init__(self, membership: Membership) -> None:
         self._real = os.dup(2)
         self.log: Path | None = None
+        self.scratch: Path | None = None
         if membership.rank:
-            folder = os.environ.pop(LOGS, "") or tempfile.mkdtemp(prefix="overdrive-ranks-")
+            folder = os.environ.get(LOGS) or tempfile.mkdtemp(prefix="overdrive-ranks-")
+            self.scratch = Path(folder) / f"scratch{membership.rank}"
+            self.scratch.mkdir(mode=0o700)
+            if LOGS not in os.environ:  # else who started us sees to it
+                atexit.register(discard_scratch, self.scratch)
             self.log = Path(folder) / f"rank{membership.rank}.log"
             handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             sys.stdout.flush()

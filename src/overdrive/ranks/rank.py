@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
+_TOLD = "told-failure"  # in the store: a rank above 0 has shown its traceback
 _PR_SET_PDEATHSIG = 1
 
 _current: list[Rank] = []
@@ -51,8 +52,8 @@ class Rank:
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if self.rank:
-            isolate(Path(tempfile.mkdtemp(prefix=f"overdrive-rank{self.rank}-")), keep)
+        if self.output.scratch:
+            isolate(self.output.scratch, [*keep, self.output.scratch.parent])
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first()
         share(self._entropy)
@@ -122,7 +123,8 @@ class Rank:
         """A rank above 0 ends after rank 0, with whose code the run ends; unless it fails alone."""
         group, began = self.group, time.monotonic()
         while (note := group.note_of(0)) is None:
-            if code and time.monotonic() - began > _SHARED_FATE:
+            alone = time.monotonic() - began > _SHARED_FATE or group.store.check(["stuck/0"])
+            if code and alone:
                 self._tell(failure)
                 return code
             time.sleep(0.05)
@@ -140,6 +142,7 @@ class Rank:
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)
             self.output.tell("".join(traceback.format_exception(failure)))
+        self.group.store.set(_TOLD, "")
 
     def _wait_for_others(self) -> None:
         """Where rank 0 keeps the store, they are to have read its note."""
@@ -150,11 +153,21 @@ class Rank:
 
     def _ended(self, sentence: str) -> None:
         """Of the group, which ends this process next."""
-        if sentence and self._first_to_tell():
+        if not sentence:
+            self._wait_until_told()
+        elif self._first_to_tell():
             log = f"; what rank {self.rank} printed is in {self.output.log}" if self.output.log else ""
             self.output.say(sentence + log)
         sys.stdout.flush()
         sys.stderr.flush()
+
+    def _wait_until_told(self) -> None:
+        """Another rank has failed, and tells so once it knows that this one does not fail as well."""
+        until = time.monotonic() + 2 * _SHARED_FATE
+        with contextlib.suppress(RuntimeError):
+            self.group.store.set(f"stuck/{self.rank}", "")
+            while time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0:
+                time.sleep(0.05)
 
     def _first_to_tell(self) -> bool:
         try:

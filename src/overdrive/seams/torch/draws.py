@@ -89,7 +89,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.__name__.split(".")[0]
         if torch.Tag.nondeterministic_seeded in func.tags and not _within and not _is_sure(func, args, kwargs or {}):
             self._unseen.draws.append(name)
-        elif name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")):
+        elif name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1:
+            # With one row it is the normalisation of instances, which PyTorch computes so.
             self._unseen.normalisations += 1
         return func(*args, **(kwargs or {}))
 

@@ -144,8 +144,8 @@ class Divided:
             elif found.way.effects:  # it does so in each call
                 found.state = State([model])
         first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
-        if first is not None and len(first) < 2 * self.group.size:
-            return None  # too few to find out
+        if first is None or len(first) < 2 * self.group.size:
+            return None  # nothing to divide, or too few to find out
         return self._try(model, known, call, leaves, build)
 
     def _try(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
