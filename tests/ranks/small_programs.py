@@ -172,14 +172,16 @@ def batch_norm_of_other_kinds():
 
 @program
 def batch_norm_of_pictures():
-    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(64, 3))
+    layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(64, 3)
+    net = nn.Sequential(*layers)
     loader = DataLoader(TensorDataset(torch.randn(30, 2, 6, 6), torch.randint(3, (30,))), batch_size=8, shuffle=True)
     return fit(net, loader), net[1].running_var.sum().item()
 
 
 @program
 def gan():
-    maker, judge = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 6)), mlp(nn.Dropout(0.2), out=1)
+    maker = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 6))
+    judge = mlp(nn.Dropout(0.2), out=1)
     of_maker, of_judge = (torch.optim.Adam(m.parameters(), lr=1e-2, betas=(0.5, 0.9)) for m in (maker, judge))
     numbers = []
     for x, _ in data():
@@ -478,7 +480,8 @@ def dicts_tuples_and_dataclasses():
     def loss(model, x, y):
         made = model({"x": x, "unused": None}, scale=0.5)
         right = (made.also["pair"][0] == y).sum()
-        return F.cross_entropy(made.logits, y) + 0.1 * made.also["pair"][1][0].mean() + right + made.also["weight"].square()
+        also = 0.1 * made.also["pair"][1][0].mean() + right + made.also["weight"].square()
+        return F.cross_entropy(made.logits, y) + also
 
     model = Rich()
     return fit(model, data(), loss), size(model)

@@ -102,7 +102,7 @@ def prepare_environment(techniques: list[Chosen]) -> None:
 
 
 def hash_alike() -> None:
-    """The order of a set may decide what a program does: start this command again, with the same hashes on all ranks."""
+    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execve(sys.executable, [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]], os.environ)

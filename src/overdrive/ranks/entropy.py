@@ -40,8 +40,8 @@ def share(entropy: Entropy) -> None:
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
         plain(self, entropy.number() if a is None else a, version)
 
-    random.Random.seed = seed  # type: ignore[method-assign, assignment]
-    random.seed = random._inst.seed  # type: ignore[attr-defined]
+    random.Random.seed = seed  # type: ignore[method-assign]
+    random.seed = random._inst.seed
     reseed(entropy.number())
 
 

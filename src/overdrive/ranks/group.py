@@ -94,7 +94,7 @@ class Group:
         with self._waiting(what):
             self._on(tensor, self._calls)._allgather_base(_bytes(whole), _bytes(moved)).wait()
         if min(sizes) < most:
-            parts = whole.split(most)
+            parts = whole.split(most)  # type: ignore[no-untyped-call]
             whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
         return whole.movedim(0, dim)
 

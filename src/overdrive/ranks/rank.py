@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overdrive.ranks.entropy import Entropy, share, share_torch
+from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.output import Output
@@ -57,6 +58,7 @@ class Rank:
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first()
         share(self._entropy)
+        FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(self)
         _current.append(self)
 
@@ -166,7 +168,9 @@ class Rank:
         until = time.monotonic() + 2 * _SHARED_FATE
         with contextlib.suppress(RuntimeError):
             self.group.store.set(f"stuck/{self.rank}", "")
-            while time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0:
+            while (
+                time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0
+            ):
                 time.sleep(0.05)
 
     def _first_to_tell(self) -> bool:

@@ -16,6 +16,7 @@ from overdrive.seams.torch import (
     moves,
     operators,
     optimizers,
+    ports,
     scalars,
     seeds,
     zeroing,
@@ -30,7 +31,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws)
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, ports)
     for seam in (*rooms, operators, scalars, functions):
         removers += seam.enter(hub, patches)
     return last_first(removers)

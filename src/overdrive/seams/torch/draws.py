@@ -21,8 +21,8 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.torch.internals import schema_of
 
-DROPOUTS = ("dropout", "dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout", "alpha_dropout_")
-DROPOUTS += ("feature_alpha_dropout", "feature_alpha_dropout_")
+_DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+DROPOUTS: tuple[str, ...] = (*_DROPPING, *(f"{name}_" for name in _DROPPING))
 LIKE = ("rand_like", "randn_like", "randint_like")
 MADE = ("rand", "randn", "randint", "randperm", "normal")
 IN_PLACE = ("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_")
@@ -89,7 +89,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.__name__.split(".")[0]
         if torch.Tag.nondeterministic_seeded in func.tags and not _within and not _is_sure(func, args, kwargs or {}):
             self._unseen.draws.append(name)
-        elif name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1:
+        elif (
+            name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1
+        ):
             # With one row it is the normalisation of instances, which PyTorch computes so.
             self._unseen.normalisations += 1
         return func(*args, **(kwargs or {}))
@@ -97,7 +99,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _is_sure(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether this one does not draw after all: a dropout of nothing."""
-    return _argument(func, args, kwargs, ("dropout_p", "dropout", "p")) == 0.0
+    return bool(_argument(func, args, kwargs, ("dropout_p", "dropout", "p")) == 0.0)
 
 
 def _argument(func: Any, args: Any, kwargs: dict[str, Any], names: Collection[str]) -> Any:

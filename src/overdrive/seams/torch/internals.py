@@ -127,6 +127,9 @@ def onednn_multiplies_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+_distributed: Any = torch.distributed
+
+
 class Store:
     """A `TCPStore`; its owner keeps it, since what is `within` it lives as long."""
 
@@ -134,24 +137,24 @@ class Store:
         self._inner = inner
 
     def within(self, name: str) -> Any:
-        return torch.distributed.PrefixStore(name, self._inner)
+        return _distributed.PrefixStore(name, self._inner)
 
 
 def tcp_store(host: str, port: int, hosts: bool, patience: timedelta) -> Store:
     """`hosts`: whether this process keeps it."""
-    store = torch.distributed.TCPStore(host, port, None, hosts, timeout=patience, wait_for_workers=False)
+    store = _distributed.TCPStore(host, port, None, hosts, timeout=patience, wait_for_workers=False)
     return Store(store)
 
 
 def gloo_group(store: Any, name: str, rank: int, size: int, patience: timedelta) -> Any:
     """A process group of its own, which is not the default one, and which the program does not see."""
-    return torch.distributed.ProcessGroupGloo(torch.distributed.PrefixStore(name, store), rank, size, timeout=patience)
+    return _distributed.ProcessGroupGloo(_distributed.PrefixStore(name, store), rank, size, timeout=patience)
 
 
 def nccl_group(store: Any, name: str, rank: int, size: int, patience: timedelta) -> Any:
-    options = torch.distributed.ProcessGroupNCCL.Options()
+    options = _distributed.ProcessGroupNCCL.Options()
     options._timeout = patience
-    return torch.distributed.ProcessGroupNCCL(torch.distributed.PrefixStore(name, store), rank, size, options)
+    return _distributed.ProcessGroupNCCL(_distributed.PrefixStore(name, store), rank, size, options)
 
 
 def after_backward(act: Callable[[], None]) -> None:

@@ -78,9 +78,15 @@ class Divided:
         return result
 
     def _divide(
-        self, model: Any, known: _Known, way: Way, call: Callable[..., Any], leaves: Sequence[Any], build: Build,
+        self,
+        model: Any,
+        known: _Known,
+        way: Way,
+        call: Callable[..., Any],
+        leaves: Sequence[Any],
+        build: Build,
         rows: int,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         group, sizes = self.group, shares(rows, self.group.size)
         own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(leaves, way.split, strict=True)]
         args, kwargs = build(own)
@@ -128,9 +134,7 @@ class Divided:
 
     # -- how ------------------------------------------------------------------------------------
 
-    def _way(
-        self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build
-    ) -> Way | None:
+    def _way(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
         """How this call is divided; None where it is to be made whole."""
         found = known.by_kind.get(_kind(model, leaves))
         if found is not None and found.way is None:

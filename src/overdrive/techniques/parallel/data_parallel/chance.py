@@ -14,7 +14,13 @@ from torch.nn import functional as F
 
 from overdrive.seams.torch.draws import ATTENTION, DROPOUTS, IN_PLACE, LIKE
 
-_RANDOM_BY_VALUE = ("poisson", "randperm", "rrelu", "rrelu_", "multinomial")  # how much they draw, or of what, hangs on values
+_RANDOM_BY_VALUE = (
+    "poisson",
+    "randperm",
+    "rrelu",
+    "rrelu_",
+    "multinomial",
+)  # how much they draw, or of what, hangs on values
 _AFFINE = ("alpha_dropout", "feature_alpha_dropout")
 _TRAINING = {**dict.fromkeys(DROPOUTS, 2), "rrelu": 3}  # where a function says whether it draws at all
 
@@ -143,7 +149,7 @@ def _shape(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
     if name == "normal":
         tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
         if tensors:
-            return tuple(torch.broadcast_shapes(*(each.shape for each in tensors)))
+            return tuple(torch.broadcast_shapes(*(each.shape for each in tensors)))  # type: ignore[no-untyped-call]
         return tuple(kwargs["size"] if "size" in kwargs else args[2])
     return tuple(args[0].shape if args else kwargs["input"].shape)
 

@@ -63,12 +63,12 @@ class Gradients:
             # They are to see what they would see in one process: it is averaged before them, and alone.
             self._early.add(number)
             others = dict(gradient_hooks(leaf) or {})
-            handle = leaf.register_hook(self._at_once)
+            handle = leaf.register_hook(self._at_once)  # type: ignore[no-untyped-call]
             for key, hook in others.items():  # PyTorch calls them as they were put in, not in this dict's own order
                 del gradient_hooks(leaf)[key]
                 gradient_hooks(leaf)[key] = hook
         else:
-            handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))
+            handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))  # type: ignore[no-untyped-call]
         self._hooks[number] = [handle]
 
     def _at_once(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ class Gradients:
             for numbers, flat, _ in self._begun:
                 flat.div_(self._group.size)
                 places = [self._gradient(number) for number in numbers]
-                parts = flat.split([each.numel() for each in places])
+                parts = flat.split([each.numel() for each in places])  # type: ignore[no-untyped-call]
                 for place, part in zip(places, parts, strict=True):
                     place.copy_(part.view(place.shape))
         self._begun.clear()

@@ -1,4 +1,4 @@
-"""How a model's call is divided: found by trying it whole and in parts, in fp64, in calls of which nobody sees anything.
+"""How a model's call is divided: found by trying it whole and in parts, in fp64, in calls that nobody sees.
 
 The parts must make up the whole: results, random draws, buffers, attributes, what is printed. What does not, names the
 module that looks at more than its own sample.
@@ -107,10 +107,15 @@ def _dim(leaf: Any, first: int, rows: int, others: Sequence[int]) -> int | None:
 
 
 def find_way(
-    model: torch.nn.Module, call: Callable[..., Any], leaves: list[Any], build: Build, ranks: int, chance: Chance,
+    model: torch.nn.Module,
+    call: Callable[..., Any],
+    leaves: list[Any],
+    build: Build,
+    ranks: int,
+    chance: Chance,
     norms: Norms,
 ) -> dict[str, Any]:
-    """A `Way` as plain data, or `{"reason": why there is none}`."""  # fmt: skip
+    """A `Way` as plain data, or `{"reason": why there is none}`."""
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
@@ -130,9 +135,16 @@ def find_way(
 
 class _Trial:
     def __init__(
-        self, model: torch.nn.Module, call: Callable[..., Any], leaves: list[Any], build: Build, ranks: int,
-        chance: Chance, norms: Norms, exact: bool,
-    ) -> None:  # fmt: skip
+        self,
+        model: torch.nn.Module,
+        call: Callable[..., Any],
+        leaves: list[Any],
+        build: Build,
+        ranks: int,
+        chance: Chance,
+        norms: Norms,
+        exact: bool,
+    ) -> None:
         """`exact`: in fp64, which changes the model: in a process of its own."""
         if exact:
             model.double()
