@@ -19,7 +19,8 @@ from overdrive.techniques.parallel.data_parallel.gradients import Gradients
 from overdrive.techniques.parallel.data_parallel.leaves import behind
 from overdrive.techniques.parallel.data_parallel.norms import Norms
 from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
-from overdrive.techniques.parallel.data_parallel.trial import Way, find_way
+from overdrive.techniques.parallel.data_parallel.trial import find_way
+from overdrive.techniques.parallel.data_parallel.way import Way
 
 _MOST_SIZES = 4  # of one kind of call that are tried: for others it is taken to be the same
 _MOST_TRIALS = 12  # of a model: each takes 0.1 s and more

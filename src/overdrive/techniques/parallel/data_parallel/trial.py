@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -26,84 +25,13 @@ from overdrive.seams.torch.tracing import compiled
 from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation, Drawn, compared
 from overdrive.techniques.parallel.data_parallel.culprit import culprit
 from overdrive.techniques.parallel.data_parallel.exchange import part_of, shares
+from overdrive.techniques.parallel.data_parallel.likeness import Refused, alike, joined
 from overdrive.techniques.parallel.data_parallel.norms import Norms
 from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
+from overdrive.techniques.parallel.data_parallel.way import Way, guesses
 
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
-_LOOSEST = 2e-2  # of 16 bits
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
-
-
-class Refused(Exception):
-    """The call cannot be divided; the message is the reason, for people."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """
-    Attributes:
-        split: of each leaf of the arguments, the dimension of its samples, or None.
-        joined: of each leaf of the result, the dimension along which parts make up the whole, and how many there are
-            for each sample; None where all ranks have the same.
-        norms: whether batches are normalised in it.
-        effects: whether it changes attributes of the model, to the same on all ranks.
-    """
-
-    split: tuple[int | None, ...]
-    joined: tuple[tuple[int, int] | None, ...]
-    drawn: tuple[Drawn, ...]
-    norms: bool
-    effects: bool
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of_plain(cls, told: dict[str, Any]) -> Way:
-        return cls(
-            tuple(told["split"]),
-            tuple(None if each is None else (each[0], each[1]) for each in told["joined"]),
-            tuple(Drawn(each["name"], tuple(each["shape"]), each["dim"], each["per_row"]) for each in told["drawn"]),
-            told["norms"],
-            told["effects"],
-        )
-
-    def rows(self, leaves: Sequence[Any]) -> int:
-        """Samples of the batch; 0 where these leaves are not of the kind that was tried."""
-        if len(leaves) != len(self.split):
-            return 0
-        sizes = set()
-        for leaf, dim in zip(leaves, self.split, strict=True):
-            if dim is not None:
-                sizes.add(leaf.shape[dim] if isinstance(leaf, torch.Tensor) and leaf.dim() > dim else 0)
-        return sizes.pop() if len(sizes) == 1 else 0
-
-
-def guesses(leaves: Sequence[Any]) -> Iterator[tuple[tuple[int | None, ...], int]]:
-    """Where the samples may be in each leaf, the likeliest first, with how many there are."""
-    seen = set()
-    tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.dim()]
-    for base in tensors[:3]:
-        for dim in range(min(2, base.dim())):
-            rows = base.shape[dim]
-            if rows < 2:
-                continue
-            strict = tuple(_dim(each, dim, rows, (dim,)) for each in leaves)
-            loose = tuple(_dim(each, dim, rows, range(8)) for each in leaves)
-            alone = tuple(dim if each is base else None for each in leaves)
-            for split in (loose, strict, alone):
-                if split not in seen:
-                    seen.add(split)
-                    yield split, rows
-
-
-def _dim(leaf: Any, first: int, rows: int, others: Sequence[int]) -> int | None:
-    if isinstance(leaf, torch.Tensor):
-        for dim in (first, *others):
-            if leaf.dim() > dim and leaf.shape[dim] == rows:
-                return dim
-    return None
 
 
 def find_way(
@@ -238,12 +166,12 @@ class _Trial:
         if len({len(each) for each in (*parts, self._whole)}) > 1:
             raise Refused("its result for a part of the batch has another structure")
         try:
-            joined = [
-                _joined([each[n] for each in parts], self._whole[n], sizes, rows) for n in range(len(self._whole))
+            made_up = [
+                joined([each[n] for each in parts], self._whole[n], sizes, rows) for n in range(len(self._whole))
             ]
         except Refused as refusal:
             raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
-        return Way(split, tuple(joined), tuple(drawn), bool(self._norms.statistics), self._effects)
+        return Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
 
     def _part(self, split: tuple[int | None, ...], rank: int, sizes: Sequence[int]) -> list[Any]:
         return [
@@ -343,36 +271,3 @@ def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:
     trained = [each for each in model.parameters() if each.requires_grad]
     if sums and trained:
         torch.autograd.grad(sums, trained, allow_unused=True)
-
-
-def _joined(parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int) -> tuple[int, int] | None:
-    if not isinstance(whole, torch.Tensor):
-        if isinstance(whole, (int, float, str, bool, type(None))) and all(each == whole for each in parts):
-            return None
-        raise Refused(f"it returns a {type(whole).__name__}, which cannot be put together")
-    if all(each.shape == whole.shape for each in parts):
-        if all(alike(each, whole) for each in parts):
-            return None
-        raise Refused("it makes one value of the whole batch")
-    dims = [dim for dim in range(whole.dim()) if parts[0].shape[dim] != whole.shape[dim]]
-    if len(dims) != 1 or whole.shape[dims[0]] % rows:
-        raise Refused(f"it returns a tensor of shape {tuple(whole.shape)}, not so many rows a sample")
-    dim, per_row = dims[0], whole.shape[dims[0]] // rows
-    if any(each.shape[dim] != per_row * size for each, size in zip(parts, sizes, strict=True)):
-        raise Refused(f"it returns a tensor of shape {tuple(whole.shape)}, not so many rows a sample")
-    together = torch.cat(list(parts), dim)
-    if together.shape != whole.shape or not alike(together, whole):
-        raise Refused("what it makes of a sample depends on the rest of its batch")
-    return dim, per_row
-
-
-def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not other.is_floating_point():
-        return bool(torch.equal(one, other))
-    tolerance = _TOLERANCE.get(other.dtype, _LOOSEST)
-    one, other = one.double(), other.double()
-    finite = other[other.isfinite()]
-    size = float(finite.abs().max()) if finite.numel() else 0.0
-    return torch.allclose(one, other, rtol=0.0, atol=tolerance * size, equal_nan=True)
