@@ -6,6 +6,7 @@ module that looks at more than its own sample.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -44,6 +45,8 @@ def find_way(
     norms: Norms,
 ) -> dict[str, Any]:
     """A `Way` as plain data, or `{"reason": why there is none}`."""
+    # PyTorch's modes import it, 1.5 s, and look for a folder to write to: not in each forked process, where there is none.
+    importlib.import_module("torch._dynamo")
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
