@@ -237,7 +237,9 @@ def run_as_rank(membership: Membership, program: Program, record: Path | None, p
     rank = Rank(membership, [samples_folder()], hide_own_frames)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
-    return run(program, [("data_parallel", {})], None, record if rank.rank == 0 else None, rank=rank)
+    return run(
+        program, [("data_parallel", {})], None, record, rank=rank
+    )  # all record, since what is read they all read
 
 
 def _membership(ranks: int | None) -> Membership | None:

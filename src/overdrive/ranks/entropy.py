@@ -24,10 +24,17 @@ class Entropy:
 
     def bytes(self, count: int) -> bytes:
         self._reads += 1
-        return hashlib.shake_256(self._seed + self._reads.to_bytes(8, "big")).digest(count)
+        return hashlib.shake_256(self._seed + _worker() + self._reads.to_bytes(8, "big")).digest(count)
 
     def number(self) -> int:
         return int.from_bytes(self.bytes(8), "big") >> 1
+
+
+def _worker() -> bytes:
+    """Which of a loader's workers this process is: each has chance of its own, the same on all ranks."""
+    module: Any = sys.modules.get("torch.utils.data._utils.worker")
+    info = module.get_worker_info() if module else None
+    return f"{info.id} {info.seed}".encode() if info else b""
 
 
 def share(entropy: Entropy) -> None:

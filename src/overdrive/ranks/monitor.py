@@ -7,16 +7,22 @@ failed, does not answer, or waits for something else ends the others, with a sen
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 _EVERY = 0.5  # seconds
 _SILENT = 30.0  # seconds without a beat, of a rank that is killed, stopped or cut off
+_STALLED = 5.0  # seconds without a look of our own: this process stood still, and knows nothing of the others
 _APART = 5.0  # seconds for which two ranks wait for different things
 _TOGETHER = 45.0  # seconds for which all wait for the same thing
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
+_LAST = 5.0  # seconds for its last words
 _LOST = 5  # failures to reach the store
 
 
@@ -46,12 +52,19 @@ class Monitor:
         self._waits = None
 
     def stop(self) -> None:
+        """To be called before the interpreter ends: C++ ends the process where it takes a thread away from within it."""
         self._over.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_LAST)
 
     def _watch(self) -> None:
         failures = count = 0
+        looked = time.monotonic()
         while not self._over.wait(_EVERY):
             count += 1
+            looked, before = time.monotonic(), looked
+            if looked - before > _STALLED:
+                self._stood_still(looked - before, looked)
             try:
                 self._beat(count)
                 self._look()
@@ -61,9 +74,21 @@ class Monitor:
                 if failures >= _LOST and not self._over.is_set():
                     self._end("what started the ranks, or rank 0, is gone")
 
+    def _stood_still(self, seconds: float, now: float) -> None:
+        waits = self._waits
+        if waits is not None:
+            self._waits = waits[0], waits[1], waits[2] + seconds
+        self._seen = {other: (beat, now) for other, (beat, _) in self._seen.items()}
+
     def _beat(self, count: int) -> None:
         waits = self._waits
-        told = {"count": count, "step": self.step, "waits": waits and [*waits[:2], time.monotonic() - waits[2]]}
+        told = {
+            "host": _HOST,
+            "process": os.getpid(),
+            "count": count,
+            "step": self.step,
+            "waits": waits and [*waits[:2], time.monotonic() - waits[2]],
+        }
         self._store.set(f"beat/{self._rank}", json.dumps(told))
 
     def _look(self) -> None:
@@ -78,9 +103,9 @@ class Monitor:
                 beat = self._store.get(f"beat/{other}").decode()
                 if self._seen.get(other, ("",))[0] != beat:
                     self._seen[other] = beat, now
-                if now - self._seen[other][1] > _SILENT:
-                    self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
                 beats[other] = json.loads(beat)
+                if now - self._seen[other][1] > _SILENT and not _is_busy(beats[other]):
+                    self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
         if waits is not None:
             self._compare(waits, now - waits[2], beats)
 
@@ -109,4 +134,16 @@ class Monitor:
             self._end(f"all ranks wait for {waits[1]}: the connection between them stands still")
 
 
+def _is_busy(beat: Any) -> bool:
+    """Whether a rank of this machine runs, and lets none of its threads speak: it is within a long call of C code."""
+    if beat["host"] != _HOST:
+        return False
+    try:
+        state = Path(f"/proc/{beat['process']}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in "RSD"
+
+
+_HOST = f"{socket.gethostname()} {uuid.getnode()}"
 _DIFFERS = "the program does not do the same on all ranks (a clock, a file, or chance that no seed rules)"

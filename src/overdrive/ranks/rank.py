@@ -102,7 +102,8 @@ class Rank:
             self._wait_for_others()
         except RuntimeError:  # of the store: who had it is gone
             pass
-        group.monitor.stop()
+        finally:
+            group.monitor.stop()
         return code
 
     # -- inside ---------------------------------------------------------------------------------
@@ -130,7 +131,6 @@ class Rank:
                 self._tell(failure)
                 return code
             time.sleep(0.05)
-        group.monitor.stop()
         group.store.set(f"gone/{self.rank}", "")
         if code and not note["failed"]:
             self._tell(failure)

@@ -45,7 +45,7 @@ def find_way(
     norms: Norms,
 ) -> dict[str, Any]:
     """A `Way` as plain data, or `{"reason": why there is none}`."""
-    # PyTorch's modes import it, 1.5 s, and look for a folder to write to: not in each forked process, where there is none.
+    # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
     importlib.import_module("torch._dynamo")
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
