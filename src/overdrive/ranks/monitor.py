@@ -52,7 +52,7 @@ class Monitor:
         self._waits = None
 
     def stop(self) -> None:
-        """To be called before the interpreter ends: C++ ends the process where it takes a thread away from within it."""
+        """Before the interpreter ends, which would take the thread away from within C++, and abort."""
         self._over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(_LAST)
