@@ -21,14 +21,16 @@ from overdrive.core.json_data import to_json
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.clock import clock_for
-from overdrive.worker.launch import end_as_python_would, execute
+from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
+    from overdrive.ranks.rank import Rank
     from overdrive.worker.sentinels.sentinels import Sentinels
 
 _READY = "OVERDRIVE_ENVIRONMENT_READY"
@@ -111,6 +113,13 @@ def prepare_environment(techniques: list[Chosen]) -> None:
     os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
 
 
+def hash_alike() -> None:
+    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execve(sys.executable, [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]], os.environ)
+
+
 def _interpreter_flags() -> list[str]:
     import subprocess
 
@@ -124,6 +133,7 @@ def run(
     record: Path | None,
     levels: Mapping[str, Contract] | None = None,
     inference: bool = False,
+    rank: Rank | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
@@ -133,9 +143,11 @@ def run(
     """
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
-    audits = _audits(recorder) if techniques else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference else None
-    session = Session(techniques, [each for each in (recorder, audits, sentinels) if each], announce, inference)
+    audits = _audits(recorder) if techniques and rank is None else None
+    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
+    ours = [rank.observe] if rank else []
+    observers = [*ours, *(each for each in (recorder, audits, sentinels) if each)]
+    session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
     failure: BaseException | None = None
@@ -164,7 +176,8 @@ def run(
             say(steps_made_again(sentinels))
         if isinstance(failure, Exception):
             _what_may_be_ours(failure, session)
-    return end_as_python_would(failure) if failure else 0
+    code = end_as_python_would(failure) if failure else 0
+    return rank.over(failure, code) if rank and os.getpid() == process else code
 
 
 def _what_may_be_ours(failure: Exception, session: Session) -> None:
@@ -265,13 +278,53 @@ _RECORD = (
 )
 
 
+def start_ranks(ranks: int) -> int:
+    """Start this very command once for each rank."""
+    words = sys.argv[1:]
+    place = next(n for n, word in enumerate(words) if word.split("=")[0] == "--ranks")
+    del words[place : place + (1 if "=" in words[place] else 2)]
+    from overdrive.ranks.agent import start_ranks as start
+
+    return start(ranks, ["overdrive", *words], _interpreter_flags())
+
+
+def run_as_rank(membership: Membership, program: Program, record: Path | None, plan_path: Path | None) -> int:
+    from overdrive.core.places import samples_folder
+    from overdrive.ranks.rank import Rank
+
+    rank = Rank(membership, [samples_folder()], hide_own_frames)
+    if plan_path is not None:
+        rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
+    return run(
+        program, [("data_parallel", {})], None, record, rank=rank
+    )  # all record, since what is read they all read
+
+
+def _membership(ranks: int | None) -> Membership | None:
+    try:
+        membership = Membership.of(os.environ)
+    except NotARank as error:
+        fail(str(error))
+    if membership and ranks:
+        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
+    return membership
+
+
 @program_command
+@click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
-def command(plan_path: Path | None, no_plan: bool, force: bool, record: Path | None, words: tuple[str, ...]) -> None:
+def command(
+    ranks: int | None,
+    plan_path: Path | None,
+    no_plan: bool,
+    force: bool,
+    record: Path | None,
+    words: tuple[str, ...],
+) -> None:
     """Run the whole program under a plan: by default the one beside it, if there is one.
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
@@ -281,8 +334,14 @@ def command(plan_path: Path | None, no_plan: bool, force: bool, record: Path | N
     if record == STDOUT:
         fail("Standard output is the program's own: name a file for --json.")
     program = parse_program(words)
+    membership = _membership(ranks)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    if ranks and ranks > 1:
+        raise Later(partial(start_ranks, ranks))
+    if membership:
+        hash_alike()
+        raise Later(partial(run_as_rank, membership, program, record, plan_path))
 
     techniques, levels, inference = [], {}, False
     if plan_path is not None:

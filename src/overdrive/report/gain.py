@@ -31,13 +31,14 @@ def _pays(result: TuneResult) -> str:
     tuning, even, own = result.tuning_seconds, result.break_even_steps, result.own_run
     if tuning is None or even is None:
         return ""
+    steps = f"{math.ceil(even):,} {'call' if result.inference else 'step'}s"
     took = f"Tuning took {duration(tuning)}; it pays for itself after"
     if own and own.before and own.after and own.before > own.after:
         runs = math.ceil(tuning / (own.before - own.after))
-        return f"{took} {'1 run' if runs == 1 else f'{runs:,} runs'} of this script ({math.ceil(even):,} steps)."
+        return f"{took} {'1 run' if runs == 1 else f'{runs:,} runs'} of this script ({steps})."
     pace = result.baseline.seconds_per_step if result.baseline else None
     told = f", {duration(even * pace)} of training as it was" if pace else ""
-    return f"{took} {math.ceil(even):,} steps{told}."
+    return f"{took} {steps}{told}."
 
 
 def _money(result: TuneResult) -> str:

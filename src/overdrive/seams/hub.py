@@ -273,6 +273,9 @@ class Seams:
         )  # (module, tensors) its call is replayed on these, in place of what it was given
         self.loss_backward = Transform(self)  # loss -> loss, before it is sent backward
         self.backward_done = Event(self)  # (loss)
+        self.gradients_asked = Transform(self)  # the gradients that torch.autograd.grad returns -> those
+        self.port_chosen = Transform(self)  # port -> port, of a process group of this process alone
+        self.random_drawn = Answer(self)  # (name, call, args, kwargs) PyTorch draws; see seams.torch.draws
         self.gradients_zeroed = Around(self)  # (optimizer or module) its zero_grad; call(set_to_none)
         self.loader_made = Transform(self)  # (loader, arguments by name) that is about to be made with them
         self.loader_opens = Around(self)  # (loader) call() gives the iterator over one epoch's batches

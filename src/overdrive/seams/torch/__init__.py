@@ -10,12 +10,14 @@ from overdrive.seams.torch import (
     answers,
     autocasts,
     backward,
+    draws,
     functions,
     loaders,
     models,
     moves,
     operators,
     optimizers,
+    ports,
     scalars,
     seeds,
     zeroing,
@@ -31,7 +33,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     answers.watch(hub)
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts)
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, ports)
     for seam in (*rooms, operators, scalars, functions):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -1,4 +1,5 @@
-"""Seam *loss sent backward*: `Tensor.backward` and `torch.autograd.backward` (the first calls the second)."""
+"""Seams *loss sent backward*: `Tensor.backward` and `torch.autograd.backward` (the first calls the second); and
+*gradients asked*: `torch.autograd.grad`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,19 @@ import torch
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.internals import in_backward
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.gradients_asked.wanted:
+        ask = torch.autograd.grad
+
+        @functools.wraps(ask)
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            found = ask(*args, **kwargs)
+            return found if in_backward() else hub.gradients_asked.apply(found)  # a function's own backward asks so
+
+        patches.replace(torch.autograd, "grad", grad)
     if not hub.loss_backward.wanted and not hub.backward_done.wanted:
         return []
     run = torch.autograd.backward

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -128,3 +130,48 @@ def end_allocating_to_pool(device: Any, pool: Any) -> None:
 
 def onednn_multiplies_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+_distributed: Any = torch.distributed
+
+
+class Store:
+    """A `TCPStore`; its owner keeps it, since what is `within` it lives as long."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def within(self, name: str) -> Any:
+        return _distributed.PrefixStore(name, self._inner)
+
+
+def tcp_store(host: str, port: int, hosts: bool, patience: timedelta) -> Store:
+    """`hosts`: whether this process keeps it."""
+    store = _distributed.TCPStore(host, port, None, hosts, timeout=patience, wait_for_workers=False)
+    return Store(store)
+
+
+def gloo_group(store: Any, name: str, rank: int, size: int, patience: timedelta) -> Any:
+    """A process group of its own, which is not the default one, and which the program does not see."""
+    return _distributed.ProcessGroupGloo(_distributed.PrefixStore(name, store), rank, size, timeout=patience)
+
+
+def nccl_group(store: Any, name: str, rank: int, size: int, patience: timedelta) -> Any:
+    options = _distributed.ProcessGroupNCCL.Options()
+    options._timeout = patience
+    return _distributed.ProcessGroupNCCL(_distributed.PrefixStore(name, store), rank, size, options)
+
+
+def after_backward(act: Callable[[], None]) -> None:
+    """In a backward pass: call this at its end, before it returns."""
+    torch.autograd.Variable._execution_engine.queue_callback(act)
+
+
+def gradient_hooks(parameter: Any) -> Any:
+    """The program's hooks on the gradient of a leaf, by key; None where there are none."""
+    return parameter._backward_hooks
+
+
+def accumulation_hooks(parameter: Any) -> Any:
+    """The same, of those that are called once it is in `.grad`."""
+    return parameter._post_accumulate_grad_hooks

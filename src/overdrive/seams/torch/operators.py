@@ -16,7 +16,11 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.torch.tracing import traced
 
-OPERATORS = {"conv": ("conv1d", "conv2d"), "max_pool2d": ("max_pool2d",)}  # by name, functions of `torch`
+OPERATORS = {  # by name, functions of `torch`
+    "conv": ("conv1d", "conv2d"),
+    "max_pool2d": ("max_pool2d",),
+    "batch_norm": ("batch_norm",),
+}
 METHODS = {"view": ("view",), "as_strided": ("as_strided",)}  # likewise, methods of tensors
 
 

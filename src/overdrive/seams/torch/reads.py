@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from overdrive.seams.torch.internals import storage_id
 
 _TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # These go past the dispatcher.
@@ -19,30 +21,35 @@ _READS = {
 
 
 @contextmanager
-def noting_reads() -> Iterator[list[str]]:
-    """Fills the list with the names of the operations that look at values."""
+def noting_reads(but: Collection[int] = ()) -> Iterator[list[str]]:
+    """Fills the list with the names of the operations that look at values, `but` those of tensors with these ids of
+    their memory."""
     reads: list[str] = []
-    with _Functions(reads), _Operators(reads):
+    with _Functions(reads, but), _Operators(reads, but):
         yield reads
 
 
+def _is_of(args: Any, but: Collection[int]) -> bool:
+    return bool(but) and bool(args) and isinstance(args[0], torch.Tensor) and storage_id(args[0]) in but
+
+
 class _Functions(TorchFunctionMode):
-    def __init__(self, reads: list[str]) -> None:
+    def __init__(self, reads: list[str], but: Collection[int]) -> None:
         super().__init__()
-        self._reads = reads
+        self._reads, self._but = reads, but
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READS:
+        if func in _READS and not _is_of(args, self._but):
             self._reads.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, reads: list[str]) -> None:
+    def __init__(self, reads: list[str], but: Collection[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._reads = reads
+        self._reads, self._but = reads, but
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _TAGS.isdisjoint(func.tags):
+        if not _TAGS.isdisjoint(func.tags) and not _is_of(args, self._but):
             self._reads.append(str(func))
         return func(*args, **(kwargs or {}))

@@ -1,0 +1,91 @@
+"""Starts the ranks of a program on this machine, with torch.distributed's elastic agent, and waits for their end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from overdrive.ranks.membership import LOGS, SEED
+from overdrive.sandbox.isolation import discard_scratch
+
+_GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
+_LOOKS_EVERY = 0.1  # seconds
+
+
+def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> int:
+    """Run `python FLAGS -m WORDS` as so many ranks.
+
+    Returns:
+        The exit code of rank 0; of the first that failed, where rank 0 was ended for it.
+    """
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, launch_agent
+
+    for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the agent tells of each failure in forty lines
+    logs = tempfile.mkdtemp(prefix="overdrive-ranks-")
+    os.environ.update(_environment(ranks, logs))
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id=secrets.token_hex(8),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=_LOOKS_EVERY,
+        shutdown_timeout=_GRACE,
+        logs_specs=DefaultLogsSpecs(log_dir=f"{logs}/agent"),
+    )
+    try:
+        launch_agent(config, sys.executable, [*flags, "-m", *words])
+    except ChildFailedError as error:
+        _discard_scratch(Path(logs))
+        return _failed(error.failures, Path(logs))
+    except SignalException as error:
+        _discard_scratch(Path(logs))
+        shutil.rmtree(logs, ignore_errors=True)
+        signal.signal(error.sigval, signal.SIG_DFL)  # so that the shell sees how it ended
+        os.kill(os.getpid(), error.sigval)
+    _discard_scratch(Path(logs))
+    shutil.rmtree(logs, ignore_errors=True)
+    return 0
+
+
+def _discard_scratch(logs: Path) -> None:
+    for each in [*logs.glob("scratch*"), logs / "agent"]:
+        if each.exists():
+            discard_scratch(each)
+
+
+def _environment(ranks: int, logs: str) -> dict[str, str]:
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    needed = {SEED: secrets.token_hex(16), LOGS: logs, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+    if "OMP_NUM_THREADS" not in os.environ:
+        needed["OMP_NUM_THREADS"] = str(threads)
+    return needed
+
+
+def _failed(failures: Any, logs: Path) -> int:
+    """The exit code where some rank failed; those that the agent ended for it are not asked."""
+    causes = {rank: each for rank, each in failures.items() if each.exitcode != -signal.SIGTERM} or failures
+    rank = 0 if 0 in causes else min(causes, key=lambda each: causes[each].timestamp)
+    code = int(causes[rank].exitcode)
+    if rank and any(each.stat().st_size for each in logs.glob("rank*.log")):
+        print(f"overdrive: what ranks above 0 printed is in {logs}", file=sys.stderr)
+    else:
+        shutil.rmtree(logs, ignore_errors=True)
+    if code < 0:
+        print(f"overdrive: rank {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
+        return 128 - code
+    return code

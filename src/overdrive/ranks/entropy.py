@@ -1,0 +1,69 @@
+"""Entropy that a program never asks for by a seed, the same on all ranks.
+
+`random`, NumPy and PyTorch seed themselves from the system, and so do generators that are made without a seed, uuid4
+and what asks `os.urandom`. Here all of that comes from one stream that every rank reads alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+from typing import Any
+
+from overdrive.core.rng import reseed
+
+
+class Entropy:
+    """An endless stream of bytes from one seed; who reads equally often reads equal bytes."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed.encode()
+        self._reads = 0
+
+    def bytes(self, count: int) -> bytes:
+        self._reads += 1
+        return hashlib.shake_256(self._seed + _worker() + self._reads.to_bytes(8, "big")).digest(count)
+
+    def number(self) -> int:
+        return int.from_bytes(self.bytes(8), "big") >> 1
+
+
+def _worker() -> bytes:
+    """Which of a loader's workers this process is: each has chance of its own, the same on all ranks."""
+    module: Any = sys.modules.get("torch.utils.data._utils.worker")
+    info = module.get_worker_info() if module else None
+    return f"{info.id} {info.seed}".encode() if info else b""
+
+
+def share(entropy: Entropy) -> None:
+    """From here on this process takes its entropy from there. For good: there is no way back in this process."""
+    modules: Any = (os, random, sys.modules.get("secrets"))
+    for module, name in ((modules[0], "urandom"), (modules[1], "_urandom")):
+        setattr(module, name, entropy.bytes)
+    plain = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        plain(self, entropy.number() if a is None else a, version)
+
+    random.Random.seed = seed  # type: ignore[method-assign]
+    random.seed = random._inst.seed
+    reseed(entropy.number())
+
+
+def share_torch(entropy: Entropy) -> None:
+    """As PyTorch arrives; NumPy has come with it."""
+    import torch
+
+    seed = entropy.number() >> 1
+
+    def seed_anew() -> int:
+        value = entropy.number() >> 1
+        torch.manual_seed(value)
+        return value
+
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    torch.seed = torch.random.seed = seed_anew

@@ -1,0 +1,70 @@
+"""Rank 0 changes folders last: what other ranks find there is what the program has left, not what rank 0 did since.
+
+Ranks above 0 see the user's files through their own copy of what they change. Of what they did not change they see
+what rank 0 makes of it: a folder that it has just made would be in their way, a file that it removed would be missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.sandbox.patches import Patches
+
+if TYPE_CHECKING:
+    from overdrive.ranks.group import Group
+
+_CHANGES = ("mkdir", "remove", "unlink", "rmdir", "rename", "replace", "link", "symlink")
+_PATIENCE = 5.0  # seconds; who does not come does other things with its files, and is not waited for again
+_EVERY = 0.001
+
+
+class FileOrder:
+    """In this process, for good. `group`: gives none as long as the ranks have not met."""
+
+    def __init__(self, rank: int, size: int, group: Callable[[], Group | None]) -> None:
+        self._rank, self._size, self._group = rank, size, group
+        self._changes = 0
+        self._waits = True
+        self._within = False
+        patches = Patches()
+        for name in _CHANGES:
+            patches.set_os(name, self._ordered(getattr(os, name)))
+
+    def _ordered(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def change(*args: Any, **kwargs: Any) -> Any:
+            group = None if self._within else self._group()
+            if group is None or not group.mine():
+                return plain(*args, **kwargs)
+            self._within = True
+            self._changes += 1
+            try:
+                if self._rank == 0:
+                    self._wait_for_others(group)
+                return plain(*args, **kwargs)
+            finally:
+                self._within = False
+                if self._rank:
+                    self._tell(group)
+
+        return change
+
+    def _tell(self, group: Group) -> None:
+        group.store.set(f"files/{self._rank}", str(self._changes))
+
+    def _wait_for_others(self, group: Group) -> None:
+        until = time.monotonic() + _PATIENCE
+        others = set(range(1, self._size)) if self._waits else set()
+        while others:
+            for other in tuple(others):
+                key = f"files/{other}"
+                if group.store.check([key]) and int(group.store.get(key)) >= self._changes:
+                    others.discard(other)
+            if others and time.monotonic() > until:
+                self._waits = False
+                return
+            time.sleep(_EVERY if others else 0)

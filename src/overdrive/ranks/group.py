@@ -1,0 +1,165 @@
+"""What ranks say to each other: gathers, sums and words, in process groups that the program does not see.
+
+They are not PyTorch's default group: for the program `torch.distributed` is not initialised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.monitor import Monitor
+from overdrive.seams.torch.internals import gloo_group, nccl_group, tcp_store
+
+_PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
+_START = timedelta(seconds=60)
+_NOTES = 5.0  # seconds in which a rank that fails says so
+
+
+class Group:
+    """All ranks of this run. Its calls are for the main thread of the process that made it."""
+
+    def __init__(self, membership: Membership, end: Callable[[str], None]) -> None:
+        self.rank, self.size = membership.rank, membership.size
+        self._process = os.getpid()
+        self._end = end
+        hosts = not membership.agents_store and self.rank == 0
+        self._server = tcp_store(membership.address, membership.port, hosts, _START)
+        self.store = self._server.within("overdrive")
+        # PyTorch's default is to wait for the store for five minutes.
+        own = tcp_store(membership.address, membership.port, False, _START).within("overdrive")
+        self.monitor = Monitor(own, self.rank, self.size, self.end)
+        self._words = gloo_group(self.store, "words", self.rank, self.size, _PATIENCE)
+        self._calls = gloo_group(self.store, "calls", self.rank, self.size, _PATIENCE)
+        self._gradients = gloo_group(self.store, "gradients", self.rank, self.size, _PATIENCE)
+        self._on_gpu: dict[str, Any] = {}
+
+    def mine(self) -> bool:
+        """Whether this is the thread and the process that takes part: no loader's worker, no thread of the program."""
+        return os.getpid() == self._process and threading.current_thread() is threading.main_thread()
+
+    def end(self, sentence: str) -> None:
+        """End this process at once, without the program's cleaning up."""
+        self.monitor.stop()
+        self._end(sentence)
+        os._exit(1)
+
+    # -- words ----------------------------------------------------------------------------------
+
+    def of_all(self, numbers: Sequence[int], what: str) -> list[list[int]]:
+        """The numbers (int64, equally many) of each rank."""
+        own = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        with self._waiting(what):
+            self._words.allgather([found], [own]).wait()
+        return [each.tolist() for each in found]
+
+    def from_first(self, number: float | int, what: str) -> float | int:
+        """Rank 0's number, of the kind that is given."""
+        kind = torch.float64 if isinstance(number, float) else torch.int64
+        told = torch.tensor([number], dtype=kind, device="cpu")
+        with self._waiting(what):
+            self._words.broadcast([told]).wait()
+        return told.tolist()[0]  # type: ignore[no-any-return]  # `item` is what comes here
+
+    def told_by_first(self, thing: Any, what: str) -> Any:
+        """Rank 0's thing, which JSON can hold."""
+        data = json.dumps(thing).encode() if self.rank == 0 else b""
+        size = int(self.from_first(len(data), what))
+        told = torch.zeros(size, dtype=torch.uint8, device="cpu")
+        if self.rank == 0:
+            told = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        with self._waiting(what):
+            self._words.broadcast([told]).wait()
+        return json.loads(bytes(told.tolist()))
+
+    # -- tensors --------------------------------------------------------------------------------
+
+    def gather(self, tensor: torch.Tensor, dim: int, sizes: Sequence[int], what: str) -> torch.Tensor:
+        """All ranks' tensors one after the other along `dim`, where rank r's has `sizes[r]`."""
+        moved = tensor.detach().movedim(dim, 0).contiguous()
+        rest, most = moved.shape[1:], max(sizes)
+        if len(moved) < most:
+            moved = torch.cat((moved, moved.new_zeros(most - len(moved), *rest)))
+        whole = moved.new_empty(self.size * most, *rest)
+        with self._waiting(what):
+            self._on(tensor, self._calls)._allgather_base(_bytes(whole), _bytes(moved)).wait()
+        if min(sizes) < most:
+            parts = whole.split(most)  # type: ignore[no-untyped-call]
+            whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        return whole.movedim(0, dim)
+
+    def sum_(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        """The sum over ranks, in its place."""
+        with self._waiting(what):
+            self._on(tensor, self._calls).allreduce([tensor]).wait()
+        return tensor
+
+    def begin_sum(self, tensor: torch.Tensor) -> Any:
+        """Of gradients, beside the backward pass; `finish` waits for it."""
+        return self._on(tensor, self._gradients, "gradients").allreduce([tensor])
+
+    def finish(self, works: Sequence[Any]) -> None:
+        with self._waiting("gradients"):
+            for work in works:
+                work.wait()
+
+    def _on(self, tensor: torch.Tensor, on_cpu: Any, purpose: str = "calls") -> Any:
+        if tensor.device.type == "cpu":
+            return on_cpu
+        if purpose not in self._on_gpu:
+            self._on_gpu[purpose] = nccl_group(self.store, f"gpu-{purpose}", self.rank, self.size, _PATIENCE)
+        return self._on_gpu[purpose]
+
+    @contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        self.monitor.waits(what)
+        try:
+            yield
+        except RuntimeError as error:
+            self._lost(error)
+        finally:
+            self.monitor.goes_on()
+
+    def _lost(self, error: RuntimeError) -> None:
+        """A rank is gone: it has said why, or does so in a moment."""
+        until = time.monotonic() + _NOTES
+        while time.monotonic() < until:
+            try:
+                if any(self.note_of(other) for other in range(self.size) if other != self.rank):
+                    self.end("")
+            except RuntimeError:  # of the store: rank 0 had it, or the agent
+                break
+            time.sleep(0.1)
+        first = str(error).strip().split("\n", 1)[0]
+        self.end(f"another rank is gone, without a word; it was killed, perhaps for want of memory ({first})")
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def leave_note(self, failed: bool, error: str) -> None:
+        note = {"failed": failed, "error": error, "step": self.monitor.step}
+        self.store.set(f"over/{self.rank}", json.dumps(note))
+
+    def note_of(self, rank: int) -> Any:
+        key = f"over/{rank}"
+        return json.loads(self.store.get(key)) if self.store.check([key]) else None
+
+
+def seed_of(group: Group) -> str:
+    """What rank 0 takes for all hidden entropy."""
+    own = os.environ.get(SEED) or os.urandom(16).hex()
+    return str(group.told_by_first(own, "the seed"))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Its memory as bytes: every type can be gathered so."""
+    return tensor.reshape(-1).view(torch.uint8)

@@ -1,0 +1,126 @@
+"""Keeps ranks in step: what is read and seeded comes from rank 0, and what they have come to is compared.
+
+Equal code on equal data gives equal bits; where it does not (a clock in the program, other hardware, a defect of ours)
+the run stops at the next comparison, and says what differs first.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from overdrive.core.rng import States
+from overdrive.seams.parameters import parameters_of
+
+if TYPE_CHECKING:
+    from overdrive.ranks.rank import Rank
+    from overdrive.seams.hub import Seams
+
+_FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
+_WHAT = ("the number of steps", "the losses", "random numbers", "the parameters")
+
+
+class Lockstep:
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._steps = 0
+        self._same_at = 0  # the last comparison
+        self._losses = 0  # a checksum of all so far
+        self._pending: list[Any] = []  # losses that were not read yet
+        self._optimizers: list[Any] = []
+        self._stopped = False
+        self._in_step = False  # of an optimizer, which reads numbers of its own: Adam one for each parameter
+
+    def observe(self, seams: Seams) -> None:
+        seams.step_begins.subscribe(self._step_begins)
+        seams.step_ends.subscribe(self._step_ends)
+        seams.loss_backward.subscribe(self._loss)
+        seams.scalar_read.subscribe(self._read)
+        seams.seed_set.subscribe(self._seed)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    @property
+    def _goes(self) -> bool:
+        return not self._stopped and self._rank.group.mine()
+
+    def _seed(self, seed: Any) -> Any:
+        """One that is made of the clock, say."""
+        if not self._goes or not -(2**63) <= seed < 2**63:
+            return seed
+        return int(self._rank.group.from_first(seed, "a seed"))
+
+    def _read(self, tensor: Any, call: Any) -> Any:
+        number = call()
+        if self._in_step or not self._goes or isinstance(number, complex):
+            return number
+        if isinstance(number, float):
+            return self._rank.group.from_first(number, "a number that is read")
+        return type(number)(self._rank.group.from_first(int(number), "a number that is read"))
+
+    def _loss(self, loss: Any) -> Any:
+        if self._goes and loss.numel() == 1:
+            self._pending.append(loss.detach())
+        return loss
+
+    def _step_begins(self, optimizer: Any) -> None:
+        self._in_step = True
+
+    def _step_ends(self, optimizer: Any) -> None:
+        self._in_step = False
+        if not self._goes:
+            return
+        self._steps += 1
+        self._rank.group.monitor.step = self._steps
+        if not any(each is optimizer for each in self._optimizers):
+            self._optimizers.append(optimizer)
+        if self._steps <= _FIRST or self._steps % _EVERY == 0:
+            self.compare(f"at step {self._steps}")
+
+    def compare(self, when: str) -> None:
+        """Stop all ranks where one has come to something else."""
+        if not self._goes or not self._steps:
+            return
+        for loss in self._pending:
+            self._losses = zlib.crc32(loss.double().cpu().numpy().tobytes(), self._losses)
+        self._pending.clear()
+        own = [self._steps, self._losses, int(States.now().digest()[:15], 16), _checksum(self._parameters())]
+        told = self._rank.group.of_all(own, f"the comparison {when}")
+        for place, what in enumerate(_WHAT):
+            others = [rank for rank, each in enumerate(told) if each[place] != told[0][place]]
+            if others:
+                where = self._first_parameter() if place == len(_WHAT) - 1 else ""
+                since = f"after step {self._same_at}" if self._same_at else "from the start"
+                self._rank.group.end(
+                    f"stopped {when}: {what}{where} of rank {others[0]} differ from those of rank 0, {since}. The "
+                    "program does not do the same on all ranks; run it without --ranks"
+                )
+        self._same_at = self._steps
+
+    def _parameters(self) -> list[Any]:
+        return [each for optimizer in self._optimizers for each in parameters_of(optimizer)]
+
+    def _first_parameter(self) -> str:
+        parameters = self._parameters()
+        told = self._rank.group.of_all([_checksum([each]) for each in parameters], "the parameters")
+        for place, each in enumerate(parameters):
+            if any(numbers[place] != told[0][place] for numbers in told):
+                return f" (first no. {place}, of shape {tuple(each.shape)})"
+        return ""
+
+
+def _checksum(tensors: list[Any]) -> int:
+    """Of their bits: a sum over each, and these together."""
+    import torch
+
+    with torch.no_grad():
+        found = 0
+        for place, each in enumerate(tensors):
+            held = each.detach()
+            whole = held.contiguous().view(-1) if held.layout is torch.strided else held.coalesce().values().view(-1)
+            kinds: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+            bits = whole.view(kinds[whole.element_size()]) if whole.element_size() in kinds else whole.view(torch.int64)
+            found = zlib.crc32(struct.pack("qq", place, int(bits.sum(dtype=torch.int64))), found)
+    return found

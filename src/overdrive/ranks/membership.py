@@ -1,0 +1,129 @@
+"""Which rank of how many this process is, from the environment of whoever started it: us, torchrun or Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
+LOGS = "OVERDRIVE_RANKS_LOGS"  # the folder for what ranks above 0 print, likewise
+
+# What libraries and scripts take for a sign that they are one of many.
+_NAMES = frozenset(
+    (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"),
+        *("ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID"),
+        *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"),
+    )
+)
+_BEGINNINGS = ("TORCHELASTIC_",)
+_FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
+
+
+class NotARank(Exception):
+    """The environment speaks of ranks, and cannot be understood; the message is one sentence for people."""
+
+
+@dataclass
+class Membership:
+    """
+    Attributes:
+        agents_store: whether the launcher's agent keeps the store at that address; else rank 0 does.
+        own: why the program is left to its own parallelism; empty where it is not.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    port: int
+    agents_store: bool
+    own: str = ""
+    on_own: list[Callable[[str], None]] = field(default_factory=list)
+    _hidden: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Membership | None:
+        """None for a process that is alone.
+
+        Raises:
+            NotARank: variables contradict each other, or are no numbers.
+        """
+        try:
+            if "RANK" in environment and "WORLD_SIZE" in environment:
+                found = _of_torchrun(environment)
+            elif int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+                found = _of_slurm(environment)
+            else:
+                return None
+        except (ValueError, KeyError) as error:
+            raise NotARank(f"The variables of the launcher cannot be understood: {error}.") from None
+        if not 0 <= found.rank < found.size:
+            raise NotARank(f"The launcher says that this is rank {found.rank} of {found.size}.")
+        return found if found.size > 1 else None
+
+    def hide(self) -> None:
+        """From here on the program does not see that it is one of many; but where its own code asks, it is told."""
+        names = [each for each in os.environ if each in _NAMES or each.startswith(_BEGINNINGS)]
+        self._hidden = {name: os.environ.pop(name) for name in names}
+        kind: Any = type(os.environ)
+        plain = kind.__getitem__
+
+        def __getitem__(environment: Any, key: str) -> str:
+            if key in self._hidden and _asked_by_program(sys._getframe(1)):
+                self.reveal(f"it reads {key} itself")
+            return plain(environment, key)  # type: ignore[no-any-return]
+
+        kind.__getitem__ = __getitem__
+
+    def reveal(self, reason: str) -> None:
+        """The program brings its own parallelism: all is as if we were not there."""
+        os.environ.update(self._hidden)
+        self._hidden = {}
+        if not self.own:
+            self.own = reason
+            for act in self.on_own:
+                act(reason)
+
+
+def _of_torchrun(environment: Mapping[str, str]) -> Membership:
+    rank = int(environment["RANK"])
+    return Membership(
+        rank,
+        int(environment["WORLD_SIZE"]),
+        int(environment.get("LOCAL_RANK", rank)),
+        environment.get("MASTER_ADDR", "127.0.0.1"),
+        int(environment.get("MASTER_PORT", "29500")),
+        environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+    )
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Membership:
+    step = int(environment.get("SLURM_JOB_ID", "0")) * 31 + int(environment.get("SLURM_STEP_ID", "0"))
+    nodes = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_JOB_NODELIST", "127.0.0.1"))
+    return Membership(
+        int(environment["SLURM_PROCID"]),
+        int(environment["SLURM_STEP_NUM_TASKS"]),
+        int(environment.get("SLURM_LOCALID", "0")),
+        environment.get("MASTER_ADDR") or first_node(nodes),
+        int(environment.get("MASTER_PORT") or _FIRST_PORT + step % _PORTS),
+        agents_store=False,
+    )
+
+
+def first_node(nodes: str) -> str:
+    """Of Slurm's list: "gpu[03-05,9],cpu1" is gpu03."""
+    found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+)[^\]]*\]([^,]*))?", nodes)
+    return "".join(part or "" for part in found.groups()) if found else nodes
+
+
+def _asked_by_program(frame: Any) -> bool:
+    """Whether the code that asks is the program's, and not a library's."""
+    while frame is not None and frame.f_code.co_filename.endswith(("os.py", "_collections_abc.py")):
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return not name.startswith((sys.prefix, sys.base_prefix, "<frozen")) and "-packages" not in name

@@ -1,0 +1,149 @@
+"""Watches, in a thread of each rank, whether the others live and are where they should be. Nothing hangs for a minute.
+
+Every rank tells once a second, in the store that all share, that it lives and what it waits for. One that is gone, has
+failed, does not answer, or waits for something else ends the others, with a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_EVERY = 0.5  # seconds
+_SILENT = 30.0  # seconds without a beat, of a rank that is killed, stopped or cut off
+_STALLED = 5.0  # seconds without a look of our own: this process stood still, and knows nothing of the others
+_APART = 5.0  # seconds for which two ranks wait for different things
+_TOGETHER = 45.0  # seconds for which all wait for the same thing
+_FAILED = 6.0  # seconds after another's failure, in which an own one may follow
+_LAST = 5.0  # seconds for its last words
+_LOST = 5  # failures to reach the store
+
+
+class Monitor:
+    """
+    Args:
+        store: a connection of its own: another thread may be blocked in another.
+        end: called with a sentence, or nothing where the rank that failed has told itself; does not return.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, end: Callable[[str], None]) -> None:
+        self._store, self._rank, self._size, self._end = store, rank, size, end
+        self.step = 0
+        self._waits: tuple[int, str, float] | None = None  # number, for what, since when
+        self._number = 0
+        self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
+        self._failed_at = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
+        self._thread.start()
+
+    def waits(self, what: str) -> None:
+        self._number += 1
+        self._waits = self._number, what, time.monotonic()
+
+    def goes_on(self) -> None:
+        self._waits = None
+
+    def stop(self) -> None:
+        """Before the interpreter ends, which would take the thread away from within C++, and abort."""
+        self._over.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_LAST)
+
+    def _watch(self) -> None:
+        failures = count = 0
+        looked = time.monotonic()
+        while not self._over.wait(_EVERY):
+            count += 1
+            looked, before = time.monotonic(), looked
+            if looked - before > _STALLED:
+                self._stood_still(looked - before, looked)
+            try:
+                self._beat(count)
+                self._look()
+                failures = 0
+            except Exception:  # of the store
+                failures += 1
+                if failures >= _LOST and not self._over.is_set():
+                    self._end("what started the ranks, or rank 0, is gone")
+
+    def _stood_still(self, seconds: float, now: float) -> None:
+        waits = self._waits
+        if waits is not None:
+            self._waits = waits[0], waits[1], waits[2] + seconds
+        self._seen = {other: (beat, now) for other, (beat, _) in self._seen.items()}
+
+    def _beat(self, count: int) -> None:
+        waits = self._waits
+        told = {
+            "host": _HOST,
+            "process": os.getpid(),
+            "count": count,
+            "step": self.step,
+            "waits": waits and [*waits[:2], time.monotonic() - waits[2]],
+        }
+        self._store.set(f"beat/{self._rank}", json.dumps(told))
+
+    def _look(self) -> None:
+        now, waits = time.monotonic(), self._waits
+        beats: dict[int, Any] = {}
+        for other in range(self._size):
+            if other == self._rank:
+                continue
+            if self._store.check([f"over/{other}"]):
+                self._is_over(other, json.loads(self._store.get(f"over/{other}")), waits, now)
+            elif self._store.check([f"beat/{other}"]):
+                beat = self._store.get(f"beat/{other}").decode()
+                if self._seen.get(other, ("",))[0] != beat:
+                    self._seen[other] = beat, now
+                beats[other] = json.loads(beat)
+                if now - self._seen[other][1] > _SILENT and not _is_busy(beats[other]):
+                    self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
+        if waits is not None:
+            self._compare(waits, now - waits[2], beats)
+
+    def _is_over(self, other: int, note: Any, waits: Any, now: float) -> None:
+        waited = now - waits[2] if waits else 0.0
+        if note["failed"]:
+            self._failed_at = self._failed_at or now
+            if waited > 2 * _EVERY or now - self._failed_at > _FAILED:
+                self._end("")
+        elif waited > 4 * _EVERY:
+            self._end(
+                f"rank {other} has come to its end after {note['step']} steps, where rank {self._rank} is in step "
+                f"{self.step + 1}: {_DIFFERS}"
+            )
+
+    def _compare(self, waits: tuple[int, str, float], waited: float, beats: dict[int, Any]) -> None:
+        all_wait = len(beats) == self._size - 1 and all(each["waits"] for each in beats.values())
+        for other, beat in beats.items():
+            theirs = beat["waits"]
+            if theirs and theirs[:2] != list(waits[:2]) and min(waited, theirs[2]) > _APART:
+                self._end(
+                    f"rank {self._rank} waits for {waits[1]} in step {self.step + 1}, and rank {other} for {theirs[1]} "
+                    f"in step {beat['step'] + 1}: {_DIFFERS}"
+                )
+        if all_wait and min(waited, *(each["waits"][2] for each in beats.values())) > _TOGETHER:
+            self._end(f"all ranks wait for {waits[1]}: the connection between them stands still")
+
+
+def _is_busy(beat: Any) -> bool:
+    """Whether a rank of this machine runs, and lets none of its threads speak: it is within a long call of C code."""
+    if beat["host"] != _HOST:
+        return False
+    try:
+        state = Path(f"/proc/{beat['process']}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in "RSD"
+
+
+_HOST = f"{socket.gethostname()} {uuid.getnode()}"
+_DIFFERS = "the program does not do the same on all ranks (a clock, a file, or chance that no seed rules)"

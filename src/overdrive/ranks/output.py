@@ -1,0 +1,48 @@
+"""What ranks above 0 print: into a file, whose place is told when something fails."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from overdrive.ranks.membership import LOGS, Membership
+from overdrive.sandbox.isolation import discard_scratch
+
+
+class Output:
+    """
+    Attributes:
+        log: where it goes; None for rank 0.
+        scratch: an empty folder for what this rank writes, which is thrown away; None for rank 0.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._real = os.dup(2)
+        self.log: Path | None = None
+        self.scratch: Path | None = None
+        if membership.rank:
+            folder = os.environ.get(LOGS) or tempfile.mkdtemp(prefix="overdrive-ranks-")
+            self.scratch = Path(folder) / f"scratch{membership.rank}"
+            self.scratch.mkdir(mode=0o700)
+            if LOGS not in os.environ:  # else who started us sees to it
+                atexit.register(discard_scratch, self.scratch)
+            self.log = Path(folder) / f"rank{membership.rank}.log"
+            handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            os.close(handle)
+        os.environ.pop(LOGS, None)
+
+    def tell(self, text: str) -> None:
+        """On the real standard error, whatever the rank."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(self._real, text.encode(errors="replace"))
+
+    def say(self, sentence: str) -> None:
+        self.tell(f"overdrive: {sentence}\n")

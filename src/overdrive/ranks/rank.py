@@ -1,0 +1,200 @@
+"""This process as one rank of a run: from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from overdrive.ranks.entropy import Entropy, share, share_torch
+from overdrive.ranks.files import FileOrder
+from overdrive.ranks.lockstep import Lockstep
+from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.output import Output
+from overdrive.sandbox.isolation import isolate, redirect_torch
+
+if TYPE_CHECKING:
+    from overdrive.ranks.group import Group
+    from overdrive.seams.hub import Seams
+
+_SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
+_TOLD = "told-failure"  # in the store: a rank above 0 has shown its traceback
+_PR_SET_PDEATHSIG = 1
+
+_current: list[Rank] = []
+
+
+def current() -> Rank | None:
+    """The rank that this process is; None where it is alone."""
+    return _current[0] if _current else None
+
+
+class Rank:
+    """Made before the program starts, and before PyTorch is imported.
+
+    Attributes:
+        divides: whether calls are divided; the program may bring its own parallelism.
+    """
+
+    def __init__(self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None]) -> None:
+        """`catch_failures`: takes our frames out of an error's traceback."""
+        self._membership, self._clean = membership, catch_failures
+        self.rank, self.size = membership.rank, membership.size
+        self.output = Output(membership)
+        seed = os.environ.pop(SEED, "")
+        if seed:  # our own agent started us
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if self.output.scratch:
+            isolate(self.output.scratch, [*keep, self.output.scratch.parent])
+        membership.hide()
+        self._entropy = Entropy(seed) if seed else self._entropy_of_first()
+        share(self._entropy)
+        FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+        self.lockstep = Lockstep(self)
+        _current.append(self)
+
+    @property
+    def divides(self) -> bool:
+        return not self._membership.own
+
+    @cached_property
+    def group(self) -> Group:
+        from overdrive.ranks.group import Group
+
+        return Group(self._membership, lambda sentence: self._ended(sentence))
+
+    def observe(self, seams: Seams) -> None:
+        """An observer for `Session`."""
+
+        def own(reason: str) -> None:
+            seams.leave_out("data_parallel", f"the program brings its own parallelism ({reason})")
+            self.lockstep.stop()
+
+        self._membership.on_own.append(own)
+        seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
+        self.lockstep.observe(seams)
+
+    def say(self, sentence: str) -> None:
+        if self.rank == 0:
+            self.output.say(sentence)
+
+    def over(self, failure: BaseException | None, code: int) -> int:
+        """The program has ended; the exit code for this process."""
+        failed = bool(code)
+        if "group" not in self.__dict__:  # it never used PyTorch: each rank ran it alone
+            return code if self.rank == 0 else 0
+        group = self.group
+        if not failed and self.divides:
+            self.lockstep.compare("at the end")
+        try:
+            group.leave_note(failed, _words(failure))
+            if self.rank:
+                return self._follow_first(failure, code)
+            self._wait_for_others()
+        except RuntimeError:  # of the store: who had it is gone
+            pass
+        finally:
+            group.monitor.stop()
+        return code
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _entropy_of_first(self) -> Entropy:
+        from overdrive.ranks.group import seed_of
+
+        return Entropy(seed_of(self.group))
+
+    def _torch_arrived(self, seams: Seams) -> None:
+        if seams.frameworks[-1] != "torch":
+            return
+        redirect_torch()
+        share_torch(self._entropy)
+        _watch_for_own_groups(self._membership)
+        if self.divides:
+            _ = self.group
+
+    def _follow_first(self, failure: BaseException | None, code: int) -> int:
+        """A rank above 0 ends after rank 0, with whose code the run ends; unless it fails alone."""
+        group, began = self.group, time.monotonic()
+        while (note := group.note_of(0)) is None:
+            alone = time.monotonic() - began > _SHARED_FATE or group.store.check(["stuck/0"])
+            if code and alone:
+                self._tell(failure)
+                return code
+            time.sleep(0.05)
+        group.store.set(f"gone/{self.rank}", "")
+        if code and not note["failed"]:
+            self._tell(failure)
+            return code
+        return 0
+
+    def _tell(self, failure: BaseException | None) -> None:
+        step = self.group.monitor.step + 1
+        where = f"rank {self.rank} of {self.size} on {socket.gethostname()} failed in step {step}"
+        self.output.say(f"{where}; what it printed is in {self.output.log}")
+        if failure is not None and not isinstance(failure, SystemExit):
+            self._clean(failure)
+            self.output.tell("".join(traceback.format_exception(failure)))
+        self.group.store.set(_TOLD, "")
+
+    def _wait_for_others(self) -> None:
+        """Where rank 0 keeps the store, they are to have read its note."""
+        until = time.monotonic() + (0.0 if self._membership.agents_store else 3.0)
+        others = [f"gone/{each}" for each in range(1, self.size)]
+        while time.monotonic() < until and not self.group.store.check(others):
+            time.sleep(0.05)
+
+    def _ended(self, sentence: str) -> None:
+        """Of the group, which ends this process next."""
+        if not sentence:
+            self._wait_until_told()
+        elif self._first_to_tell():
+            log = f"; what rank {self.rank} printed is in {self.output.log}" if self.output.log else ""
+            self.output.say(sentence + log)
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def _wait_until_told(self) -> None:
+        """Another rank has failed, and tells so once it knows that this one does not fail as well."""
+        until = time.monotonic() + 2 * _SHARED_FATE
+        with contextlib.suppress(RuntimeError):
+            self.group.store.set(f"stuck/{self.rank}", "")
+            while (
+                time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0
+            ):
+                time.sleep(0.05)
+
+    def _first_to_tell(self) -> bool:
+        try:
+            return bool(self.group.store.add("told", 1) == 1)
+        except RuntimeError:
+            return self.rank == 0
+
+
+def _words(failure: BaseException | None) -> str:
+    return "" if failure is None else f"{type(failure).__name__}: {failure}"[:300]
+
+
+def _watch_for_own_groups(membership: Membership) -> None:
+    """A program that makes a process group of its own brings its own parallelism."""
+    import torch
+
+    if not torch.distributed.is_available():
+        return
+    module: Any = torch.distributed
+    plain = module.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        membership.reveal("it calls init_process_group")
+        return plain(*args, **kwargs)
+
+    module.init_process_group = init_process_group

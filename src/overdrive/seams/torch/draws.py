@@ -1,0 +1,109 @@
+"""Seam *random drawn*: PyTorch's functions that draw random numbers, as Python calls them.
+
+What draws within a function of C (dropout between the layers of an LSTM) does not pass here: see `unseen_draws`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import _VF
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from overdrive.seams.hub import Answer, Seams
+from overdrive.seams.patch import Patches
+from overdrive.seams.place import called_from
+from overdrive.seams.torch.internals import schema_of
+
+_DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+DROPOUTS: tuple[str, ...] = (*_DROPPING, *(f"{name}_" for name in _DROPPING))
+LIKE = ("rand_like", "randn_like", "randint_like")
+MADE = ("rand", "randn", "randint", "randperm", "normal")
+IN_PLACE = ("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_")
+ATTENTION = "scaled_dot_product_attention"
+_FUNCTIONS = (*DROPOUTS, *LIKE, *MADE, "bernoulli", "multinomial", "poisson", "rrelu", "rrelu_")
+_METHODS = (*IN_PLACE, "bernoulli", "multinomial")
+_NORMALISATIONS = ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm")
+
+_within: list[str] = []  # the functions of this seam that are under way
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if not hub.random_drawn.wanted:
+        return []
+    for name in _FUNCTIONS:
+        plain = getattr(torch, name)
+        seen = _seen(hub.random_drawn, name, plain)
+        for holder in (torch, _VF, F):
+            if getattr(holder, name, None) is plain:
+                patches.replace(holder, name, seen)
+    for name in _METHODS:
+        patches.replace(torch.Tensor, name, _seen(hub.random_drawn, name, getattr(torch.Tensor, name)))
+    patches.replace(F, ATTENTION, _seen(hub.random_drawn, ATTENTION, getattr(F, ATTENTION)))
+    return []
+
+
+def _seen(point: Answer, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not point.subscribers or _within:
+            return plain(*args, **kwargs)
+        _within.append(name)
+        try:
+            answer = point.ask(name, plain, args, kwargs)
+            return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer
+        finally:
+            _within.pop()
+
+    return draw
+
+
+class Unseen:
+    """Attributes: `draws`: names of operators that drew past this seam. `normalisations`: of batches, all of them."""
+
+    def __init__(self) -> None:
+        self.draws: list[str] = []
+        self.normalisations = 0
+
+
+@contextmanager
+def unseen_draws() -> Iterator[Unseen]:
+    """What is drawn inside, and not by way of this seam. Slow: for trial calls."""
+    unseen = Unseen()
+    with _Operators(unseen):
+        yield unseen
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, unseen: Unseen) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._unseen = unseen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.split(".")[0]
+        if torch.Tag.nondeterministic_seeded in func.tags and not _within and not _is_sure(func, args, kwargs or {}):
+            self._unseen.draws.append(name)
+        elif (
+            name in _NORMALISATIONS and _argument(func, args, kwargs or {}, ("training", "train")) and len(args[0]) > 1
+        ):
+            # With one row it is the normalisation of instances, which PyTorch computes so.
+            self._unseen.normalisations += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _is_sure(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether this one does not draw after all: a dropout of nothing."""
+    return bool(_argument(func, args, kwargs, ("dropout_p", "dropout", "p")) == 0.0)
+
+
+def _argument(func: Any, args: Any, kwargs: dict[str, Any], names: Collection[str]) -> Any:
+    for place, argument in enumerate(schema_of(func).arguments):
+        if argument.name in names:
+            return args[place] if place < len(args) else kwargs.get(argument.name, argument.default_value)
+    return None

@@ -1,0 +1,1 @@
+"""Technique `data_parallel`, with all that it costs."""

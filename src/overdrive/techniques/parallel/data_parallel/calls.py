@@ -1,0 +1,227 @@
+"""Stands around models' outermost calls, and divides those that can be."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from overdrive.model_state.hooks import own_hooks
+from overdrive.model_state.state import State
+from overdrive.ranks.group import Group
+from overdrive.seams.hub import Again
+from overdrive.seams.torch.tracing import compiled, traced
+from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation
+from overdrive.techniques.parallel.data_parallel.exchange import Gathered, Mean, Part, Shared, part_of, shares
+from overdrive.techniques.parallel.data_parallel.gradients import Gradients
+from overdrive.techniques.parallel.data_parallel.leaves import behind
+from overdrive.techniques.parallel.data_parallel.norms import Norms
+from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
+from overdrive.techniques.parallel.data_parallel.trial import find_way
+from overdrive.techniques.parallel.data_parallel.way import Way
+
+_MOST_SIZES = 4  # of one kind of call that are tried: for others it is taken to be the same
+_MOST_TRIALS = 12  # of a model: each takes 0.1 s and more
+
+
+class Divided:
+    """All that one run does about its models' calls. `say`: tells the user a sentence, on rank 0."""
+
+    def __init__(self, group: Callable[[], Group], say: Callable[[str], None]) -> None:
+        self._group_of, self._say = group, say
+        self.chance, self.norms = Chance(), Norms(None)
+        self._gradients: Gradients | None = None
+        self._models: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+        self._told: set[tuple[str, str]] = set()
+        self._within = False  # a call that is tried or divided
+        self.divided = 0  # calls
+
+    @property
+    def group(self) -> Group:
+        group = self._group_of()
+        if self._gradients is None:
+            self._gradients, self.norms._group = Gradients(group), group
+        return group
+
+    def close(self) -> None:
+        if self._gradients is not None:
+            self._gradients.forget()
+
+    def asked(self, gradients: Any) -> Any:
+        """What `torch.autograd.grad` gives, with the parts of all ranks."""
+        if self._within or not self.divided or not self.group.mine():
+            return gradients
+        return tuple(
+            each if each is None or each.layout is not torch.strided else Mean.apply(each, self.group)  # type: ignore[no-untyped-call]
+            for each in gradients
+        )
+
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if traced() or next(model.parameters(), None) is None or not self.group.mine():
+            return call(*args, **kwargs)
+        leaves, build = flatten((args, kwargs))
+        known = self._models.setdefault(model, _Known())
+        way = self._way(model, known, call, leaves, build)
+        rows = way.rows(leaves) if way else 0
+        if way is None or rows < self.group.size * (2 if way.norms else 1):
+            return call(*args, **kwargs)
+        try:
+            result = self._divide(model, known, way, call, leaves, build, rows)
+        except Again:
+            raise
+        except (Exception, Deviation) as error:
+            known.by_kind[_kind(model, leaves)].way = None
+            self._tell(model, str(error).strip().split("\n", 1)[0])
+            raise Again from None
+        self.divided += 1
+        return result
+
+    def _divide(
+        self,
+        model: Any,
+        known: _Known,
+        way: Way,
+        call: Callable[..., Any],
+        leaves: Sequence[Any],
+        build: Build,
+        rows: int,
+    ) -> Any:
+        group, sizes = self.group, shares(rows, self.group.size)
+        own = [self._inward(leaf, dim, sizes) for leaf, dim in zip(leaves, way.split, strict=True)]
+        args, kwargs = build(own)
+        self._within = self.norms.active = True
+        self.chance.begin(way.drawn, sum(sizes[: group.rank]), sizes[group.rank], rows)
+        try:
+            results, together = flatten(call(*args, **kwargs))
+        finally:
+            self._within = self.norms.active = False
+            self.chance.end()
+        if len(results) != len(way.joined):
+            raise Deviation("its result has another structure than before")
+        if torch.is_grad_enabled():
+            self._watch(model, known.by_kind[_kind(model, leaves)], results, own)
+        return together([self._outward(*each, sizes) for each in zip(results, way.joined, strict=True)])
+
+    def _watch(self, model: Any, kind: _Kind, results: Sequence[Any], own: Sequence[Any]) -> None:
+        """Have the gradients averaged of all that is trained in this call."""
+        assert self._gradients is not None
+        if not kind.looked_behind:
+            kind.looked_behind = True
+            given = [each for each in own if isinstance(each, torch.Tensor)]
+            kind.others = [weakref.ref(each) for each in behind(results, given, model.parameters())]
+        self._gradients.watch(model.parameters())
+        self._gradients.watch(each for ref in kind.others if (each := ref()) is not None)
+
+    def _inward(self, leaf: Any, dim: int | None, sizes: Sequence[int]) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        recorded = leaf.requires_grad and torch.is_grad_enabled()
+        if dim is None:
+            return Shared.apply(leaf, self.group) if recorded else leaf  # type: ignore[no-untyped-call]
+        if recorded:
+            return Part.apply(leaf, self.group, dim, sizes, 1)  # type: ignore[no-untyped-call]
+        return part_of(leaf, dim, self.group.rank, sizes)
+
+    def _outward(self, leaf: Any, joined: tuple[int, int] | None, sizes: Sequence[int]) -> Any:
+        if joined is None:
+            return leaf
+        dim, per_row = joined
+        sizes = [each * per_row for each in sizes]
+        if leaf.dim() <= dim or leaf.shape[dim] != sizes[self.group.rank]:
+            raise Deviation("its result has another shape than before")
+        return Gathered.apply(leaf, self.group, dim, sizes, 1)  # type: ignore[no-untyped-call]
+
+    # -- how ------------------------------------------------------------------------------------
+
+    def _way(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
+        """How this call is divided; None where it is to be made whole."""
+        found = known.by_kind.get(_kind(model, leaves))
+        if found is not None and found.way is None:
+            return None
+        if found is not None and found.way is not None:
+            assert found.state is not None
+            if not found.state.changed() and found.way.rows(leaves):
+                sizes = _sizes(found.way, leaves)
+                if sizes in found.sizes or len(found.sizes) >= _MOST_SIZES:
+                    return found.way
+            elif found.way.effects:  # it does so in each call
+                found.state = State([model])
+        first = next((each for each in leaves if isinstance(each, torch.Tensor) and each.dim()), None)
+        if first is None or len(first) < 2 * self.group.size:
+            return None  # nothing to divide, or too few to find out
+        return self._try(model, known, call, leaves, build)
+
+    def _try(self, model: Any, known: _Known, call: Callable[..., Any], leaves: list[Any], build: Build) -> Way | None:
+        kind = _kind(model, leaves)
+        known.trials += 1
+        told: dict[str, Any]
+        if known.trials > _MOST_TRIALS:
+            told = {"reason": "it is called in many ways"}
+        elif own_hooks(model):
+            told = {"reason": "the program has hooks on it"}
+        else:
+            self._within = True
+            try:
+                first = self.group.rank == 0
+                told = find_way(model, call, leaves, build, self.group.size, self.chance, self.norms) if first else {}
+            finally:
+                self._within = False
+                self.norms.statistics = self.chance.noted = None
+            told = self.group.told_by_first(told, "how a model's call is divided")
+        way = None if "reason" in told else Way.of_plain(told)
+        if way is not None and compiled(model) and (way.norms or way.drawn):
+            way, told = None, {"reason": "it is compiled, with random numbers or batch norm"}
+        if way is None:
+            self._tell(model, told["reason"])
+            known.by_kind[kind] = _Kind(None, None, set())
+            return None
+        before = known.by_kind.get(kind)
+        sizes = {*(before.sizes if before and before.way == way else ()), _sizes(way, leaves)}
+        known.by_kind[kind] = _Kind(way, State([model]), sizes)
+        return way
+
+    def _tell(self, model: Any, reason: str) -> None:
+        name = type(model).__name__
+        if (name, reason) not in self._told:
+            self._told.add((name, reason))
+            self._say(f"{name} is called whole on every rank: {reason}")
+
+
+class _Kind:
+    """One kind of call of a model, as it was tried."""
+
+    def __init__(self, way: Way | None, state: State | None, sizes: set[Any]) -> None:
+        self.way, self.state, self.sizes = way, state, sizes
+        self.looked_behind = False
+        self.others: list[weakref.ref[torch.Tensor]] = []  # trained in such calls, and no parameters of the model
+
+
+class _Known:
+    """Of one model."""
+
+    def __init__(self) -> None:
+        self.by_kind: dict[Any, _Kind] = {}
+        self.trials = 0
+
+
+def _kind(model: Any, leaves: Sequence[Any]) -> Any:
+    return (
+        model.training,
+        torch.is_grad_enabled(),
+        *(
+            (leaf.dim(), leaf.dtype, leaf.requires_grad)
+            if isinstance(leaf, torch.Tensor)
+            else (type(leaf), leaf if isinstance(leaf, (int, str, bool, type(None))) else None)
+            for leaf in leaves
+        ),
+    )
+
+
+def _sizes(way: Way, leaves: Sequence[Any]) -> Any:
+    """All but how many samples there are."""
+    return tuple(
+        tuple(size for dim, size in enumerate(leaf.shape) if dim != split) if isinstance(leaf, torch.Tensor) else None
+        for leaf, split in zip(leaves, way.split, strict=True)
+    )

@@ -1,0 +1,186 @@
+"""Gradients of what was used inside of divided calls, averaged over ranks before anything can look at them.
+
+Hooks put them into buckets, in the order of the backward pass before; a full bucket is summed beside the pass, and its
+end waits for all. Which parameters have a gradient on any rank is told then: one that has none in one process has none.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from overdrive.ranks.group import Group
+from overdrive.seams.torch.internals import accumulation_hooks, after_backward, gradient_hooks
+from overdrive.techniques.parallel.data_parallel.exchange import Mean
+
+_BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms
+_FP32 = (torch.float16, torch.bfloat16)  # a sum over ranks would round them once more than one process does
+
+
+class Gradients:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._known: dict[int, int] = {}  # by id: its number, the same on all ranks
+        # By number. When a tensor goes is another time on each rank: its number is not given again.
+        self._leaves: list[weakref.ref[torch.Tensor]] = []
+        self._hooks: dict[int, list[Any]] = {}
+        self._early: set[int] = set()  # those whose gradient the program's own hooks look at
+        self._came: list[int] = []  # numbers, in this backward pass
+        self._plan: list[list[int]] = []  # buckets, by the order of the last pass
+        self._begun: list[tuple[list[int], torch.Tensor, Any]] = []
+        self._under_way = False
+
+    def watch(self, leaves: Iterable[torch.Tensor]) -> None:
+        """Have the gradients of these averaged from now on; all ranks say it of the same, in the same order."""
+        for leaf in leaves:
+            number = self._known.get(id(leaf))
+            if number is not None and self._leaves[number]() is not leaf:
+                number = None
+            if number is None and leaf.requires_grad and leaf.is_leaf:
+                number = self._known[id(leaf)] = len(self._leaves)
+                self._leaves.append(weakref.ref(leaf))
+                self._hook(leaf, number)
+            elif number is not None and number not in self._early and self._has_other_hooks(leaf, number):
+                self._hook(leaf, number)
+
+    def forget(self) -> None:
+        for hooks in self._hooks.values():
+            for each in hooks:
+                each.remove()
+        self._hooks.clear()
+
+    def _has_other_hooks(self, leaf: torch.Tensor, number: int) -> bool:
+        own = {each.id for each in self._hooks[number]}
+        return any(key not in own for hooks in (gradient_hooks(leaf), accumulation_hooks(leaf)) for key in hooks or ())
+
+    def _hook(self, leaf: torch.Tensor, number: int) -> None:
+        for each in self._hooks.pop(number, ()):
+            each.remove()
+        if gradient_hooks(leaf) or accumulation_hooks(leaf):
+            # They are to see what they would see in one process: it is averaged before them, and alone.
+            self._early.add(number)
+            others = dict(gradient_hooks(leaf) or {})
+            handle = leaf.register_hook(self._at_once)  # type: ignore[no-untyped-call]
+            for key, hook in others.items():  # PyTorch calls them as they were put in, not in this dict's own order
+                del gradient_hooks(leaf)[key]
+                gradient_hooks(leaf)[key] = hook
+        else:
+            handle = leaf.register_post_accumulate_grad_hook(lambda _: self._arrived(number))  # type: ignore[no-untyped-call]
+        self._hooks[number] = [handle]
+
+    def _at_once(self, gradient: torch.Tensor) -> torch.Tensor:
+        mean: torch.Tensor = Mean.apply(gradient, self._group)  # type: ignore[no-untyped-call]
+        return mean
+
+    def _arrived(self, number: int) -> None:
+        """The gradient of this leaf is in its place, with this rank's part alone."""
+        if not self._under_way:
+            self._under_way = True
+            after_backward(self._backward_over)
+        self._came.append(number)
+        while len(self._begun) < len(self._plan) and set(self._plan[len(self._begun)]) <= set(self._came):
+            self._begin(self._plan[len(self._begun)])
+
+    def _begin(self, numbers: list[int]) -> None:
+        flat = torch.cat([self._gradient(number).reshape(-1) for number in numbers])
+        if flat.dtype in _FP32:
+            flat = flat.float()
+        self._begun.append((numbers, flat, self._group.begin_sum(flat)))
+
+    def _leaf(self, number: int) -> torch.Tensor:
+        leaf = self._leaves[number]()
+        assert leaf is not None  # it is in the graph
+        return leaf
+
+    def _gradient(self, number: int) -> torch.Tensor:
+        """Of zeros, where another rank has one and this one none."""
+        leaf = self._leaf(number)
+        if leaf.grad is None:
+            leaf.grad = torch.zeros_like(leaf)
+        return leaf.grad.detach()
+
+    def _backward_over(self) -> None:
+        came, self._came, self._under_way = self._came, [], False
+        begun = [numbers for numbers, _, _ in self._begun]
+        mask = torch.zeros(len(self._leaves) + 1, dtype=torch.int32)
+        mask[came] = 1
+        mask[-1] = len(begun)
+        # The ranks may have begun different numbers of buckets, where one of them has no gradient for some parameter.
+        told = self._group.of_all(_packed(mask.tolist()), "which gradients there are")
+        masks = [_unpacked(each, len(mask)) for each in told]
+        for place in range(len(begun), max(each[-1] for each in masks)):
+            self._begin(self._plan[place])
+        done = {number for numbers, _, _ in self._begun for number in numbers}
+        wanted = [n for n in range(len(self._leaves)) if n not in done and any(each[n] for each in masks)]
+        order = {number: place for place, number in enumerate(came)}
+        if all(each[:-1] == masks[0][:-1] for each in masks):
+            wanted.sort(key=order.__getitem__)
+        for numbers in self._buckets([each for each in wanted if not self._apart(each)]):
+            self._begin(numbers)
+        self._group.finish([work for _, _, work in self._begun])
+        self._put_back()
+        for number in wanted:
+            if self._apart(number):
+                self._alone(number)
+        seen = [*dict.fromkeys(number for number in came if not self._apart(number))]
+        same = all(each[:-1] == masks[0][:-1] for each in masks)
+        self._plan = self._buckets(seen) if same else []
+
+    def _put_back(self) -> None:
+        with torch.no_grad():
+            for numbers, flat, _ in self._begun:
+                flat.div_(self._group.size)
+                places = [self._gradient(number) for number in numbers]
+                parts = flat.split([each.numel() for each in places])  # type: ignore[no-untyped-call]
+                for place, part in zip(places, parts, strict=True):
+                    place.copy_(part.view(place.shape))
+        self._begun.clear()
+
+    def _apart(self, number: int) -> bool:
+        gradient = self._leaf(number).grad
+        return gradient is not None and (gradient.layout is not torch.strided or gradient.grad_fn is not None)
+
+    def _alone(self, number: int) -> None:
+        leaf = self._leaf(number)
+        gradient = leaf.grad
+        assert gradient is not None
+        if gradient.layout is torch.strided:
+            leaf.grad = Mean.apply(gradient, self._group)  # type: ignore[no-untyped-call]
+        else:
+            leaf.grad = self._sparse(gradient)
+
+    def _sparse(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Of an embedding, say: the rows of all ranks."""
+        own = gradient.coalesce()
+        sizes = [each[0] for each in self._group.of_all([own.indices().shape[1]], "rows of a gradient")]
+        indices = self._group.gather(own.indices(), 1, sizes, "rows of a gradient")
+        values = self._group.gather(own.values(), 0, sizes, "rows of a gradient")
+        whole = torch.sparse_coo_tensor(indices, values / self._group.size, gradient.shape)
+        return whole.coalesce()
+
+    def _buckets(self, numbers: list[int]) -> list[list[int]]:
+        found: list[list[int]] = []
+        size, kind = 0, None
+        for number in numbers:
+            leaf = self._leaf(number)
+            if not found or size > _BUCKET or (leaf.dtype, leaf.device) != kind:
+                found.append([])
+                size, kind = 0, (leaf.dtype, leaf.device)
+            found[-1].append(number)
+            size += leaf.nbytes
+        return found
+
+
+def _packed(flags: list[int]) -> list[int]:
+    """31 flags a number; the last, which is a count, as it is."""
+    bits = flags[:-1]
+    words = [sum(bit << place for place, bit in enumerate(bits[n : n + 31])) for n in range(0, len(bits), 31)]
+    return [*words, flags[-1]]
+
+
+def _unpacked(words: list[int], size: int) -> list[int]:
+    bits = [words[n // 31] >> (n % 31) & 1 for n in range(size - 1)]
+    return [*bits, words[-1]]

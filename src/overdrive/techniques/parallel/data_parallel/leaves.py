@@ -1,0 +1,40 @@
+"""What is trained in a call: the tensors in which the graph behind its results ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from overdrive.techniques.parallel.data_parallel.chance import Deviation
+
+
+def behind(results: Sequence[Any], given: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]) -> list[Any]:
+    """Those that are no `parameters`.
+
+    Args:
+        given: the call's arguments, beyond which nobody looks.
+
+    Raises:
+        Deviation: the graph goes on to what the program computed before the call, by another way than an argument.
+    """
+    known = {id(each) for each in parameters}
+    ends = {each.grad_fn for each in given if each.grad_fn is not None}
+    waiting = [each.grad_fn for each in results if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+    seen, found = set(waiting), {}
+    while waiting:
+        node = waiting.pop()
+        if node in ends:
+            continue
+        if hasattr(node, "variable"):
+            if id(node.variable) not in known:
+                found[id(node.variable)] = node.variable
+            continue
+        if node.name() == "GatheredBackward":
+            raise Deviation("it uses what another model's call has made, by another way than an argument")
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return list(found.values())

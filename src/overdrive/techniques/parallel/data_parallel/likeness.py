@@ -1,0 +1,53 @@
+"""Whether the results of parts make up that of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
+_LOOSEST = 2e-2  # of 16 bits
+
+
+class Refused(Exception):
+    """The call cannot be divided; the message is the reason, for people."""
+
+
+def joined(parts: Sequence[Any], whole: Any, sizes: Sequence[int], rows: int) -> tuple[int, int] | None:
+    """Along which dimension, and how many a sample; None where all are the same.
+
+    Raises:
+        Refused: they do not.
+    """
+    if not isinstance(whole, torch.Tensor):
+        if isinstance(whole, (int, float, str, bool, type(None))) and all(each == whole for each in parts):
+            return None
+        raise Refused(f"it returns a {type(whole).__name__}, which cannot be put together")
+    if all(each.shape == whole.shape for each in parts):
+        if all(alike(each, whole) for each in parts):
+            return None
+        raise Refused("it makes one value of the whole batch")
+    dims = [dim for dim in range(whole.dim()) if parts[0].shape[dim] != whole.shape[dim]]
+    if len(dims) != 1 or whole.shape[dims[0]] % rows:
+        raise Refused(f"it returns a tensor of shape {tuple(whole.shape)}, not so many rows a sample")
+    dim, per_row = dims[0], whole.shape[dims[0]] // rows
+    if any(each.shape[dim] != per_row * size for each, size in zip(parts, sizes, strict=True)):
+        raise Refused(f"it returns a tensor of shape {tuple(whole.shape)}, not so many rows a sample")
+    together = torch.cat(list(parts), dim)
+    if together.shape != whole.shape or not alike(together, whole):
+        raise Refused("what it makes of a sample depends on the rest of its batch")
+    return dim, per_row
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not other.is_floating_point():
+        return bool(torch.equal(one, other))
+    tolerance = _TOLERANCE.get(other.dtype, _LOOSEST)
+    one, other = one.double(), other.double()
+    finite = other[other.isfinite()]
+    size = float(finite.abs().max()) if finite.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=tolerance * size, equal_nan=True)

@@ -1,0 +1,138 @@
+"""Batch normalisation over the batch of all ranks, with the running statistics of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.ranks.group import Group
+from overdrive.techniques.parallel.data_parallel.exchange import Total
+
+_ARGUMENTS = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
+
+
+class Norms:
+    """What `torch.batch_norm` does inside of divided calls.
+
+    Attributes:
+        statistics: in trial calls, the means and variances of each call of it, in their order; else None.
+    """
+
+    def __init__(self, group: Group | None) -> None:
+        self._group = group
+        self.active = False
+        self.statistics: list[tuple[torch.Tensor, torch.Tensor, int]] | None = None
+        self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
+
+    def answer(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
+        if not given["training"] or (self.statistics is None and not self.active):
+            return None
+        x = given["input"]
+        if self.statistics is None:
+            assert self._group is not None
+            return _live(self._group, given)
+        if self.replayed < 0:
+            self.statistics.append((*_moments(x), x.numel() // x.shape[1]))
+            return None
+        mean, variance, count = self.statistics[self.replayed]
+        self.replayed += 1
+        _keep(given, mean, variance, count)
+        return torch.batch_norm(
+            x, given["weight"], given["bias"], mean, variance, False, 0.0, given["eps"], torch.backends.cudnn.enabled
+        )
+
+
+def _live(group: Group, given: dict[str, Any]) -> Any:
+    x, weight, bias, eps = given["input"], given["weight"], given["bias"], given["eps"]
+    with torch.no_grad():
+        mean, variance, count = _of_all(group, x)
+    _keep(given, mean, variance, count)
+    return _Normalised.apply(x, weight, bias, mean.to(_kept(x)), variance.to(_kept(x)), count, eps, group)  # type: ignore[no-untyped-call]
+
+
+def _kept(x: torch.Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of each channel, not corrected."""
+    variance, mean = torch.var_mean(x.detach().to(_kept(x)), _but_channels(x), correction=0)
+    return mean, variance
+
+
+def _but_channels(x: torch.Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+def _along(x: torch.Tensor, channels: torch.Tensor) -> torch.Tensor:
+    return channels.view(1, -1, *(1,) * (x.dim() - 2))
+
+
+def _of_all(group: Group, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Mean, variance and count over ranks, by Chan's formula in fp64: no square of a sum is taken from another."""
+    mean, variance = (each.double() for each in _moments(x))
+    count = x.numel() // x.shape[1]
+    own = torch.cat((mean, variance * count, mean.new_tensor([count])))
+    told = group.gather(own, 0, [len(own)] * group.size, "a batch's statistics").view(group.size, -1)
+    means, squares = told[:, :-1].chunk(2, 1)
+    counts = told[:, -1:]
+    total = counts.sum()
+    mean = (means * counts).sum(0) / total
+    squares = squares.sum(0) + (counts * (means - mean) ** 2).sum(0)
+    return mean, squares / total, int(total)
+
+
+def _keep(given: dict[str, Any], mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:
+    """Into the running statistics, as PyTorch does it."""
+    momentum = given["momentum"]
+    with torch.no_grad():
+        for name, value in (("running_mean", mean), ("running_var", variance * (count / max(1, count - 1)))):
+            running = given[name]
+            if running is not None:
+                running.mul_(1 - momentum).add_(value.to(running.dtype), alpha=momentum)
+
+
+class _Normalised(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, count: int, eps: float, group: Group
+    ) -> Any:
+        ctx.save_for_backward(x, weight, bias, mean, variance)
+        ctx.count, ctx.eps, ctx.group = count, eps, group
+        cudnn = torch.backends.cudnn.enabled
+        return torch.batch_norm(x, weight, bias, mean, variance, False, 0.0, eps, cudnn)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, weight, bias, mean, variance = ctx.saved_tensors
+        if torch.is_grad_enabled():  # it will be differentiated again
+            return (*_differentiable(ctx, x, weight, bias, gradient), *(None,) * 5)
+        dims, kind = _but_channels(x), mean.dtype
+        inverse = torch.rsqrt(variance + ctx.eps)
+        gradient = gradient.to(kind)
+        normal = (x.to(kind) - _along(x, mean)) * _along(x, inverse)
+        of_bias, of_weight = gradient.sum(dims), (gradient * normal).sum(dims)
+        sums = ctx.group.sum_(torch.cat((of_bias, of_weight)), "a batch's statistics").div_(ctx.count)
+        first, second = (_along(x, each) for each in sums.chunk(2))
+        scale = inverse if weight is None else inverse * weight.to(kind)
+        of_x = ((gradient - first - normal * second) * _along(x, scale)).to(x.dtype)
+        of_weight = None if weight is None else of_weight.to(weight.dtype)
+        return of_x, of_weight, None if bias is None else of_bias.to(bias.dtype), *(None,) * 5
+
+
+def _differentiable(ctx: Any, x: Any, weight: Any, bias: Any, gradient: Any) -> tuple[Any, Any, Any]:
+    """The gradients, by operations that have gradients in their turn."""
+    given = [each for each in (x, weight, bias) if each is not None and each.requires_grad]
+    with torch.enable_grad():
+        dims = _but_channels(x)
+        mean = Total.apply(x.sum(dims), ctx.group) / ctx.count  # type: ignore[no-untyped-call]
+        centred = x - _along(x, mean)
+        variance = Total.apply((centred * centred).sum(dims), ctx.group) / ctx.count  # type: ignore[no-untyped-call]
+        made = centred * _along(x, torch.rsqrt(variance + ctx.eps))
+        made = made if weight is None else made * _along(x, weight)
+        made = made if bias is None else made + _along(x, bias)
+        found = iter(torch.autograd.grad(made, given, gradient, create_graph=True))
+    return tuple(next(found) if each is not None and each.requires_grad else None for each in (x, weight, bias))  # type: ignore[return-value]

@@ -1,0 +1,63 @@
+"""Technique `data_parallel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.ranks.rank import current
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Handle, Seams
+
+
+class DataParallel(Technique):
+    """Divides each batch over the ranks of a run, at the model's call: one script on N ranks, the numbers of one.
+
+    What it does: every rank runs the whole script on the same batches. The outermost call of a model computes this
+    rank's samples only, and its results are gathered, so that the program has the whole batch's: loss, metrics,
+    schedules and decisions are those of one process. In the backward pass each rank computes its samples' gradients,
+    and they are averaged before anything can look at them. Random numbers inside of the call are drawn for the whole
+    batch and divided; batch normalisation takes the statistics of all ranks.
+
+    When it helps: models whose calls take long, beside what the rest of a step takes on every rank anyway (loading,
+    loss, optimizer) and beside the exchange of gradients.
+
+    When it hurts: small models: a step exchanges its results and gradients, some 1 ms between two processes of one
+    machine. Results that are large (a language model's logits) are gathered whole. What cannot be divided runs whole
+    on every rank, and that is said: what a first call on parts does not do as the whole, compared in fp64; a model
+    that carries hooks, keeps something of its batch or looks at its values.
+
+    Contract: rounding. The same products are summed in another order.
+
+    Source: Li et al., PyTorch Distributed, VLDB 2020 (averaged gradients, in buckets); Ioffe and Szegedy, Batch
+    Normalization, 2015; `torch.nn.DataParallel`, whose border it has
+    """
+
+    name = "data_parallel"
+    contract = Contract.ROUNDING
+    targets = ("forward", "backward")
+    order = 95  # outside of all others, which act on this rank's part
+
+    def applies(self, facts: Facts) -> str | None:
+        return "it is a way to run, not yet part of a plan: `overdrive run --ranks N`"
+
+    def install(self, seams: Seams, settings: Settings) -> Handle:
+        rank = current()
+        if rank is None:
+            raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
+
+        def arrived() -> None:
+            from overdrive.techniques.parallel.data_parallel.calls import Divided
+
+            divided = Divided(lambda: rank.group, rank.say)
+            seams.model_called.subscribe(divided.called)
+            seams.random_drawn.subscribe(divided.chance.answer)
+            seams.operator_called("batch_norm").subscribe(divided.norms.answer)
+            seams.gradients_asked.subscribe(divided.asked)
+            seams.on_undo(divided.close)
+
+        seams.framework_arrived.subscribe(arrived)
+        return seams.handle()

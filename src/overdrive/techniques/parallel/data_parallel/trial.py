@@ -1,0 +1,276 @@
+"""How a model's call is divided: found by trying it whole and in parts, in fp64, in calls that nobody sees.
+
+The parts must make up the whole: results, random draws, buffers, attributes, what is printed. What does not, names the
+module that looks at more than its own sample.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from overdrive.core.rng import States
+from overdrive.model_state.quiet import quiet
+from overdrive.model_state.state import State
+from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
+from overdrive.seams.torch.draws import unseen_draws
+from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.moment import Circumstances
+from overdrive.seams.torch.reads import noting_reads
+from overdrive.seams.torch.tracing import compiled
+from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation, Drawn, compared
+from overdrive.techniques.parallel.data_parallel.culprit import culprit
+from overdrive.techniques.parallel.data_parallel.exchange import part_of, shares
+from overdrive.techniques.parallel.data_parallel.likeness import Refused, alike, joined
+from overdrive.techniques.parallel.data_parallel.norms import Norms
+from overdrive.techniques.parallel.data_parallel.tree import Build, flatten
+from overdrive.techniques.parallel.data_parallel.way import Way, guesses
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_SHAPE_ONLY = ("nonzero", "masked_select", "unique", "index", "repeat_interleave")  # how many, not a decision
+
+
+def find_way(
+    model: torch.nn.Module,
+    call: Callable[..., Any],
+    leaves: list[Any],
+    build: Build,
+    ranks: int,
+    chance: Chance,
+    norms: Norms,
+) -> dict[str, Any]:
+    """A `Way` as plain data, or `{"reason": why there is none}`."""
+    # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
+    importlib.import_module("torch._dynamo")
+    state = State([model])
+    if what := state.reach.hidden or state.reach.outward:
+        return {"reason": f"its code can reach {what}"}
+    trial = partial(_Trial, model, call, leaves, build, ranks, chance, norms)
+    reason = ""
+    for exact in (True, False) if may_fork_with(model) else (False,):
+        try:
+            found: dict[str, Any] = tried(model, lambda exact=exact: trial(exact).way()).made  # type: ignore[misc]
+        except NoTrial as error:
+            reason = f"it could not be tried ({error})"
+            continue
+        if not found.get("again"):
+            return found
+        reason = found["reason"]
+    return {"reason": reason}
+
+
+class _Trial:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        call: Callable[..., Any],
+        leaves: list[Any],
+        build: Build,
+        ranks: int,
+        chance: Chance,
+        norms: Norms,
+        exact: bool,
+    ) -> None:
+        """`exact`: in fp64, which changes the model: in a process of its own."""
+        if exact:
+            model.double()
+            leaves = [each.double() if _is_float(each) else each for each in leaves]
+            torch.set_default_dtype(torch.float64)
+            if compiled(model):
+                torch.compiler.set_stance("force_eager")
+        self._model, self._call, self._leaves, self._build = model, call, leaves, build
+        self._ranks, self._chance, self._norms, self._exact = ranks, chance, norms, exact
+        self._circumstances = Circumstances()
+        self._state = State([model])
+        self._buffers = [(each, each.detach().clone()) for each in model.buffers()]
+        self._chance_before = States.now()
+        self._said: list[str] = []
+
+    def way(self) -> dict[str, Any]:
+        try:
+            self._look_at_whole()
+        except Exception as error:  # fp64 is not for every model
+            return {"reason": f"it could not be tried ({_first_line(error)})", "again": self._exact}
+        except Deviation as error:
+            return {"reason": str(error)}
+        reason = "no argument has samples"
+        for place, (split, rows) in enumerate(guesses(self._leaves)):
+            try:
+                return self._divided(split, rows).plain()
+            except Refused as error:
+                reason = reason if place else str(error)
+            except Exception as error:
+                reason = reason if place else f"a part of its batch fails ({_first_line(error)})"
+            except Deviation as error:
+                reason = reason if place else str(error)
+        return {"reason": reason}
+
+    # -- the whole ------------------------------------------------------------------------------
+
+    def _look_at_whole(self) -> None:
+        norms, chance = self._norms, self._chance
+        versions = [each._version for each in self._leaves if _counted(each)]
+        norms.statistics, norms.replayed, chance.noted = [], -1, []
+        own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
+        with noting_reads(own) as reads, _unchecked():
+            self._make(self._leaves)
+        decides = [each for each in reads if not any(word in each for word in _SHAPE_ONLY)]
+        if decides:
+            raise _refusal(f"it looks at values of its batch ({decides[0]})")
+        if versions != [each._version for each in self._leaves if _counted(each)]:
+            raise _refusal("it writes to its arguments")
+        self._restore()
+        norms.statistics, chance.noted = [], []
+        self._whole = self._make(self._leaves)
+        self._drawn = chance.noted
+        self._after = self._now()
+        self._effects = self._state.changed()
+        self._changed = State([self._model])
+        self._restore()
+        self._look_for_unseen()
+
+    def _look_for_unseen(self) -> None:
+        """What is drawn, or normalised, past the places where it could be divided."""
+        assert self._norms.statistics is not None
+        norms, self._norms.statistics, self._chance.noted = self._norms.statistics, None, None
+        with unseen_draws() as unseen:
+            made = self._make(self._leaves)
+            if unseen.draws:
+                raise _refusal(f"it draws random numbers inside of {unseen.draws[0]}")
+            if unseen.normalisations != len(norms):
+                raise _refusal("it normalises its batch inside of a compiled part")
+            self._chance.noted = []
+            _backward(self._model, made)
+            if unseen.draws or self._chance.noted or unseen.normalisations != len(norms):
+                raise _refusal("its activations are made again in the backward pass, with random numbers or batch norm")
+        self._norms.statistics = norms
+        self._restore()
+
+    # -- the parts ------------------------------------------------------------------------------
+
+    def _divided(self, split: tuple[int | None, ...], rows: int) -> Way:
+        sizes = shares(rows, self._ranks)
+        drawn = self._draws_of_part(split, sizes, rows)
+        parts = []
+        for rank, size in enumerate(sizes):
+            self._norms.replayed, self._chance.noted = 0, None
+            self._chance.begin(drawn, sum(sizes[:rank]), size, rows)
+            try:
+                parts.append(self._make(self._part(split, rank, sizes)))
+            finally:
+                self._chance.end()
+            self._compare_effects()
+            self._restore()
+        if len({len(each) for each in (*parts, self._whole)}) > 1:
+            raise Refused("its result for a part of the batch has another structure")
+        try:
+            made_up = [
+                joined([each[n] for each in parts], self._whole[n], sizes, rows) for n in range(len(self._whole))
+            ]
+        except Refused as refusal:
+            raise Refused(f"{refusal}{self._named(split, sizes, drawn, rows)}") from None
+        return Way(split, tuple(made_up), tuple(drawn), bool(self._norms.statistics), self._effects)
+
+    def _part(self, split: tuple[int | None, ...], rank: int, sizes: Sequence[int]) -> list[Any]:
+        return [
+            leaf if dim is None else part_of(leaf, dim, rank, sizes)
+            for leaf, dim in zip(self._leaves, split, strict=True)
+        ]
+
+    def _draws_of_part(self, split: tuple[int | None, ...], sizes: Sequence[int], rows: int) -> list[Drawn]:
+        if not self._drawn:
+            return []
+        self._norms.replayed, self._chance.noted = 0, []
+        self._make(self._part(split, 0, sizes))
+        noted = self._chance.noted
+        self._restore()
+        try:
+            return compared(self._drawn, noted, rows, sizes[0])
+        except ValueError as reason:
+            raise Refused(str(reason)) from None
+
+    def _named(self, split: tuple[int | None, ...], sizes: Sequence[int], drawn: list[Drawn], rows: int) -> str:
+        def make(rank: int | None) -> None:
+            self._norms.replayed = 0
+            if rank is not None:
+                self._chance.begin(drawn, sum(sizes[:rank]), sizes[rank], rows)
+            try:
+                self._make(self._leaves if rank is None else self._part(split, rank, sizes))
+            finally:
+                self._chance.end()
+            self._restore()
+
+        name = culprit(self._model, make, len(sizes), alike)
+        return f": {name}" if name else ""
+
+    # -- what a call leaves behind --------------------------------------------------------------
+
+    def _make(self, leaves: Sequence[Any]) -> list[Any]:
+        args, kwargs = self._build(leaves)
+        with ExitStack() as stack:
+            stack.enter_context(self._circumstances.again())
+            said = stack.enter_context(quiet(self._state.reach.loggers))
+            made = flatten(self._call(*args, **kwargs))[0]
+        self._said = list(said)
+        return made
+
+    def _now(self) -> tuple[States, list[torch.Tensor], list[str]]:
+        return States.now(), [each.detach().clone() for each, _ in self._buffers], self._said
+
+    def _compare_effects(self) -> None:
+        chance, buffers, said = self._now()
+        if not chance.same(self._after[0]):
+            raise Refused("for a part of its batch it draws other random numbers")
+        if not all(map(alike, buffers, self._after[1])):
+            raise Refused("it keeps something of the batch in a buffer")
+        if said != self._after[2]:
+            raise Refused("it prints something of its batch")
+        if self._changed.changed() and (what := self._changed.change()):
+            raise Refused(f"it keeps something of the batch: {what}")
+
+    def _restore(self) -> None:
+        self._state.put_back()
+        for buffer, before in self._buffers:
+            buffer.data.copy_(before)
+        self._chance_before.restore()
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """Distributions do not look whether their arguments are valid: that decides nothing."""
+    kind: Any = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind._validate_args = before
+
+
+def _refusal(reason: str) -> Deviation:
+    return Deviation(reason)
+
+
+def _counted(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and not leaf.is_inference()
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype in _FLOATS
+
+
+def _first_line(error: BaseException) -> str:
+    first = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:
+    sums = [each.double().sum() for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
+    trained = [each for each in model.parameters() if each.requires_grad]
+    if sums and trained:
+        torch.autograd.grad(sums, trained, allow_unused=True)

@@ -1,0 +1,78 @@
+"""How a kind of call is divided: where the samples are in its arguments, and in its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from overdrive.techniques.parallel.data_parallel.chance import Drawn
+
+
+@dataclass(frozen=True)
+class Way:
+    """
+    Attributes:
+        split: of each leaf of the arguments, the dimension of its samples, or None.
+        joined: of each leaf of the result, the dimension along which parts make up the whole, and how many there are
+            for each sample; None where all ranks have the same.
+        norms: whether batches are normalised in it.
+        effects: whether it changes attributes of the model, to the same on all ranks.
+    """
+
+    split: tuple[int | None, ...]
+    joined: tuple[tuple[int, int] | None, ...]
+    drawn: tuple[Drawn, ...]
+    norms: bool
+    effects: bool
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_plain(cls, told: dict[str, Any]) -> Way:
+        return cls(
+            tuple(told["split"]),
+            tuple(None if each is None else (each[0], each[1]) for each in told["joined"]),
+            tuple(Drawn(each["name"], tuple(each["shape"]), each["dim"], each["per_row"]) for each in told["drawn"]),
+            told["norms"],
+            told["effects"],
+        )
+
+    def rows(self, leaves: Sequence[Any]) -> int:
+        """Samples of the batch; 0 where these leaves are not of the kind that was tried."""
+        if len(leaves) != len(self.split):
+            return 0
+        sizes = set()
+        for leaf, dim in zip(leaves, self.split, strict=True):
+            if dim is not None:
+                sizes.add(leaf.shape[dim] if isinstance(leaf, torch.Tensor) and leaf.dim() > dim else 0)
+        return sizes.pop() if len(sizes) == 1 else 0
+
+
+def guesses(leaves: Sequence[Any]) -> Iterator[tuple[tuple[int | None, ...], int]]:
+    """Where the samples may be in each leaf, the likeliest first, with how many there are."""
+    seen = set()
+    tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.dim()]
+    for base in tensors[:3]:
+        for dim in range(min(2, base.dim())):
+            rows = base.shape[dim]
+            if rows < 2:
+                continue
+            strict = tuple(_dim(each, dim, rows, (dim,)) for each in leaves)
+            loose = tuple(_dim(each, dim, rows, range(8)) for each in leaves)
+            alone = tuple(dim if each is base else None for each in leaves)
+            for split in (loose, strict, alone):
+                if split not in seen:
+                    seen.add(split)
+                    yield split, rows
+
+
+def _dim(leaf: Any, first: int, rows: int, others: Sequence[int]) -> int | None:
+    if isinstance(leaf, torch.Tensor):
+        for dim in (first, *others):
+            if leaf.dim() > dim and leaf.shape[dim] == rows:
+                return dim
+    return None

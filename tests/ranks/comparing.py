@@ -1,0 +1,22 @@
+"""Numbers that programs print, of one process and of ranks."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|\binf\b")
+
+
+def difference(one: str, other: str, tolerance: float) -> str:
+    """The first line that differs by more than that share of the number (or of one, where it is less); else empty."""
+    lines, others = one.splitlines(), other.splitlines()
+    if len(lines) != len(others):
+        return f"{len(lines)} lines, and {len(others)}"
+    for line, theirs in zip(lines, others, strict=True):
+        if _NUMBER.sub("#", line) != _NUMBER.sub("#", theirs):
+            return f"{line}\n{theirs}"
+        for a, b in zip(_NUMBER.findall(line), _NUMBER.findall(theirs), strict=True):
+            if not math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance) and a != b:
+                return f"{a} and {b}:\n{line}\n{theirs}"
+    return ""

@@ -1,0 +1,13 @@
+"""The programs and defects of this folder by name, read from their text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+
+NAMES = tuple(re.findall(r"^@program\ndef (\w+)", (_HERE / "small_programs.py").read_text(), re.MULTILINE))
+_found = re.findall(r'^@defect\("(\w+)"(, ALONE)?\)\ndef (\w+)', (_HERE / "defects.py").read_text(), re.MULTILINE)
+DEFECTS = {name: program for program, alone, name in _found if not alone}
+ALONE = {name: program for program, alone, name in _found if alone}

@@ -1,0 +1,743 @@
+"""Programs of ten lines, one after the other in one process: `python small_programs.py [NAME...]` prints their numbers.
+
+In fp64, so that what differs by more than rounding shows. The names are followed by `:` and numbers.
+"""
+
+import copy
+import io
+import math
+import random
+import sys
+import warnings
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+
+PROGRAMS = {}
+
+
+def program(function):
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def data(rows=37, width=6, classes=3, batch=8, **options):
+    x = torch.randn(rows, width)
+    y = (x[:, :classes].argmax(1) + (x.sum(1) > 1)) % classes
+    return DataLoader(TensorDataset(x, y), batch_size=batch, shuffle="sampler" not in options, **options)
+
+
+def mlp(*between, width=6, out=3):
+    return nn.Sequential(nn.Linear(width, 16), *between, nn.Tanh(), nn.Linear(16, out))
+
+
+def fit(model, loader, loss_of=None, optimizer=None, epochs=2, each_step=None):
+    loss_of = loss_of or (lambda m, x, y: F.cross_entropy(m(x), y))
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    numbers = []
+    for _ in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = loss_of(model, x, y)
+            loss.backward()
+            if each_step:
+                each_step(model)
+            optimizer.step()
+            numbers.append(loss.item())
+    return numbers
+
+
+def size(model):
+    return sum(p.detach().square().sum() for p in model.parameters()).item()
+
+
+@program
+def plain_with_a_ragged_last_batch():
+    model = mlp()
+    return fit(model, data()), size(model)
+
+
+@program
+def batches_smaller_than_the_ranks():
+    model = mlp(nn.Dropout(0.3))
+    return fit(model, data(rows=5, batch=1)), fit(model, data(rows=7, batch=3)), size(model)
+
+
+@program
+def dropout():
+    return fit(mlp(nn.Dropout(0.4)), data()), torch.rand(1)
+
+
+@program
+def dropout_in_place():
+    return fit(mlp(nn.Dropout(0.4, inplace=True)), data()), torch.rand(1)
+
+
+@program
+def alpha_dropout():
+    return fit(mlp(nn.AlphaDropout(0.2)), data()), torch.rand(1)
+
+
+class Channels(nn.Module):
+    def __init__(self, drop):
+        super().__init__()
+        self.drop, self.head = drop, nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.drop(x.view(len(x), 3, 2).tanh()).flatten(1))
+
+
+@program
+def dropout_of_channels():
+    return fit(Channels(nn.Dropout1d(0.4)), data()), fit(Channels(nn.FeatureAlphaDropout(0.3)), data()), torch.rand(1)
+
+
+class Noisy(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.body, self.draw = mlp(), draw
+
+    def forward(self, x):
+        return self.body(x + 0.1 * self.draw(x))
+
+
+@program
+def noise_of_many_kinds():
+    numbers = []
+    for draw in (
+        torch.rand_like,
+        torch.randn_like,
+        lambda x: torch.rand(x.shape),
+        lambda x: torch.randn(len(x), 6),
+        lambda x: torch.randint(0, 4, (len(x), 6)),
+        lambda x: torch.bernoulli(torch.sigmoid(x)),
+        lambda x: torch.bernoulli(torch.full((len(x), 1), 0.5)) * x,
+        lambda x: torch.empty_like(x).exponential_(2.0),
+        lambda x: x.new_empty(len(x), 1).bernoulli_(0.7),
+        lambda x: torch.normal(0.0, 1.0, x.shape),
+        lambda x: torch.normal(x, 0.1),
+        lambda x: F.gumbel_softmax(x),
+        lambda x: F.rrelu(x, training=True),
+        lambda x: torch.rand(6),
+        lambda x: torch.distributions.Normal(x, 1.0).rsample(),
+    ):
+        numbers.append(fit(Noisy(draw), data(), epochs=1))
+    return numbers, torch.rand(1)
+
+
+class Skips(nn.Module):
+    """Stochastic depth, by Python's generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.head, self.drop = nn.Linear(6, 3), nn.Dropout(0.2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            if random.random() < 0.7:
+                x = x + self.drop(layer(x).tanh())
+        return self.head(x)
+
+
+@program
+def layers_skipped_at_random():
+    return fit(Skips(), data()), random.random(), torch.rand(1)
+
+
+@program
+def batch_norm():
+    model = mlp(nn.BatchNorm1d(16))
+    numbers = fit(model, data())
+    model.eval()
+    with torch.no_grad():
+        outputs = model(torch.linspace(-1, 1, 60).view(10, 6)).sum().item()
+    model.train()
+    model[1].eval()
+    frozen = fit(model, data())
+    return numbers, outputs, frozen, model[1].running_var.sum().item(), int(model[1].num_batches_tracked)
+
+
+@program
+def batch_norm_of_other_kinds():
+    averaged = mlp(nn.BatchNorm1d(16, momentum=None))
+    untracked = mlp(nn.BatchNorm1d(16, track_running_stats=False))
+    plain = mlp(nn.BatchNorm1d(16, affine=False), nn.Dropout(0.2))
+    numbers = [fit(each, data()) for each in (averaged, untracked, plain)]
+    return numbers, averaged[1].running_mean.sum().item(), averaged[1].running_var.sum().item()
+
+
+@program
+def batch_norm_of_pictures():
+    layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Flatten(), nn.Linear(64, 3)
+    net = nn.Sequential(*layers)
+    loader = DataLoader(TensorDataset(torch.randn(30, 2, 6, 6), torch.randint(3, (30,))), batch_size=8, shuffle=True)
+    return fit(net, loader), net[1].running_var.sum().item()
+
+
+@program
+def gan():
+    maker = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 6))
+    judge = mlp(nn.Dropout(0.2), out=1)
+    of_maker, of_judge = (torch.optim.Adam(m.parameters(), lr=1e-2, betas=(0.5, 0.9)) for m in (maker, judge))
+    numbers = []
+    for x, _ in data():
+        made = maker(torch.randn(len(x), 4))
+        of_judge.zero_grad()
+        loss = F.softplus(-judge(x)).mean() + F.softplus(judge(made.detach())).mean()
+        loss.backward()
+        of_judge.step()
+        of_maker.zero_grad()
+        other = F.softplus(-judge(made)).mean()
+        other.backward()
+        of_maker.step()
+        numbers += [loss.item(), other.item()]
+    return numbers, size(maker), size(judge)
+
+
+@program
+def gradient_penalty():
+    judge = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
+    smooth = mlp(out=1)
+
+    def loss(model, x, _):
+        x = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return ((slope.norm(dim=1) - 1) ** 2).mean() + model(x).mean()
+
+    return fit(smooth, data(), loss), fit(judge, data(), loss), size(judge)
+
+
+class Vae(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 8), nn.Linear(4, 6)
+
+    def forward(self, x):
+        mean, spread = self.inner(x).chunk(2, 1)
+        z = mean + torch.randn_like(spread) * (0.5 * spread).exp()
+        return self.outer(z), mean, spread
+
+
+@program
+def vae():
+    def loss(model, x, _):
+        made, mean, spread = model(x)
+        return F.mse_loss(made, x, reduction="sum") - 0.5 * (1 + spread - mean**2 - spread.exp()).sum()
+
+    model = Vae()
+    return fit(model, data(), loss, torch.optim.SGD(model.parameters(), lr=1e-3)), torch.rand(1)
+
+
+@program
+def lbfgs():
+    model, x = mlp(out=1), torch.randn(20, 6)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=5)
+    numbers = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x.sum(1, keepdim=True))
+        loss.backward()
+        numbers.append(loss.item())
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    return numbers, size(model)
+
+
+@program
+def accumulation_and_clipping():
+    model = mlp(nn.Dropout(0.1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    numbers = []
+    for step, (x, y) in enumerate(data()):
+        (F.cross_entropy(model(x), y) / 2).backward()
+        if step % 2:
+            numbers.append(nn.utils.clip_grad_norm_(model.parameters(), 0.3).item())
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=step % 4 == 1)
+    return numbers, size(model)
+
+
+@program
+def mean_weights_by_deepcopy():
+    model = mlp(nn.BatchNorm1d(16))
+    mean = copy.deepcopy(model)
+
+    def each_step(model):
+        with torch.no_grad():
+            for ours, theirs in zip(mean.parameters(), model.parameters(), strict=True):
+                ours.mul_(0.9).add_(theirs, alpha=0.1)
+
+    numbers = fit(model, data(), each_step=each_step)
+    late = copy.deepcopy(model)
+    return numbers, size(mean), fit(late, data()), size(late), size(model)
+
+
+@program
+def contrastive():
+    def loss(model, x, _):
+        one, other = F.normalize(model(x)), F.normalize(model(x + 0.1 * torch.randn_like(x)))
+        return F.cross_entropy(one @ other.T / 0.2, torch.arange(len(x)))
+
+    return fit(mlp(nn.Dropout(0.1)), data(), loss)
+
+
+@program
+def class_weights_and_ignored_labels():
+    weights = torch.tensor([0.2, 1.0, 3.0])
+
+    def loss(model, x, y):
+        y = torch.where(x[:, 0] > 1, torch.tensor(-100), y)
+        return F.cross_entropy(model(x), y, weight=weights, label_smoothing=0.1)
+
+    return fit(mlp(), data(), loss)
+
+
+@program
+def weight_penalty():
+    def loss(model, x, y):
+        return F.cross_entropy(model(x), y) + 0.01 * sum(p.square().sum() for p in model.parameters())
+
+    model = mlp()
+    return fit(model, data(), loss), size(model)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.cells = nn.LSTM(6, 8, batch_first=first)
+        self.head = nn.Linear(8, 6)
+
+    def forward(self, x, state):
+        made, state = self.cells(x, state)
+        return self.head(made), state
+
+
+@program
+def lstm_with_hidden_state():
+    numbers = []
+    for first in (True, False):
+        model = Recurrent(first)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        state = (torch.zeros(1, 8, 8), torch.zeros(1, 8, 8))
+        series = torch.randn(8, 41, 6).cumsum(1).tanh()
+        for start in range(0, 35, 5):
+            x, y = series[:, start : start + 5], series[:, start + 1 : start + 6]
+            if not first:
+                x, y = x.transpose(0, 1), y.transpose(0, 1)
+            made, state = model(x, tuple(each.detach() for each in state))
+            loss = F.mse_loss(made, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            numbers.append(loss.item())
+    return numbers, state[0].sum().item()
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells, self.head = nn.LSTM(3, 8, num_layers=2, dropout=0.3, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.cells(x.view(len(x), 2, 3))[0][:, -1])
+
+
+@program
+def lstm_with_dropout():
+    return fit(Dropping(), data()), torch.rand(1)
+
+
+class Attention(nn.Module):
+    def __init__(self, dropout=0.1, first=True):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=first)
+        self.first, self.words, self.place = first, nn.Embedding(11, 8), nn.Parameter(torch.randn(5, 8))
+        self.body, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 11)
+
+    def forward(self, words, mask=None):
+        x = self.words(words) + (self.place if self.first else self.place[:, None])
+        return self.head(self.body(x, mask=mask, is_causal=mask is not None))
+
+
+@program
+def transformer():
+    numbers = []
+    for first in (True, False):
+        model = Attention(first=first)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        text, mask = torch.randint(11, (9, 6)), nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+        for _ in range(6):
+            x, y = (text[:, :-1], text[:, 1:]) if first else (text.T[:-1], text.T[1:])
+            loss = F.cross_entropy(model(x, mask=mask).reshape(-1, 11), y.reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            numbers.append(loss.item())
+    return numbers, torch.rand(1)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words):
+        return self.head(self.words(words).tanh()).view(-1, 11)
+
+
+@program
+def tied_weights_and_flat_logits():
+    model, text = Tied(), torch.randint(11, (9, 6))
+    return fit(model, [(text[:, :-1], text[:, 1:].reshape(-1))] * 6), size(model)
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = mlp(), mlp()
+
+    def forward(self, x, which):
+        return self.one(x) if which else self.other(x)
+
+
+@program
+def unused_parameters():
+    model = Two()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    numbers = []
+    for step, (x, y) in enumerate(data()):
+        loss = F.cross_entropy(model(x, step < 3), y)
+        optimizer.zero_grad()
+        loss.backward()
+        numbers.append(sum(p.grad is None for p in model.parameters()))
+        optimizer.step()
+        numbers.append(loss.item())
+    return numbers, size(model.one), size(model.other)
+
+
+@program
+def hooks_on_gradients():
+    model, seen = mlp(), []
+    model[0].weight.register_hook(lambda g: g.clamp(-0.01, 0.01))
+    model[2].bias.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.norm().item()))
+    return fit(model, data()), seen, size(model)
+
+
+@program
+def gradients_asked_for():
+    model, numbers = mlp(nn.Dropout(0.2)), []
+    for x, y in data():
+        loss = F.cross_entropy(model(x), y)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), gradients, strict=True):
+                p -= 0.1 * g
+        numbers.append(loss.item())
+    return numbers, size(model)
+
+
+@program
+def two_steps_of_learning_to_learn():
+    model, numbers = mlp(), []
+
+    def loss(model, x, y):
+        own = dict(model.named_parameters())
+        first = F.cross_entropy(torch.func.functional_call(model, own, (x,)), y)
+        steps = torch.autograd.grad(first, list(own.values()), create_graph=True)
+        moved = {name: p - 0.1 * g for (name, p), g in zip(own.items(), steps, strict=True)}
+        return F.cross_entropy(torch.func.functional_call(model, moved, (x,)), y)
+
+    return fit(model, data(), loss), numbers, size(model)
+
+
+@dataclass
+class Result:
+    logits: torch.Tensor
+    also: dict
+    rows: str = "none"
+
+
+class Rich(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, batch, *, scale=1.0):
+        made = self.body(batch["x"]) * scale
+        return Result(made, {"pair": (made.argmax(1), [made.exp()]), "weight": self.body[0].weight.sum()})
+
+
+@program
+def dicts_tuples_and_dataclasses():
+    def loss(model, x, y):
+        made = model({"x": x, "unused": None}, scale=0.5)
+        right = (made.also["pair"][0] == y).sum()
+        also = 0.1 * made.also["pair"][1][0].mean() + right + made.also["weight"].square()
+        return F.cross_entropy(made.logits, y) + also
+
+    model = Rich()
+    return fit(model, data(), loss), size(model)
+
+
+class Loses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x, y):
+        made = self.body(x)
+        return F.cross_entropy(made, y), made
+
+
+@program
+def loss_inside_of_the_model():
+    return fit(Loses(), data(), lambda model, x, y: model(x, y)[0])
+
+
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.calls, self.kept = mlp(), 0, None
+
+    def forward(self, x):
+        self.calls += 1
+        self.kept = self.body(x)
+        return self.kept.clone()
+
+
+@program
+def keeps_its_result():
+    model = Keeps()
+    return fit(model, data(), lambda m, x, y: F.cross_entropy(m(x), y) + m.kept.square().mean()), model.calls
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.calls = mlp(), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.body(x) * (1 + 1 / self.calls)
+
+
+@program
+def counts_its_calls():
+    model = Counts()
+    return fit(model, data()), model.calls
+
+
+class OfBatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x):
+        return self.body(x - x.mean(0) * 0.01)
+
+
+@program
+def looks_at_its_batch():
+    return fit(OfBatch(), data())
+
+
+class ByValue(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x):
+        return self.body(x) if x.max() < 2 else self.body(x) * 0.5
+
+
+@program
+def decides_by_its_batch():
+    return fit(ByValue(), data())
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, drop):
+        super().__init__()
+        self.inner, self.head = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(drop)), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False))
+
+
+@program
+def checkpointed_activations():
+    return fit(Checkpointed(0.0), data()), fit(Checkpointed(0.3), data()), torch.rand(1)
+
+
+@program
+def mixed_in_the_loop():
+    def loss(model, x, y):
+        order, share = torch.randperm(len(x)), random.betavariate(0.4, 0.4)
+        made = model(share * x + (1 - share) * x[order])
+        return share * F.cross_entropy(made, y) + (1 - share) * F.cross_entropy(made, y[order])
+
+    return fit(mlp(), data(), loss)
+
+
+@program
+def weighted_sampler():
+    return fit(mlp(), data(sampler=WeightedRandomSampler(torch.rand(37), 30)))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for _ in range(30):
+            x = torch.randn(6)
+            yield x, x[:3].argmax()
+
+
+@program
+def streamed():
+    return fit(mlp(), DataLoader(Stream(), batch_size=8))
+
+
+@program
+def schedules_and_early_stopping():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    best, numbers = math.inf, []
+    for epoch in range(8):
+        loss = sum(fit(model, data(), optimizer=optimizer, epochs=1))
+        schedule.step(loss)
+        numbers += [loss, optimizer.param_groups[0]["lr"]]
+        if loss > best * 1.05:
+            numbers.append(epoch)
+            break
+        best = min(best, loss)
+    return numbers
+
+
+@program
+def saved_and_loaded():
+    model, held = mlp(), io.BytesIO()
+    first = fit(model, data())
+    torch.save({"model": model.state_dict(), "whole": model}, held)
+    held.seek(0)
+    loaded = torch.load(held, weights_only=False)
+    other = loaded["whole"]
+    other.load_state_dict(loaded["model"])
+    return first, fit(other, data()), size(other)
+
+
+@program
+def policy_without_a_data_set():
+    policy, value, numbers = mlp(out=2), 0.0, []
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.05)
+    for _ in range(6):
+        states = torch.randn(9, 6)
+        chosen = torch.distributions.Categorical(logits=policy(states))
+        actions = chosen.sample()
+        rewards = (actions == (states[:, 0] > 0)).double()
+        loss = -(chosen.log_prob(actions) * (rewards - value)).mean()
+        value = 0.9 * value + 0.1 * rewards.mean().item()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        numbers += [loss.item(), value]
+    return numbers
+
+
+@program
+def sparse_gradients():
+    bag = nn.EmbeddingBag(11, 4, sparse=True, mode="sum")
+    optimizer = torch.optim.SparseAdam(bag.parameters(), lr=0.1)
+    words = torch.randint(11, (9, 5))
+    return fit(bag, [(words, torch.randn(9, 4))] * 5, lambda m, x, y: F.mse_loss(m(x), y), optimizer), size(bag)
+
+
+@program
+def scaled_half_precision():
+    model, numbers = mlp(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for x, y in data():
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        numbers.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+        scaler.step(optimizer)
+        scaler.update()
+        numbers += [loss.item(), scaler.get_scale()]
+    return numbers
+
+
+@program
+def normalised_weights():
+    model = mlp()
+    model[0] = nn.utils.parametrizations.spectral_norm(model[0])
+    model[2] = nn.utils.parametrizations.weight_norm(model[2])
+    return fit(model, data())
+
+
+@program
+def frozen_and_thawed():
+    model = mlp(nn.BatchNorm1d(16))
+    model[0].requires_grad_(False)
+    first = fit(model, data())
+    model[0].requires_grad_(True)
+    return first, fit(model, data()), size(model)
+
+
+@program
+def a_model_that_changes_late():
+    model = Noisy(lambda x: 0 * x)
+    first = fit(model, data())
+    model.draw = lambda x: x - x.mean(0)
+    second = fit(model, data())
+    model.draw = torch.randn_like
+    return first, second, fit(model, data()), torch.rand(1)
+
+
+class Groups(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm = mlp(), nn.GroupNorm(2, 6)
+
+    def forward(self, x):
+        return self.body(F.instance_norm(self.norm(x).view(len(x), 2, 3)).flatten(1))
+
+
+@program
+def norms_of_a_sample():
+    return fit(Groups(), data())
+
+
+@program
+def several_calls_for_one_backward():
+    model, numbers = mlp(nn.Dropout(0.2), nn.BatchNorm1d(16)), []
+
+    def loss(model, x, y):
+        return F.cross_entropy(model(x), y) + 0.5 * F.mse_loss(model(x), model(-x)) + 0.1 * model[0].weight.abs().sum()
+
+    return fit(model, data(), loss), numbers, size(model)
+
+
+def main(names):
+    warnings.simplefilter("ignore")
+    torch.set_default_dtype(torch.float64)
+    for name in names or PROGRAMS:
+        torch.manual_seed(7)
+        random.seed(7)
+        try:
+            print(f"{name}: {PROGRAMS[name]()}", flush=True)
+        except Exception as error:
+            print(f"{name}: {type(error).__name__} {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
