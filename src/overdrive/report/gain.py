@@ -24,7 +24,8 @@ def _run(result: TuneResult) -> str:
     own = result.own_run
     if own is None or not (own.steps and own.before and own.after):
         return ""
-    return f"Your {own.steps:,} steps: {duration(own.before)} → {duration(own.after)}, start-up included."
+    unit = "calls" if result.inference else "steps"
+    return f"Your {own.steps:,} {unit}: {duration(own.before)} → {duration(own.after)}, start-up included."
 
 
 def _pays(result: TuneResult) -> str:
@@ -37,7 +38,7 @@ def _pays(result: TuneResult) -> str:
         runs = math.ceil(tuning / (own.before - own.after))
         return f"{took} {'1 run' if runs == 1 else f'{runs:,} runs'} of this script ({steps})."
     pace = result.baseline.seconds_per_step if result.baseline else None
-    told = f", {duration(even * pace)} of training as it was" if pace else ""
+    told = f", {duration(even * pace)} of {'answering' if result.inference else 'training'} as it was" if pace else ""
     return f"{took} {steps}{told}."
 
 

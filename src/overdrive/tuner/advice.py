@@ -42,7 +42,7 @@ def _short(found: Findings, control: Duel) -> str:
 def too_short(found: Findings, total: int) -> str:
     """Of a program that ends after so many steps: how many it takes, and how it gets there."""
     times = max(2, math.ceil(STEPS / max(1, total)))
-    said = f"The program ends after {total} steps, and about {STEPS} are needed"
+    said = f"The program ends after {total} {found.spec().unit}s, and about {STEPS} are needed"
     given = list(found.program.arguments)
     for place, value in enumerate(given[1:], start=1):
         if given[place - 1] in _LENGTH_OPTIONS and value.isdigit():
