@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -151,10 +150,11 @@ def bare_python(tmp_path: Path) -> Path:
 
 
 def test_the_wrong_environment_is_named_with_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path(sys.executable).resolve()  # not one of pyenv's, which asks PATH for itself
     monkeypatch.setattr(sys, "executable", str(bare_python(tmp_path)))
     other = tmp_path / "bin"
     other.mkdir()
-    (other / "python").write_text(f'#!/bin/sh\nexec "{shutil.which("python3")}" "$@"\n')
+    (other / "python").write_text(f'#!/bin/sh\nexec "{real}" "$@"\n')
     (other / "python").chmod(0o755)
     monkeypatch.setenv("PATH", str(other))
     told = causes.wrong_environment("json")  # which any Python has

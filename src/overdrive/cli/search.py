@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from overdrive.cli.json_output import console_beside, json_option, write_json
 from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, MetricName, WishText
@@ -36,18 +36,18 @@ def show_list(program: Program, json_path: Path | None) -> int:
     with TrialPool() as pool:
         found = listing(pool, program)
     rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in found.parameters]
-    report.parameters(rows, program.command(), Console(highlight=False))
+    report.parameters(rows, program.command(), console_beside(json_path))
     if json_path:
         fields = ("name", "default", "place", "moves", "range")
         listed = [dict(zip(fields, row, strict=True)) for row in rows]
         data = {"version": 1, "program": program.command(), "parameters": listed}
-        write_atomically(json_path, json.dumps(data, indent=1) + "\n")
+        write_json(json_path, data)
     return 0
 
 
 def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> int:
     """Returns the exit code: 0 where the search came to its end, whatever it found. Raises as `conduct`."""
-    console = Console(highlight=False)
+    console = console_beside(json_path)
     console.print(
         f"Searching {request.program.command()} for {request.aim()}, for at most {request.budget / 60:.3g} minutes.",
         markup=False,
@@ -56,7 +56,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     with TrialPool() as pool:
         result = conduct(request, pool, report.Teller(console))
     if json_path:
-        write_atomically(json_path, result.dumps())
+        write_json(json_path, json.loads(result.dumps()))
     write_atomically(page_path, page(result))
     report.search(result, console)
     console.print(f"\nreport  {page_path}", markup=False, soft_wrap=True)
@@ -87,7 +87,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The speed plan of all runs.")
 @click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result as JSON.")
+@json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def command(
     only_list: bool,
