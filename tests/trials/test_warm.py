@@ -54,6 +54,7 @@ for step in range(100):
     if step == 2:
         os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == "killed" else sys.exit(3)
 """
+GOES_ON = ENDS.replace("step == 2", "False")
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_how_a_forked_trial_ends_is_told_as_of_a_fresh_one(
 
 
 def test_a_forked_trial_stands_still_goes_on_and_is_stopped(tmp_path: Path, pool: TrialPool) -> None:
-    spec = program(tmp_path, ENDS.replace("step == 2", "False"), "")
+    spec = program(tmp_path, GOES_ON, "")
     trial = Trial(pool, spec, warmed(pool))
     trial.first_step()
     (pid,) = trial.group.pids
@@ -122,7 +123,7 @@ def test_a_forked_trial_stands_still_goes_on_and_is_stopped(tmp_path: Path, pool
 
 
 def test_a_nursery_that_is_gone_costs_nothing_but_time(tmp_path: Path, pool: TrialPool) -> None:
-    spec = program(tmp_path, ENDS.replace("step == 2", "False"), "")
+    spec = program(tmp_path, GOES_ON, "")
     launcher = warmed(pool)
     trial = Trial(pool, spec, launcher)
     trial.stop()
@@ -134,7 +135,7 @@ def test_a_nursery_that_is_gone_costs_nothing_but_time(tmp_path: Path, pool: Tri
 
 
 def test_a_trial_whose_nursery_dies_is_told_as_killed(tmp_path: Path, pool: TrialPool) -> None:
-    spec = program(tmp_path, ENDS.replace("step == 2", "False"), "")
+    spec = program(tmp_path, GOES_ON, "")
     launcher = warmed(pool)
     trial = Trial(pool, spec, launcher)
     trial.first_step()
@@ -165,7 +166,7 @@ def test_what_would_see_a_difference_is_started_afresh(facts: dict[str, object],
 
 def test_a_program_that_sets_variables_before_the_import_is_known_by_them(tmp_path: Path, pool: TrialPool) -> None:
     for first, sets in (("import os", False), ("import os; os.environ['OF_THE_TEST'] = '1'", True)):
-        trial = Trial(pool, TrialSpec(program(tmp_path, first + ENDS.replace("step == 2", "False"), "").program))
+        trial = Trial(pool, TrialSpec(program(tmp_path, first + GOES_ON, "").program))
         trial.first_step()
         assert trial.facts().sets_environment is sets
         trial.stop()

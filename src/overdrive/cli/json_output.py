@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from overdrive.core.atomic_file import write_atomically
+from overdrive.core.json_data import finite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,17 +51,8 @@ def write_json(json_path: Path | None, data: Any) -> None:
     """
     if json_path is None:
         return
-    text = json.dumps(_finite(data), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(finite(data), indent=1, allow_nan=False) + "\n"
     if json_path == STDOUT:
         click.echo(text, nl=False)
     else:
         write_atomically(json_path, text)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity, which an interval of one pair of blocks ends at: null."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

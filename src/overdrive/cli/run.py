@@ -105,19 +105,21 @@ def prepare_environment(techniques: list[Chosen]) -> None:
     """Start this very command again with the variables that must be there before the process starts."""
     needed = environment_for(techniques)
     missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
-    if os.environ.pop(_READY, None) or not missing:
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
-    os.execve(sys.executable, command, {**os.environ, **missing, _READY: "1"})
+    if not os.environ.pop(_READY, None) and missing:
+        _start_again({**missing, _READY: "1"})
 
 
 def hash_alike() -> None:
     """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execve(sys.executable, [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]], os.environ)
+        _start_again({"PYTHONHASHSEED": "0"})
+
+
+def _start_again(variables: Mapping[str, str]) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, **variables})
 
 
 def _interpreter_flags() -> list[str]:
@@ -295,9 +297,8 @@ def run_as_rank(membership: Membership, program: Program, record: Path | None, p
     rank = Rank(membership, [samples_folder()], hide_own_frames)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
-    return run(
-        program, [("data_parallel", {})], None, record, rank=rank
-    )  # all record, since what is read they all read
+    # All record, since what is read they all read.
+    return run(program, [("data_parallel", {})], None, record, rank=rank)
 
 
 def _membership(ranks: int | None) -> Membership | None:

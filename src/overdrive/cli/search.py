@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_command
+from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import Duration, MetricName, WishText
 from overdrive.core.atomic_file import write_atomically
+from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
 from overdrive.core.plan import PlanError
 from overdrive.core.program import Program
@@ -37,11 +37,9 @@ def show_list(program: Program, json_path: Path | None) -> int:
         found = listing(pool, program)
     rows = [(each.name, each.default, each.place, each.effect, str(sensible(each) or "")) for each in found.parameters]
     report.parameters(rows, program.command(), console_beside(json_path))
-    if json_path:
-        fields = ("name", "default", "place", "moves", "range")
-        listed = [dict(zip(fields, row, strict=True)) for row in rows]
-        data = {"version": 1, "program": program.command(), "parameters": listed}
-        write_json(json_path, data)
+    fields = ("name", "default", "place", "moves", "range")
+    listed = [dict(zip(fields, row, strict=True)) for row in rows]
+    write_json(json_path, {"version": 1, "program": program.command(), "parameters": listed})
     return 0
 
 
@@ -55,8 +53,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     )
     with TrialPool() as pool:
         result = conduct(request, pool, report.Teller(console))
-    if json_path:
-        write_json(json_path, json.loads(result.dumps()))
+    write_json(json_path, to_json(result))
     write_atomically(page_path, page(result))
     report.search(result, console)
     console.print(f"\nreport  {page_path}", markup=False, soft_wrap=True)
@@ -88,7 +85,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
 @json_option
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@program_argument("SCRIPT [ARGS]...")
 def command(
     only_list: bool,
     wishes: tuple[Wish, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -22,6 +23,15 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_json(each) for each in value]
     return value
+
+
+def finite(data: Any) -> Any:
+    """The same with null for numbers that JSON has not, such as the ends of an endless interval; lists for tuples."""
+    if isinstance(data, dict):
+        return {name: finite(each) for name, each in data.items()}
+    if isinstance(data, (tuple, list)):
+        return [finite(each) for each in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def from_json(kind: type[T], data: Any) -> T:

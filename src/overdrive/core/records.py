@@ -88,6 +88,11 @@ class Trace:
     left_out: Mapping[str, str] = field(default_factory=dict)
     inference: bool = False  # its steps are calls of a model, in a program that trains nothing
 
+    @property
+    def unit(self) -> str:
+        """What a step of it is called, for people."""
+        return "call" if self.inference else "step"
+
 
 class TrialOver(Exception):
     """A trial that was to go on is over; caught inside `trials`, never crosses the search.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from overdrive.core.interval import Interval
-from overdrive.core.json_data import to_json
+from overdrive.core.json_data import finite, to_json
 from overdrive.core.settings import Value
 
 VERSION = 1
@@ -98,12 +96,4 @@ class SearchResult:
 
     def dumps(self) -> str:
         """As JSON; numbers that are none, such as the ends of an endless interval, are null."""
-        return json.dumps(_finite(to_json(self)), indent=1, allow_nan=False) + "\n"
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: _finite(each) for name, each in data.items()}
-    if isinstance(data, list):
-        return [_finite(each) for each in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
+        return json.dumps(finite(to_json(self)), indent=1, allow_nan=False) + "\n"

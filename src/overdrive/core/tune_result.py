@@ -258,3 +258,8 @@ class TuneResult:
     notes: tuple[str, ...] = ()
     next_step: str = _text(1000)  # what to do now, where nothing was established or not all was tried
     notice: str = _text(1000)  # what a reader must know of where the numbers come from, before any of them
+
+    @property
+    def unit(self) -> str:
+        """What a step of the program is called, for people."""
+        return "call" if self.inference else "step"

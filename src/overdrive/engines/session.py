@@ -8,7 +8,26 @@ from typing import TYPE_CHECKING, Any
 from overdrive.engines.runtime import Runtime
 
 if TYPE_CHECKING:
+    from overdrive.core.facts import Facts
     from overdrive.engines.answering import Answers
+    from overdrive.seams.hub import Handle, Seams
+
+
+def of_no_use(runtime: Runtime, facts: Facts) -> str | None:
+    """Why engines of this library cannot help here, or None."""
+    if facts.device != "cpu":
+        return "the model is on the GPU"
+    if facts.own_compile:
+        return "the program compiles its model itself"
+    return runtime.missing()
+
+
+def answer(runtime: Runtime, name: str, seams: Seams) -> Handle:
+    """Have engines of this library answer the model's calls, for the technique of this name."""
+    answering = Answering(runtime, name)
+    seams.model_called.subscribe_innermost(answering.called)
+    seams.blameless.add(name)
+    return seams.handle(notes=answering)
 
 
 class Answering:

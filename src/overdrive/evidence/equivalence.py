@@ -70,7 +70,7 @@ def same_in_its_duel(one: Trace, other: Trace) -> Check | None:
     if not same_bits(one, other):
         return None
     parts = _ANSWER_PARTS if one.inference else ["losses", "parameters", "optimizer states", "random states"]
-    sentence = f"the {one.steps} {_unit(one)}s of its duel came to the same, bit for bit"
+    sentence = f"the {one.steps} {one.unit}s of its duel came to the same, bit for bit"
     evidence = {"exact": {"steps": one.steps, "calls": one.inference, "parts": parts, "first_difference": None}}
     return Check(Contract.EXACT, sentence, evidence=evidence, pending=True)
 
@@ -87,7 +87,7 @@ def same_in_their_duels(checks: Sequence[Check]) -> Check:
 def differing_invariant(original: Trace, candidate: Trace) -> str | None:
     """What differs that no level permits: number of steps, samples, learning rates; or None."""
     if original.steps != candidate.steps:
-        return f"made {candidate.steps} {_unit(original)}s instead of {original.steps}"
+        return f"made {candidate.steps} {original.unit}s instead of {original.steps}"
     if original.samples != candidate.samples:
         did = "answered for" if original.inference else "trained on"
         return f"{did} {candidate.samples:g} samples instead of {original.samples:g}"
@@ -180,7 +180,7 @@ def compared(
     entries = list(zip(original.digests, candidate.digests, (perturbed or original).digests, strict=False))
     steps = len(entries)
     evaluated = sum(bool(entry.evaluation) for entry, _, _ in entries)
-    unit = _unit(original)
+    unit = original.unit
     if original.inference:
         return (
             _same("calls", f"{original.steps:,}", f"{candidate.steps:,}"),
@@ -218,11 +218,6 @@ def _losses_sent(original: Trace, candidate: Trace) -> Invariant:
 
 
 _Entries = Sequence[tuple[StepRecord, ...]]  # of the original, the candidate and the perturbed original
-
-
-def _unit(trace: Trace) -> str:
-    """What its steps are called."""
-    return "call" if trace.inference else "step"
 
 
 def _same_values(what: str, keys: Sequence[str], entries: _Entries, detail: str, unit: str = "step") -> Invariant:
@@ -269,9 +264,9 @@ def first_difference(original: Trace, candidate: Trace) -> str | None:
                 same = getattr(one, part) == getattr(other, part)
             if not same:
                 named = "outputs" if original.inference and part == "evaluation_results" else _named(part)
-                return f"other {named} in {_unit(original)} {number}"
+                return f"other {named} in {original.unit} {number}"
     if original.steps != candidate.steps:
-        return f"one makes {original.steps} {_unit(original)}s, the other {candidate.steps}"
+        return f"one makes {original.steps} {original.unit}s, the other {candidate.steps}"
     return None if original.state == candidate.state else "they end in different states"
 
 
@@ -292,7 +287,7 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     if difference:
         return Check(None, difference, invariants=invariants, evidence=evidence)
     outcome = "outputs, parameters, buffers" if original.inference else "losses, parameters, buffers, optimizer"
-    sentence = f"{original.steps} {_unit(original)}s identical bit for bit: {outcome} and random states"
+    sentence = f"{original.steps} {original.unit}s identical bit for bit: {outcome} and random states"
     return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
 
 

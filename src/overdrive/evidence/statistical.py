@@ -50,6 +50,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.interval import Interval
+from overdrive.core.json_data import finite
 from overdrive.evidence import convergence, products, spread, student
 from overdrive.evidence.convergence import Band, Pace
 from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
@@ -84,7 +85,8 @@ class Outcome:
         return [each for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        found: dict[str, Any] = finite(asdict(self))
+        return found
 
 
 def judge(registration: Registration, original: Sequence[Run], candidate: Sequence[Run]) -> Outcome:
@@ -270,12 +272,3 @@ def _needed(registration: Registration, equivalent: bool | None, seen: _Seen) ->
     deviation = float((seen.values[1] - seen.values[0]).std(ddof=1))
     needed = runs_needed(registration.margin, deviation) if math.isfinite(deviation) else 0
     return f" (about {needed} would tell, if there is no difference)" if needed > seen.runs[0] else ""
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON holds it: lists for tuples, None for what is not finite."""
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -24,15 +24,14 @@ def _run(result: TuneResult) -> str:
     own = result.own_run
     if own is None or not (own.steps and own.before and own.after):
         return ""
-    unit = "calls" if result.inference else "steps"
-    return f"Your {own.steps:,} {unit}: {duration(own.before)} → {duration(own.after)}, start-up included."
+    return f"Your {own.steps:,} {result.unit}s: {duration(own.before)} → {duration(own.after)}, start-up included."
 
 
 def _pays(result: TuneResult) -> str:
     tuning, even, own = result.tuning_seconds, result.break_even_steps, result.own_run
     if tuning is None or even is None:
         return ""
-    steps = f"{math.ceil(even):,} {'call' if result.inference else 'step'}s"
+    steps = f"{math.ceil(even):,} {result.unit}s"
     took = f"Tuning took {duration(tuning)}; it pays for itself after"
     if own and own.before and own.after and own.before > own.after:
         runs = math.ceil(tuning / (own.before - own.after))

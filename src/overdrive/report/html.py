@@ -47,7 +47,7 @@ def page(result: TuneResult) -> str:
         sentences=list(filter(None, (*words.sentences(result), result.next_step))),
         techniques=list(_techniques(result)),
         waterfall=plots.waterfall(result),
-        unit=words.unit(result),
+        unit=result.unit,
         step_time=plots.step_time(result),
         item_time=plots.item_time(result),
         item_parts=ITEM_PARTS,

@@ -118,7 +118,7 @@ def step_time(result: TuneResult) -> Plot | None:
     table = [
         (part, *(duration(dict(parts)[part]) if part in dict(parts) else "–" for _, parts in bars)) for part in names
     ]
-    step = words.unit(result)
+    step = result.unit
     table.append((f"whole {step}", *(duration(sum(s for _, s in parts)) for _, parts in bars)))
     head = ("part", *(name.lower() for name, _ in bars))
     return plot(lambda width: charts.step_time(bars, step, width), head, table, names)
@@ -193,7 +193,7 @@ def duels(result: TuneResult) -> Plot | None:
         return None
     rows, table = [row for row, _ in drawn if row], [line for _, line in drawn]
     noise = result.noise_floor if result.noise_floor and 0 < result.noise_floor < 10 else None
-    head = ("duel", "verdict", "speed-up", "pairs in processes", f"{words.unit(result)}s", "original first")
+    head = ("duel", "verdict", "speed-up", "pairs in processes", f"{result.unit}s", "original first")
     notes = ["The grey band is the noise floor."] if noise else []
     return plot(lambda width: charts.duels(rows, noise, width), head, table, notes)
 

@@ -116,11 +116,6 @@ def headline(result: TuneResult) -> tuple[str, str]:
     return "Nothing was established", f"{possible}, and nothing is changed.".strip()
 
 
-def unit(result: TuneResult) -> str:
-    """What a step of the program is called."""
-    return "call" if result.inference else "step"
-
-
 def _does(result: TuneResult) -> str:
     return "Answers" if result.inference else "Trains"
 
@@ -149,7 +144,7 @@ def _kept(result: TuneResult) -> str:
     if not result.techniques or not all(each.check for each in result.techniques):
         return f"{same}; no check of the result is recorded for all that was adopted"
     steps = checked_steps(result)
-    over = f" over {steps:,} {unit(result)}s" if steps else ""
+    over = f" over {steps:,} {result.unit}s" if steps else ""
     proxy = " (a proxy, not a proof)" if result.proxy else ""
     if level is Contract.EXACT:
         return f"{same}; {_identical(result)}"
@@ -302,7 +297,7 @@ def reason(item: NotKept) -> str:
 
 def before_after(result: TuneResult) -> list[tuple[str, str, str]]:
     """Name, before and after of the absolute numbers; "" where one is missing."""
-    step = unit(result)
+    step = result.unit
     names = ("samples per second", f"time per {step}", f"setup, before the first {step}", "memory at the peak")
     rows = zip(names, *(_cells(side) for side in (result.baseline, result.tuned)), strict=True)
     return [(name, before, after) for name, before, after in rows if before or after]

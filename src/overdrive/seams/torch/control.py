@@ -45,6 +45,14 @@ def refuse_chance() -> None:
     torch.use_deterministic_algorithms(True)
 
 
+def compute_carefully() -> None:
+    """On one thread, without TF32, with deterministic operations where there are any."""
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 def product_precision(backend: str, operation: str) -> str:
     """What products of 32-bit numbers are rounded to there: "none" where nobody has said."""
     return str(torch._C._get_fp32_precision_getter(backend, operation))

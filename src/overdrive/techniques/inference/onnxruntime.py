@@ -40,21 +40,13 @@ class OnnxRuntime(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines.onnx_runtime import missing
+        from overdrive.engines import onnx_runtime, session
 
-        if facts.device != "cpu":
-            return "the model is on the GPU"
-        if facts.own_compile:
-            return "the program compiles its model itself"
-        return missing()
+        return session.of_no_use(onnx_runtime, facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import onnx_runtime
-        from overdrive.engines.session import Answering
+        from overdrive.engines import onnx_runtime, session
 
         if reason := onnx_runtime.missing():
             raise CannotInstall(reason)
-        answering = Answering(onnx_runtime, self.name)
-        seams.model_called.subscribe_innermost(answering.called)
-        seams.blameless.add(self.name)
-        return seams.handle(notes=answering)
+        return session.answer(onnx_runtime, self.name, seams)

@@ -47,21 +47,13 @@ class OpenVino(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines.openvino import missing
+        from overdrive.engines import openvino, session
 
-        if facts.device != "cpu":
-            return "the model is on the GPU"
-        if facts.own_compile:
-            return "the program compiles its model itself"
-        return missing()
+        return session.of_no_use(openvino, facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import openvino
-        from overdrive.engines.session import Answering
+        from overdrive.engines import openvino, session
 
         if reason := openvino.missing():
             raise CannotInstall(reason)
-        answering = Answering(openvino, self.name)
-        seams.model_called.subscribe_innermost(answering.called)
-        seams.blameless.add(self.name)
-        return seams.handle(notes=answering)
+        return session.answer(openvino, self.name, seams)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.step_counter import StepCounter
+from overdrive.seams.torch.control import compute_carefully
 from overdrive.worker.replay import Arrays, Replay
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, widen
 from overdrive.worker.torch.replay import kept
@@ -163,14 +164,11 @@ class AnswersInDouble(AnswerSteps):
 
 
 class CarefulAnswers(AnswerSteps):
-    """In the program's own precision, on one thread, without TF32, with deterministic operations."""
+    """In the program's own precision, as carefully as it can."""
 
     def watch(self, seams: Seams, replay: Replay) -> None:
         super().watch(seams, replay)
-        torch.set_num_threads(1)
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        compute_carefully()
 
 
 def _put(contents: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.step_counter import Iterations
+from overdrive.seams.torch.control import compute_carefully
 from overdrive.seams.torch.internals import unseen_by_modes
 from overdrive.worker.digests import spacing
 from overdrive.worker.replay import MOST_ELEMENTS, Arrays, Replay
@@ -143,14 +144,11 @@ class TorchSteps:
 
 
 class CarefulSteps(TorchSteps):
-    """Steps in the program's own precision, on one thread, without TF32, with deterministic operations."""
+    """Steps in the program's own precision, as carefully as it can."""
 
     def watch(self, seams: Seams, replay: Replay) -> None:
         super().watch(seams, replay)
-        torch.set_num_threads(1)
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        compute_carefully()
 
 
 class StepsInDouble(TorchSteps):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.ranks.rank import current
 from overdrive.techniques.technique import CannotInstall, Settings, Technique
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ class DataParallel(Technique):
         return "it is a way to run, not yet part of a plan: `overdrive run --ranks N`"
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
+        from overdrive.ranks.rank import current  # with it come ranks and sandbox, and the catalogue is read by all
+
         rank = current()
         if rank is None:
             raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")

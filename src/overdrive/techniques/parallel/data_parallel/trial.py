@@ -18,6 +18,7 @@ from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
+from overdrive.seams.hub import reason_of
 from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.internals import storage_id
 from overdrive.seams.torch.moment import Circumstances
@@ -95,7 +96,7 @@ class _Trial:
         try:
             self._look_at_whole()
         except Exception as error:  # fp64 is not for every model
-            return {"reason": f"it could not be tried ({_first_line(error)})", "again": self._exact}
+            return {"reason": f"it could not be tried ({reason_of(error)})", "again": self._exact}
         except Deviation as error:
             return {"reason": str(error)}
         reason = "no argument has samples"
@@ -105,7 +106,7 @@ class _Trial:
             except Refused as error:
                 reason = reason if place else str(error)
             except Exception as error:
-                reason = reason if place else f"a part of its batch fails ({_first_line(error)})"
+                reason = reason if place else f"a part of its batch fails ({reason_of(error)})"
             except Deviation as error:
                 reason = reason if place else str(error)
         return {"reason": reason}
@@ -262,11 +263,6 @@ def _counted(leaf: Any) -> bool:
 
 def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _FLOATS
-
-
-def _first_line(error: BaseException) -> str:
-    first = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _backward(model: torch.nn.Module, made: Sequence[Any]) -> None:
