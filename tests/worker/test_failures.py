@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from overdrive.worker.main import kind_of
+from overdrive.worker.failures import kind_of
 from tests.fakes.cuda import fake_cuda
 
 

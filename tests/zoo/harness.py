@@ -31,7 +31,9 @@ from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.worker.main import Worker, kind_of, seeds
+from overdrive.worker.failures import kind_of
+from overdrive.worker.main import Worker
+from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
 from tests.zoo import answering, program
 
@@ -75,7 +77,7 @@ def run(order: TrialSpec, steps: int, output: list[str] | None = None) -> Trace 
     reports, printed = io.BytesIO(), io.StringIO()
     job = messages.Job(order)
     worker = _InProcessWorker(cast(Any, _Commands(steps)), cast(Any, reports), job)
-    own = [seeds(order.seed, isolated=False), worker.observe]
+    own = [seeds(order.seed), worker.observe]
     worker.session = Session(order.techniques, own, worker.left_out, worker.clock.inference)
     with _settings_kept(), contextlib.redirect_stdout(printed):
         try:

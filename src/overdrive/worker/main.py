@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -31,6 +29,7 @@ from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import Answering
 from overdrive.worker.clock import CLOCKS
+from overdrive.worker.failures import kind_of
 from overdrive.worker.launch import execute, hide_own_frames
 from overdrive.worker.observers import (
     Observer,
@@ -44,6 +43,7 @@ from overdrive.worker.observers import (
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.recording import Recorder
 from overdrive.worker.returned import Returned
+from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
 from overdrive.worker.switching import switch, switched_on
 
@@ -332,39 +332,9 @@ class Worker:
         return Failed(reason)
 
 
-def seeds(seed: int, isolated: bool) -> Callable[[Seams], None]:
-    """An observer that seeds the program where it sets no seed, and changes those it sets where `seed` is not 0."""
-
-    def observe(seams: Seams) -> None:
-        if isolated:
-            seams.framework_arrived.subscribe(redirect_torch)
-        seams.framework_arrived.subscribe(lambda: seed_everything(seed, seams.frameworks[-1]))
-        if seed:
-            seams.seed_set.subscribe(lambda value: (value + 7919 * seed) % 2**32)
-
-    return observe
-
-
-def seed_everything(seed: int, framework: str) -> None:
-    """A program that sets no seed gets this one, so that two trials of it can be compared."""
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        import numpy
-
-        numpy.random.seed(seed)
-    frameworks.seams_of(framework).seed(seed)
-
-
-# The last two: libraries that ask the driver for memory themselves, beside PyTorch's allocator.
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
-_BUSY = "busy or unavailable"  # of a GPU in exclusive-process mode, to the second process that asks for it
-
-
-def kind_of(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".lower()
-    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
-        return "oom"
-    return "busy" if _BUSY in text else "exception"
+def _redirected(seams: Seams) -> None:
+    """An observer: what PyTorch writes goes where all else does."""
+    seams.framework_arrived.subscribe(redirect_torch)
 
 
 def _standard_input(path: str) -> None:
@@ -384,7 +354,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     if isolation:
         worker.report(Isolated(isolation.kind, isolation.detail))
     progress.on_progress = worker.filling
-    own = [seeds(job.spec.seed, job.isolate), worker.observe]
+    own = [*([_redirected] if job.isolate else []), seeds(job.spec.seed), worker.observe]
     worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
     code = 0
     try:
