@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import click
 
+STARTED_AGAIN = "OVERDRIVE_ENVIRONMENT_READY"  # a variable of a command that started itself anew: what it said is said
 _HELP = ("-h", "--help")
 
 
@@ -87,6 +88,6 @@ def _takes(option: click.Option, value: str) -> bool:
 
 
 def tell(found: Misplaced | None) -> None:
-    """Once: a process that starts itself anew for its environment has told it already."""
-    if found and "OVERDRIVE_ENVIRONMENT_READY" not in os.environ:
+    """Once."""
+    if found and STARTED_AGAIN not in os.environ:
         print(f"overdrive: {found.sentence()}", file=sys.stderr)

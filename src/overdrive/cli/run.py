@@ -15,6 +15,7 @@ import click
 from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
+from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.worker.sentinels.sentinels import Sentinels
 
-_READY = "OVERDRIVE_ENVIRONMENT_READY"
-
 
 def say(text: str) -> None:
     print(f"overdrive: {text}", file=sys.stderr)
@@ -46,7 +45,7 @@ def announce(name: str, reason: str) -> None:
 
 def announce_removed(plan: Plan) -> None:
     """Say which techniques of the plan's file were removed; once, though this process starts again."""
-    for name in plan.removed if _READY not in os.environ else ():
+    for name in plan.removed if STARTED_AGAIN not in os.environ else ():
         announce(name, REMOVED[name])
 
 
@@ -93,7 +92,7 @@ def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
         if not force:
             finds = f"`overdrive tune {program.command()}` finds one for it, --force takes this"
             raise PlanError(f"{said}: {finds}", None, str(path))
-        if _READY not in os.environ:  # it was said before the process started anew
+        if STARTED_AGAIN not in os.environ:
             say(f"{path}: {said}; using it all the same")
     return plan
 
@@ -105,8 +104,8 @@ def prepare_environment(techniques: list[Chosen]) -> None:
     """Start this very command again with the variables that must be there before the process starts."""
     needed = environment_for(techniques)
     missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
-    if not os.environ.pop(_READY, None) and missing:
-        _start_again({**missing, _READY: "1"})
+    if not os.environ.pop(STARTED_AGAIN, None) and missing:
+        _start_again({**missing, STARTED_AGAIN: "1"})
 
 
 def hash_alike() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
@@ -49,9 +47,9 @@ class Control:
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
             found.refusal, found.refusal_is_failure = _refusal(failure)
-            made = re.search(r"\d+", failure.detail) if failure.kind == "ended" else None
-            if made and 0 < int(made[0]) < STEPS:
-                found.refusal = f"The program is too short to be measured. {too_short(found, int(made[0]))}"
+            run = duel.old_trace or duel.new_trace
+            if failure.kind == "ended" and run and 0 < run.steps < STEPS:
+                found.refusal = f"The program is too short to be measured. {too_short(found, run.steps)}"
             return None
         if duel.sequential:
             found.notes.append(
