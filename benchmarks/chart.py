@@ -1,6 +1,6 @@
 """Draws what was measured, for the README: docs/images/results-light.svg and -dark.svg, from benchmarks/results/.
 
-python benchmarks/chart.py   after a measurement was repeated; tests/test_chart.py holds the drawings to the results
+python benchmarks/chart.py   after a measurement was repeated; tests/test_readme.py holds the drawings to the results
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ FAMILIES = {
     "compile": "Compiling and launching",
     "precision": "Precision",
     "device": "Another device",
+    "inference": "Programs that only call their model",
+    "parallel": "Several processes",
 }
 
 CATALOGUE_HEAD = """# The catalogue
