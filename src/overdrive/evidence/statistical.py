@@ -112,7 +112,7 @@ def judge(registration: Registration, original: Sequence[Run], candidate: Sequen
     pace = convergence.pace(curves[0], curves[1])
     band = convergence.band(curves[0], curves[1], _spreads(registration.margin, values[0]), alpha)
     last = min(runs) >= registration.looks[-1]
-    looked = products.look(*arms, products.DOUBT_P if last else products.EARLY_DOUBT_P)
+    looked = products.look(*arms, products.doubt_p(min(runs), last))
     seen = _Seen(registration, interval, runs, failed, values, pace, band, looked, last)
     faults, doubts = seen.faults(), seen.doubts(alpha)
     if not reached:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,6 +15,22 @@ from overdrive.seams.hub import OBSERVER, Handle, Seams, reason_of
 from overdrive.techniques.catalogue import catalogue, conflict
 
 Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called after the techniques
+
+
+_entered: set[Session] = set()
+
+
+def _keep_what_is_inherited() -> None:
+    """What a program's worker inherits is not collected there: when that is, our objects decide beside the program's.
+
+    An iterator over data that an error of the parent's holds in a cycle would stop the parent's workers, and PyTorch
+    prints an error of its own. Whether that comes to pass depends on how much was allocated, without us too.
+    """
+    if _entered:
+        gc.freeze()
+
+
+os.register_at_fork(after_in_child=_keep_what_is_inherited)
 
 
 class Session:
@@ -39,6 +56,7 @@ class Session:
         self._leave_seams: list[Callable[[], None]] = []
 
     def __enter__(self) -> Session:
+        _entered.add(self)
         chosen = dict(self._techniques)
         for name, technique in catalogue().items():  # in the order of installation
             if name not in chosen:
@@ -73,6 +91,7 @@ class Session:
         while self._leave_seams:
             self._leave_seams.pop()()
         self.seams.close()
+        _entered.discard(self)
 
     @property
     def active(self) -> list[str]:

@@ -1,0 +1,48 @@
+"""What a session does to the process it is in, beside its techniques."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+
+import pytest
+
+from overdrive.worker.session import Session
+
+
+class Told:
+    """Garbage that only a collection finds, and that says so."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe, self.itself = pipe, self
+
+    def __del__(self) -> None:
+        os.write(self.pipe, b"collected")
+
+
+def said_in_a_fork() -> bytes:
+    read, write = os.pipe()
+    gc.disable()
+    try:
+        Told(write)
+        child = os.fork()
+        if not child:
+            gc.collect()
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.write(write, b".")
+        said = os.read(read, 100)
+    finally:
+        gc.enable()
+    gc.collect()
+    os.close(read)
+    os.close(write)
+    return said
+
+
+@pytest.mark.parametrize(("within", "said"), [(True, b"."), (False, b"collected.")])
+def test_what_a_worker_inherits_is_not_collected_there(within: bool, said: bytes) -> None:
+    """A loader's iterator that an error holds in a cycle would stop its workers from there, and print an error."""
+    with Session() if within else contextlib.nullcontext():
+        assert said_in_a_fork() == said
