@@ -108,6 +108,10 @@ class CachedDataset:
     def files_as_before(self) -> bool:
         return self._unchanged.written() is None
 
+    def changed_for_workers(self) -> str | None:
+        """See `Unchanged.changed_for_workers`."""
+        return self._unchanged.changed_for_workers()
+
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
         return self._unchanged.touched()

@@ -181,6 +181,7 @@ class CacheManager:
             return self.serve(kept, loader, call)
         if not self.useful:
             leave_out(self.reasons[0])
+        release(loader)
         return call()
 
     def serve(self, kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import struct
+import sys
 
 _QUERY = 0xC0686611
 # Shared, writable, of a file, at an address or after it.
@@ -18,6 +19,26 @@ _WANTED = 0x2 | 0x8 | 0x10 | 0x20
 _FIELDS = struct.Struct("9Q4I2Q")
 _END, _NAME_SIZE = 4, 11  # among those fields
 _LONGEST = 4096
+
+
+class _Made:
+    """Mappings that were made from Python since there is somebody who asks. An audit hook cannot be taken away."""
+
+    count = 0
+    heard = False
+
+
+def mappings_made() -> int:
+    """How many; of a file that was open before, nothing else tells."""
+    if not _Made.heard:
+        _Made.heard = True
+        sys.addaudithook(_hear)
+    return _Made.count
+
+
+def _hear(event: str, _: object) -> None:
+    if event == "mmap.__new__":
+        _Made.count += 1
 
 
 class _Kernel:
@@ -40,6 +61,16 @@ def mapped_for_writing() -> set[str]:
             }
     except OSError:
         return set()
+
+
+def shared_places() -> list[tuple[int, int]] | None:
+    """Where memory begins and ends that other processes may share; None where that is not known."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            shared = [line.split(maxsplit=1)[0].split("-") for line in maps if line.split(maxsplit=2)[1].endswith("s")]
+    except OSError:
+        return None
+    return [(int(first, 16), int(last, 16)) for first, last in shared]
 
 
 def is_mapped_for_writing(path: str) -> bool:

@@ -58,6 +58,12 @@ class Unchanged:
         """A file that was written to."""
         return self._files.written()
 
+    def changed_for_workers(self) -> str | None:
+        """What was changed that a process sees that was forked before, in words: files, and memory that they share."""
+        if (path := self._files.written()) is not None:
+            return f"a file of the data set was written to: {path}"
+        return "memory that workers share was written to" if self.seen.watch.shared_changed() else None
+
     def changed(self) -> str | None:
         """What was changed, in words; for every batch."""
         if self._settings != settings() and not _switched():

@@ -12,6 +12,7 @@ from typing import Any
 
 from overdrive.datacache.array_content import ArrayContent
 from overdrive.datacache.identities import Identities
+from overdrive.datacache.mappings import shared_places
 
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
 _QUICKLY = 64
@@ -38,8 +39,9 @@ class Watch:
         self._alive: list[Any] = []  # an id says nothing once its object is gone
         self._tensors: list[tuple[Any, Any]] = []
         self._arrays: list[ArrayContent] = []
+        self._shared: list[ArrayContent] | None = None
         self._bytes: list[tuple[bytearray, bytes]] = []
-        self._generators: list[tuple[Callable[[], Any], Any]] = []
+        self._states: list[tuple[Callable[[], Any], Any]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
 
     def space(self, thing: Any, space: dict[str, Any]) -> None:
@@ -107,9 +109,9 @@ class Watch:
         """What a function is made of: its code, and what its arguments are where they are not given."""
         self._objects.add(_MADE_OF, function)
 
-    def generator(self, take: Callable[[], Any]) -> None:
-        """A random generator, by what gives its state."""
-        self._generators.append((take, take()))
+    def state(self, take: Callable[[], Any]) -> None:
+        """A random generator, a lock or the like, by what gives its state."""
+        self._states.append((take, take()))
 
     def digest(self, thing: Any, take: Callable[[], str]) -> None:
         """Any other object, by a digest that `seal` takes."""
@@ -158,6 +160,13 @@ class Watch:
         """Whether something of a library's was."""
         return self._of_libraries.changed()
 
+    def shared_changed(self) -> bool:
+        """Whether an array was that lies in memory which other processes may share."""
+        if self._shared is None:
+            places = shared_places() if self._arrays else []
+            self._shared = [each for each in self._arrays if places is None or each.lies_in(places)]
+        return any(each.changed() for each in self._shared)
+
     def changed(self) -> bool:
         """Whether anything else was."""
         if self._objects.changed():
@@ -173,7 +182,7 @@ class Watch:
                 return True
         return (
             any(now != before for now, before in self._bytes)
-            or any(take() != before for take, before in self._generators)
+            or any(take() != before for take, before in self._states)
             or any(before and take() != before[0] for take, before in self._digests)
         )
 
@@ -192,7 +201,9 @@ def _named_or_gone(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
     version = None if tensor.is_inference() else tensor._version
-    return version, tensor.data_ptr(), tensor.shape, tensor.stride()
+    kind = tensor.dtype, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+    grad = id(tensor.grad) if tensor.is_leaf else None
+    return version, tensor.data_ptr(), tensor.shape, tensor.stride(), kind, grad
 
 
 _MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__")
