@@ -191,7 +191,7 @@ def _exists(text: str) -> bool:
 
 
 def data_files(paths: set[str]) -> set[str]:
-    """Real paths of these, those of Python, packages and the system left out. What is not there may come to be there."""
+    """Real paths of these, without those of Python, packages and the system. What is not there may come to be there."""
     folders: dict[str, str] = {}
     found = set()
     for path in paths:

@@ -136,14 +136,24 @@ class _InPlaceOfWorkers(_Fetcher):
     Args:
         workers: that have begun; None where they begin anew in each epoch: then they do when they are needed.
         ahead: batches that they would have made before they are asked for.
+        seeded_by: the state of the loader's generator before it drew their seed.
     """
 
     def __init__(
-        self, kept: CachedDataset, real: Any, loader: Any, workers: IdleWorkers | None, ahead: int, buffers: Buffers
+        self,
+        kept: CachedDataset,
+        real: Any,
+        loader: Any,
+        workers: IdleWorkers | None,
+        ahead: int,
+        seeded_by: Any,
+        buffers: Buffers,
     ) -> None:
         super().__init__(kept, real, live=False, buffers=buffers)
         self.workers = workers
         self._loader = loader if workers is None else None  # a loader that keeps its workers keeps this, too
+        self._seeded_by = seeded_by
+        self._handed_over = 0
         self._ahead = ahead
         self._under_way = 0
 
@@ -154,12 +164,16 @@ class _InPlaceOfWorkers(_Fetcher):
             self._under_way = self._ahead
         if kept.dropped is not None and self._under_way:
             self._under_way -= 1
+            self._handed_over += 1
             return kept.rows(indices)
-        return super()._rows(indices)
+        rows = super()._rows(indices)
+        self._handed_over += rows is not None
+        return rows
 
     def _really(self, indices: Any) -> Any:
         if self.workers is None:
-            self.workers = idle_workers.workers_that_wait(self._loader, seed_drawn=True)
+            how = {"seeded_by": self._seeded_by, "handed_over": self._handed_over}
+            self.workers = idle_workers.workers_that_wait(self._loader, **how)
         return self.workers.fetch(indices)
 
 
@@ -249,18 +263,20 @@ def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any
 
     Those that the program keeps from epoch to epoch hold its data set as it was: they wait, should they be needed.
     """
-    ahead = (loader.prefetch_factor or 2) * loader.num_workers
-    current = iterators.kept_open(loader) if loader.persistent_workers else None
+    ahead = (loader.prefetch_factor or 2) * iterators.workers_of_program(loader)
+    lasts = iterators.lasts_for_program(loader)
+    current = iterators.kept_open(loader) if lasts else None
     if current is not None and is_served(current):
         iterators.begin_again(current, loader)
         iterator = current
     else:
-        workers = idle_workers.workers_that_wait(loader) if loader.persistent_workers else None
+        workers = idle_workers.workers_that_wait(loader) if lasts else None
+        state = idle_workers.generator_of(loader).get_state()
         if workers is not None:
             idle_workers.give_back(loader, workers)
         iterator = iterators.open_without_workers(loader, call)
         real, buffers = fetchers.fetcher_of(iterator), Buffers(iterators.pins(iterator))
-        fetchers.fetch_by(iterator, _InPlaceOfWorkers(kept, real, loader, workers, ahead, buffers))
+        fetchers.fetch_by(iterator, _InPlaceOfWorkers(kept, real, loader, workers, ahead, state, buffers))
         kept.have_audited()  # workers would have begun now, with the data set as it is
     drawn_indices.draw_from(iterator, drawn_indices.Ahead(drawn_indices.indices_of(iterator), ahead))
     return iterator

@@ -29,7 +29,7 @@ from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
-from overdrive.seams.torch.iterators import workers_of_program
+from overdrive.seams.torch.iterators import lasts_for_program, workers_of_program
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
@@ -158,7 +158,7 @@ class CacheManager:
         self._verdicts[loader] = verdict
         if isinstance(verdict, str):
             return None
-        if workers_of_program(loader) > 0 and loader.persistent_workers:
+        if workers_of_program(loader) > 0 and lasts_for_program(loader):
             self._frozen.add(loader)  # such workers go on with the data set as it was when they began
         return verdict
 

@@ -9,18 +9,19 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from overdrive.seams.torch.fetchers import fetcher_of
 from overdrive.seams.torch.heard_iterators import hear_no_more, is_heard
-from overdrive.seams.torch.iterators import kept_open
+from overdrive.seams.torch.iterators import as_program_has_it, kept_open
 
 
 class IdleWorkers:
     """
     Args:
         iterator: PyTorch's own, with workers.
+        new: they have done nothing yet.
     """
 
-    def __init__(self, iterator: Any) -> None:
+    def __init__(self, iterator: Any, new: bool = False) -> None:
         self.iterator = iterator
-        self._waiting = False
+        self._waiting = new
 
     def fetch(self, indices: Any) -> Any:
         """A batch that one of them makes now."""
@@ -41,13 +42,14 @@ class IdleWorkers:
             iterator._index_sampler = sampler
 
 
-def workers_that_wait(loader: Any, seed_drawn: bool = False) -> IdleWorkers:
-    """Those that the loader has kept open; else new ones, as it would start them now.
+def workers_that_wait(loader: Any, seeded_by: Any = None, handed_over: int = 0) -> IdleWorkers:
+    """Those that the program's loader has kept open; else new ones, as it would start them.
 
     Args:
-        seed_drawn: that of the loader's workers in this epoch: new ones draw none, then.
+        seeded_by: the state of its generator from which the seed of this epoch's workers was drawn; none is drawn then.
+        handed_over: batches of this epoch that the program has had: the next is the next worker's.
     """
-    current = kept_open(loader)
+    current = kept_open(loader) if seeded_by is None else None
     waiting = getattr(fetcher_of(current), "workers", None)
     if isinstance(waiting, IdleWorkers):
         return waiting
@@ -55,18 +57,28 @@ def workers_that_wait(loader: Any, seed_drawn: bool = False) -> IdleWorkers:
         if is_heard(current):
             hear_no_more(current)
         return IdleWorkers(current)
-    space = loader.__dict__
-    generator = loader.generator if loader.generator is not None else torch.default_generator
-    state = generator.get_state() if seed_drawn else None
-    before, space["batch_sampler"] = space["batch_sampler"], []
-    try:
-        iterator = loader._get_iterator()
-    finally:
-        space["batch_sampler"] = before
-    if state is not None:
-        generator.set_state(state)
-    iterator._index_sampler = before
-    return IdleWorkers(iterator)
+    generator = generator_of(loader)
+    state = generator.get_state()
+    with as_program_has_it(loader):
+        space = loader.__dict__
+        sampler, space["batch_sampler"] = space["batch_sampler"], []
+        if seeded_by is not None:
+            generator.set_state(seeded_by)
+        try:
+            iterator = loader._get_iterator()
+        finally:
+            space["batch_sampler"] = sampler
+            if seeded_by is not None:
+                generator.set_state(state)
+    iterator._index_sampler = sampler
+    for _ in range(handed_over % iterator._num_workers):
+        next(iterator._worker_queue_idx_cycle)
+    return IdleWorkers(iterator, new=True)
+
+
+def generator_of(loader: Any) -> Any:
+    """What the seeds of its workers are drawn from."""
+    return loader.generator if loader.generator is not None else torch.default_generator
 
 
 def give_back(loader: Any, waiting: IdleWorkers) -> None:

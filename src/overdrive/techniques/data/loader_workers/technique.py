@@ -143,7 +143,7 @@ class LoaderWorkers(Technique):
             if loader not in manager.before:
                 return call()
             try:
-                with warned_as(workers=bool(manager.before[loader]["num_workers"])):
+                with warned_as(int(manager.before[loader]["num_workers"])):
                     return manager.open(loader, call)
             except NoWorkers as failure:
                 manager.give_back(loader)
