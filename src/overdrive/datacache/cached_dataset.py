@@ -21,8 +21,9 @@ from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
 from overdrive.datacache.spoken import Spoken
+from overdrive.datacache.switch import Switch
 from overdrive.datacache.table import Rows, Table
-from overdrive.datacache.unchanged import Unchanged
+from overdrive.datacache.unchanged import Unchanged, UnchangedInFork
 
 # Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
 WORTH_FILLING_BESIDE = 0.5
@@ -62,6 +63,7 @@ class CachedDataset:
         self.table = table
         self.key = key
         self.dropped: str | None = None
+        self.valid = Switch()  # off once it is dropped: for processes that were forked before
         self.audit: Audit | None = None
         self.as_in_forks = as_in_forks
         self._fill_seconds = 0.0  # spent on filling it at once
@@ -108,6 +110,10 @@ class CachedDataset:
     def files_as_before(self) -> bool:
         return self._unchanged.written() is None
 
+    def in_fork(self) -> UnchangedInFork:
+        """See `Unchanged.in_fork`."""
+        return self._unchanged.in_fork()
+
     def changed_for_workers(self) -> str | None:
         """See `Unchanged.changed_for_workers`."""
         return self._unchanged.changed_for_workers()
@@ -149,6 +155,7 @@ class CachedDataset:
         """Serve no more from it, and keep nothing of what is half written."""
         if self.dropped is None:
             self.dropped = reason
+            self.valid.off()
             log.info("samples are fetched anew: %s", reason)
             self._abandon()
 

@@ -214,6 +214,18 @@ def data_files(paths: set[str]) -> set[str]:
     return found
 
 
+def open_files() -> list[str]:
+    """Those that this process has open, as far as they have a name."""
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                path = os.readlink(f"/proc/self/fd/{number}")
+                if not path.startswith(_NO_DATA) and not is_library(path) and os.path.isfile(path):
+                    found.append(path)
+    return found
+
+
 def is_library(path: str) -> bool:
     """Whether a file belongs to Python or an installed package."""
     return path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path

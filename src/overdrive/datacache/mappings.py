@@ -12,6 +12,7 @@ import fcntl
 import os
 import struct
 import sys
+from functools import cache
 
 _QUERY = 0xC0686611
 # Shared, writable, of a file, at an address or after it.
@@ -45,15 +46,16 @@ class _Kernel:
     """Whether the kernel answers; until it says that it does not."""
 
     asked = True
+    name = ctypes.create_string_buffer(_LONGEST)
 
 
 def mapped_for_writing() -> set[str]:
     """Their real paths."""
     try:
+        if _Kernel.asked and (found := _told(_own_maps(os.getpid()))) is not None:
+            return found
+        _Kernel.asked = False
         with open("/proc/self/maps", "rb", buffering=0) as maps:
-            if _Kernel.asked and (found := _told(maps.fileno())) is not None:
-                return found
-            _Kernel.asked = False
             return {
                 os.fsdecode(line.split(maxsplit=5)[-1].rstrip(b"\n"))
                 for line in maps.readall().splitlines()
@@ -77,10 +79,16 @@ def is_mapped_for_writing(path: str) -> bool:
     return os.path.realpath(path) in mapped_for_writing()
 
 
+@cache
+def _own_maps(_: int) -> int:
+    """Opened once in each process: it tells of the one that opened it."""
+    return os.open("/proc/self/maps", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _told(maps: int) -> set[str] | None:
     """None where the kernel does not know the question."""
     found: set[str] = set()
-    name = ctypes.create_string_buffer(_LONGEST)
+    name = _Kernel.name
     address = 0
     while True:
         question = bytearray(

@@ -98,10 +98,13 @@ class UnchangedInFork:
         self._watch = watch
         watch.in_fork()
 
+    def changed(self) -> bool:
+        return self._watch.changed() or self._watch.replaced()
+
     def check(self) -> None:
         """
         Raises:
             Unfit: it was changed.
         """
-        if self._watch.changed() or self._watch.replaced():
+        if self.changed():
             raise Unfit("fetching a sample changes the data set")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from overdrive.datacache.array_content import ArrayContent
@@ -31,6 +31,7 @@ class Watch:
         self._near = Identities()
         self._objects = Identities()
         self._of_libraries = Identities()
+        self._owners: list[Any] = []  # of those attributes: they may be given others, all at once
         self._kinds: list[Any] = []
         self._cells: list[types.CellType] = []
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
@@ -43,10 +44,12 @@ class Watch:
         self._bytes: list[tuple[bytearray, bytes]] = []
         self._states: list[tuple[Callable[[], Any], Any]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
+        self._absent_from_libraries: list[tuple[Mapping[str, Any], set[str]]] = []
 
     def space(self, thing: Any, space: dict[str, Any]) -> None:
         """An object's attributes, and its class."""
         self._spaces.append(space)
+        self._owners.append(thing)
         self.items(space)
         self.kind(thing)
 
@@ -124,12 +127,16 @@ class Watch:
             self._near.add(dict.values, near)
         for space, names in self._names.values():
             if there := [name for name in names if name in space]:
-                self._objects.add(partial(_named, there), space)
+                self._objects.add(itemgetter(there[0], *there), space)  # of one it would give no tuple
             if absent := names.keys() - there:
                 self._absent.append((space, absent))
         for space, names in self._fixed.values():
-            self._of_libraries.add(partial(_named_or_gone, list(names)), space)
+            if there := [name for name in names if name in space]:
+                self._of_libraries.add(itemgetter(there[0], *there), space)
+            if absent := names.keys() - there:
+                self._absent_from_libraries.append((space, absent))
         self._objects.add(partial(map, type), tuple(self._kinds))
+        self._objects.add(partial(map, vars), tuple(self._owners))
         self._objects.add(partial(map, attrgetter("cell_contents")), tuple(self._cells))
         for each in (self._near, self._objects, self._of_libraries):
             each.seal()
@@ -158,7 +165,7 @@ class Watch:
 
     def replaced(self) -> bool:
         """Whether something of a library's was."""
-        return self._of_libraries.changed()
+        return self._of_libraries.changed() or _any_there(self._absent_from_libraries)
 
     def shared_changed(self) -> bool:
         """Whether an array was that lies in memory which other processes may share."""
@@ -177,11 +184,9 @@ class Watch:
         for tensor, place in self._tensors:
             if _place_of(tensor) != place:
                 return True
-        for space, names in self._absent:
-            if not space.keys().isdisjoint(names):
-                return True
         return (
-            any(now != before for now, before in self._bytes)
+            _any_there(self._absent)
+            or any(now != before for now, before in self._bytes)
             or any(take() != before for take, before in self._states)
             or any(before and take() != before[0] for take, before in self._digests)
         )
@@ -191,21 +196,17 @@ def _slot(name: str, thing: Any) -> tuple[Any]:
     return (getattr(thing, name, None),)
 
 
-def _named(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
-    return map(space.__getitem__, names)
-
-
-def _named_or_gone(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
-    return [space.get(name, _GONE) for name in names]
+def _any_there(absent: list[tuple[Mapping[str, Any], set[str]]]) -> bool:
+    return any(not space.keys().isdisjoint(names) for space, names in absent)
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
-    version = None if tensor.is_inference() else tensor._version
-    kind = tensor.dtype, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+    state = _OF_INFERENCE if tensor.is_inference() else _STATE
     grad = id(tensor.grad) if tensor.is_leaf else None
-    return version, tensor.data_ptr(), tensor.shape, tensor.stride(), kind, grad
+    return state(tensor), tensor.data_ptr(), tensor.stride(), tensor.is_conj(), tensor.is_neg(), grad
 
 
-_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__")
-_GONE = object()
+_STATE = attrgetter("_version", "shape", "dtype", "requires_grad")
+_OF_INFERENCE = attrgetter("shape", "dtype", "requires_grad")
+_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 _CONTAINERS = frozenset((list, tuple, dict, set))

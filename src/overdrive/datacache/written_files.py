@@ -1,5 +1,8 @@
 """Whether files were written to, by whomever on this machine: the kernel tells (inotify), at 1 µs a question.
 
+A file that was opened may have been mapped, and be written to in that way. A batch opens hundreds, so that those events
+are taken in together, unread; after them one looks at what this process has mapped.
+
 What another machine writes to a shared file system, or another process through a mapping of the file, it does not tell.
 Files in folders that the kernel keeps no account of (it has room for so many only) are looked at one by one.
 Source: inotify(7).
@@ -43,7 +46,7 @@ class WrittenFiles:
         self._real: dict[str, str] = {}  # folders, by the names that they are known under
         self._folders: dict[int, str] = {}  # by the kernel's number for it
         self._others: dict[str, set[str]] = {}  # what was written to in these folders, and is none of the files yet
-        self._account = -1
+        self._account = self._openings = -1  # what the kernel keeps account of; of openings none need be told apart
         self._written: str | None = None
         self._accounted: set[str] = set()
         self._above: set[str] = set()  # folders that are to stay where they are
@@ -75,14 +78,11 @@ class WrittenFiles:
 
     def written(self) -> str | None:
         """One of them that was written to, moved or deleted, of which there is one; in the process that made this."""
-        opened = False
-        while self._written is None and self._account >= 0 and os.getpid() == self._process:
-            try:
-                events = os.read(self._account, _MOST_BYTES)
-            except OSError:  # there are no more
-                break
-            opened |= self._look_through(events)
-        if opened or self._mappings != mappings_made():
+        if os.getpid() != self._process:
+            return self._written
+        while self._written is None and (events := _read(self._account)):
+            self._look_through(events)
+        if _read(self._openings) or self._mappings != mappings_made():
             self._mappings = mappings_made()
             self._look_at_mappings()
         if self._looked_at and self._written is None:
@@ -94,7 +94,7 @@ class WrittenFiles:
         self._names[folder] |= new
         for name in new & self._others.get(folder, set()):
             self._written = os.path.join(folder, name)
-        for name in new & _links_in(folder):
+        for name in new & _links_in(folder) if new else ():
             target = os.path.realpath(os.path.join(folder, name))
             self._add(self._folder(os.path.dirname(target)), {os.path.basename(target)}, read_since)
         if folder not in self._accounted:
@@ -129,8 +129,8 @@ class WrittenFiles:
             self._watch(above)  # it may come to be there
             return self._add(above, {os.path.basename(folder)})
         self._above.add(folder)
-        number = self._asked(folder, _WRITES | _OPENED | _ITSELF | _ONLY_FOLDERS)
-        if number >= 0:
+        number = self._asked(folder, _WRITES | _ITSELF | _ONLY_FOLDERS)
+        if number >= 0 and self._asked(folder, _OPENED | _ONLY_FOLDERS, openings=True) >= 0:
             self._folders[number] = folder
             self._accounted.add(folder)
         while above not in self._above and above != os.path.dirname(above):
@@ -145,26 +145,26 @@ class WrittenFiles:
                 if os.stat(path).st_nlink > 1 and os.path.isfile(path):
                     self._inodes[self._asked(path, _MODIFY | _ATTRIBUTES | _CLOSED)] = path
 
-    def _asked(self, path: str, events: int) -> int:
+    def _asked(self, path: str, events: int, openings: bool = False) -> int:
         """The number under which the kernel tells of these; below 0 where it does not."""
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "inotify_init1"):
             return -1
         if self._account < 0:
-            self._account = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-            if self._account < 0:
-                return -1
-            weakref.finalize(self, os.close, self._account)
-        return int(libc.inotify_add_watch(self._account, os.fsencode(path), events))
+            self._account, self._openings = (libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(2))
+            for account in (self._account, self._openings):
+                if account >= 0:
+                    weakref.finalize(self, os.close, account)
+        account = self._openings if openings else self._account
+        return int(libc.inotify_add_watch(account, os.fsencode(path), events))
 
     def _look_at(self, path: str) -> None:
         if len(self._looked_at) >= _MOST_LOOKED_AT:
             self._written = self._written or f"{path} cannot be watched"
         self._looked_at[path] = _status(path)
 
-    def _look_through(self, events: bytes) -> bool:
-        """Whether one of the files was opened: perhaps to be mapped, and written to in that way."""
-        place, opened = 0, False
+    def _look_through(self, events: bytes) -> None:
+        place = 0
         while place < len(events):
             number, kind, _, size = _EVENT.unpack_from(events, place)
             place += _EVENT.size
@@ -174,20 +174,24 @@ class WrittenFiles:
                 self._written = self._inodes.get(number) or self._folders.get(number) or "a folder of it"
                 continue
             folder = self._folders.get(number, "")
-            counts = folder in self._whole or name in self._names.get(folder, ())
-            if kind & _OPENED:
-                opened |= counts
-            elif kind & _OVERFLOW or counts:
+            if kind & _OVERFLOW or folder in self._whole or name in self._names.get(folder, ()):
                 self._written = os.path.join(folder, name) or "one of many"
             else:
                 self._others.setdefault(folder, set()).add(name)
-        return opened
 
     def _look_at_mappings(self) -> None:
         for path in mapped_for_writing():
             folder, _, name = path.rpartition(os.sep)
             if name in self._names.get(folder, ()):
                 self._written = self._written or path
+
+
+def _read(account: int) -> bytes:
+    """What is new; nothing where nothing is."""
+    try:
+        return os.read(account, _MOST_BYTES) if account >= 0 else b""
+    except OSError:
+        return b""
 
 
 def _status(path: str) -> tuple[int, ...]:

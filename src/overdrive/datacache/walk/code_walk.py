@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache import code
-from overdrive.datacache.files import Files, looks_for_files
+from overdrive.datacache.files import Files, looks_for_files, open_files
 from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.walk.walk import Walk
 
@@ -25,6 +25,8 @@ _CLASS_NOISE = re.compile(
 )
 # A program has its loaders hand over batches in either mode; they count where code may ask for them.
 _MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled"))
+# Reads from a file that was opened long ago, and that nobody has to name.
+_BY_DESCRIPTOR = frozenset(("pread", "preadv", "fdopen", "sendfile"))
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -156,6 +158,8 @@ class CodeWalk(Walk):
         for name in sorted(_MODES & self._names) if torch is not None else ():
             if hasattr(torch, name):
                 self.state(getattr(torch, name))
+        for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self._names) else ():
+            self.files.note(path)
         known: tuple[int, int] | None = None
         while known != (known := (len(self._modules), len(self._names))):
             for module in list(self._modules):

@@ -105,6 +105,7 @@ class PrefixHandle(Handle):
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
         from overdrive.datacache.loader import is_served
+        from overdrive.seams.torch.drawn_indices import announce, is_of_workers
         from overdrive.seams.torch.fetchers import Announcing, fetch_by, fetcher_of
 
         def told(tell: Callable[[Halving], None]) -> None:
@@ -121,6 +122,8 @@ class PrefixHandle(Handle):
             told(lambda halving: halving.batch_is_made())
 
         real = fetcher_of(iterator)
+        if is_of_workers(iterator):
+            announce(iterator, lambda: told(lambda halving: halving.hands_out()))
         if real is not None and type(real) is not Announcing and not is_served(iterator):
             fetch_by(iterator, Announcing(real, about_to_fetch, fetched))
 
