@@ -116,6 +116,13 @@ class Files:
         """Every file, those in folders too."""
         return chain(self._stats, (path for listing in self._folders.values() for path, _, _ in listing))
 
+    def absolute(self) -> set[str]:
+        """The absolute path of every file."""
+        known = set(_absolute(list(self._stats)))
+        for listing in self._folders.values():
+            known.update(path for path, _, _ in listing)
+        return known
+
     def absent(self) -> list[str]:
         """Texts that would be paths, if there were something."""
         return list(self._absent)
@@ -133,10 +140,7 @@ class Files:
 
     def uncovered(self, paths: set[str]) -> list[str]:
         """The paths that are not among these files."""
-        known = set(_absolute(list(self._stats)))
-        for listing in self._folders.values():
-            known.update(path for path, _, _ in listing)
-        rest = paths - known
+        rest = paths - self.absolute()
         named = set()
         for path in rest:
             with contextlib.suppress(OSError):

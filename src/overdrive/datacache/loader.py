@@ -10,6 +10,7 @@ from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.fill import Filling
 from overdrive.datacache.layout import Unfit
+from overdrive.datacache.reading_worker import Telling
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
 from overdrive.seams.torch import drawn_indices, fetchers, fetches, heard_iterators, idle_workers, iterators
@@ -289,4 +290,6 @@ def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted
         if wanted():
             kept.record(indices, batch)
 
-    return heard_iterators.open_heard(loader, call, record)
+    telling = Telling(loader.worker_init_fn, kept)
+    with iterators.begun_by(loader, telling):
+        return heard_iterators.open_heard(loader, call, record)

@@ -280,7 +280,8 @@ class CacheManager:
         in_forks = bool(source.workers) or alike
         table, partial = self._place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "", in_forks)
+        how = {"key": key or "", "as_in_forks": in_forks, "settles": proof.settles}
+        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, **how)
         seconds = proof.seconds * source.batch_size
         if not source.workers and kept.seconds_a_look > max(_LITTLE, _MOST_LOOKING * seconds):
             kept.drop("to see whether it changes takes too long")

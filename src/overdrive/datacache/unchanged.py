@@ -39,6 +39,7 @@ class Unchanged:
             self._files.add_folders(seen.files.folders())
             self._files.add(seen.files.absent())
         self._files.add(opened)
+        self._opened = set(opened)
         self.false_alarms = 0
         self.seconds = seen.watch.seal()
 
@@ -48,7 +49,12 @@ class Unchanged:
 
     def count(self, opened: Iterable[str]) -> None:
         """These files, which were read since, are to stay as they are, too."""
-        self._files.add(opened, read_since=True)
+        self._opened.update(paths := set(opened))
+        self._files.add(paths, read_since=True)
+
+    def files(self) -> set[str]:
+        """The absolute paths of those that are watched."""
+        return self._opened | self.seen.files.absolute()
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""

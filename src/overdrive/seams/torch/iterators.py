@@ -118,6 +118,18 @@ def as_program_has_it(loader: Any) -> Iterator[None]:
         space.update(before)
 
 
+@contextmanager
+def begun_by(loader: Any, init: Callable[[int], Any]) -> Iterator[None]:
+    """Workers that begin inside do this first."""
+    space = loader.__dict__
+    before, space["worker_init_fn"] = space["worker_init_fn"], init
+    try:
+        yield
+    finally:
+        if space["worker_init_fn"] is init:  # else the loader was given back meanwhile
+            space["worker_init_fn"] = before
+
+
 def open_alone(loader: Any, call: Callable[[], Any]) -> Any:
     """An iterator of this process, of a loader to which the program has given no workers, nor anybody else now."""
     space = loader.__dict__
