@@ -61,8 +61,8 @@ class Search:
             known = self.run({}, 0, self.budget, None)
             if known.state == "failed" and known.seconds >= self.budget:
                 raise CannotSearch(
-                    f"One run takes longer than the budget of {_seconds(self.budget)}: write a longer --budget, or have "
-                    "the program train for less."
+                    f"One run takes longer than the budget of {_seconds(self.budget)}: write a longer --budget, or "
+                    "have the program train for less."
                 )
             if known.state == "failed":
                 raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")
@@ -73,8 +73,8 @@ class Search:
         if needed > self.budget:
             raise CannotSearch(
                 f"A run takes {_seconds(known.seconds)}: {_FEWEST_RUNS} configurations and a comparison of "
-                f"{_FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or have "
-                "the program train for less."
+                f"{_FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
+                "have the program train for less."
             )
         return known
 
