@@ -19,6 +19,7 @@ from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import Output
 from overdrive.sandbox.isolation import isolate, redirect_torch
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
-_TOLD = "told-failure"  # in the store: a rank above 0 has shown its traceback
+_SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
+_WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 _PR_SET_PDEATHSIG = 1
 
 _current: list[Rank] = []
@@ -144,7 +146,7 @@ class Rank:
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)
             self.output.tell("".join(traceback.format_exception(failure)))
-        self.group.store.set(_TOLD, "")
+        self.group.store.set(_SHOWN, "")
 
     def _wait_for_others(self) -> None:
         """Where rank 0 keeps the store, they are to have read its note."""
@@ -168,14 +170,12 @@ class Rank:
         until = time.monotonic() + 2 * _SHARED_FATE
         with contextlib.suppress(RuntimeError):
             self.group.store.set(f"stuck/{self.rank}", "")
-            while (
-                time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0
-            ):
+            while time.monotonic() < until and not any(self.group.store.check([key]) for key in _WORDS_OF_THE_END):
                 time.sleep(0.05)
 
     def _first_to_tell(self) -> bool:
         try:
-            return bool(self.group.store.add("told", 1) == 1)
+            return bool(self.group.store.add(TOLD, 1) == 1)
         except RuntimeError:
             return self.rank == 0
 

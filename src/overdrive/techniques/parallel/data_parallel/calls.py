@@ -66,16 +66,24 @@ class Divided:
         way = self._way(model, known, call, leaves, build)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
-            return call(*args, **kwargs)
+            return self._whole(model, known, call, *args, **kwargs)
         try:
             result = self._divide(model, known, way, call, leaves, build, rows)
         except Again:
             raise
         except (Exception, Deviation) as error:
             known.by_kind[_kind(model, leaves)].way = None
-            self._tell(model, str(error).strip().split("\n", 1)[0])
+            known.failed = str(error).strip().split("\n", 1)[0]
             raise Again from None
         self.divided += 1
+        return result
+
+    def _whole(self, model: Any, known: _Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
+        failed, known.failed = known.failed, ""
+        result = call(*args, **kwargs)
+        if failed:
+            self._tell(model, failed)
         return result
 
     def _divide(
@@ -204,6 +212,7 @@ class _Known:
     def __init__(self) -> None:
         self.by_kind: dict[Any, _Kind] = {}
         self.trials = 0
+        self.failed = ""  # why its last call, in parts, was undone: it is about to be made whole
 
 
 def _kind(model: Any, leaves: Sequence[Any]) -> Any:
