@@ -47,11 +47,18 @@ class Rank:
         divides: whether calls are divided; the program may bring its own parallelism.
     """
 
-    def __init__(self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None]) -> None:
-        """`catch_failures`: takes our frames out of an error's traceback."""
+    def __init__(
+        self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None], trial: bool = False
+    ) -> None:
+        """
+        Args:
+            keep: folders that ranks above 0 really write to.
+            catch_failures: takes our frames out of an error's traceback.
+            trial: each rank is the worker of a trial, which sees to what it prints and writes.
+        """
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
-        self.output = Output(membership)
+        self.output = Output(membership, apart=not trial)
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -60,7 +67,8 @@ class Rank:
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first()
         share(self._entropy)
-        FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+        if not trial:
+            FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(self)
         _current.append(self)
 
@@ -107,6 +115,14 @@ class Rank:
         finally:
             group.monitor.stop()
         return code
+
+    def over_in_trial(self, failed: bool) -> None:
+        """The program has ended, or failed; its worker goes on to report, and needs no other rank any more."""
+        if "group" not in self.__dict__:
+            return
+        if not failed and self.divides:
+            self.lockstep.compare("at the end")
+        self.group.monitor.stop()
 
     # -- inside ---------------------------------------------------------------------------------
 
