@@ -46,6 +46,7 @@ class RankSearch:
                     Rejected(each.name, each.settings, "other ranks gain more", each.duel, each.check)
                 )
         found.adopt(best)
+        found.only = frozenset({_NAME})
         found.notes.append(_efficiency(best))
         found.notes.append("Beside ranks no other technique was looked for: `overdrive tune` without --ranks does.")
         return True
@@ -98,4 +99,4 @@ def _efficiency(adopted: Adopted) -> str:
     ranks, speedup = int(adopted.settings["ranks"]), adopted.duel.interval
     gain = f"{speedup.estimate:.2f}x the speed of one process" if speedup else "faster than one process"
     share = f", {speedup.estimate / ranks:.0%} for each" if speedup else ""
-    return f"{ranks} ranks make {gain} at the same batches{share}."
+    return f"{ranks} ranks make {gain} at the same batches{share}; the memory told is that of one of them."

@@ -73,17 +73,17 @@ class Divided:
             raise
         except (Exception, Deviation) as error:
             known.by_kind[_kind(model, leaves)].way = None
-            known.failed = str(error).strip().split("\n", 1)[0]
+            known.untold = str(error).strip().split("\n", 1)[0]
             raise Again from None
         self.divided += 1
         return result
 
     def _whole(self, model: Any, known: _Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
-        failed, known.failed = known.failed, ""
+        reason, known.untold = known.untold, ""
         result = call(*args, **kwargs)
-        if failed:
-            self._tell(model, failed)
+        if reason:
+            self._tell(model, reason)
         return result
 
     def _divide(
@@ -182,7 +182,7 @@ class Divided:
         if way is not None and compiled(model) and (way.norms or way.drawn):
             way, told = None, {"reason": "it is compiled, with random numbers or batch norm"}
         if way is None:
-            self._tell(model, told["reason"])
+            known.untold = told["reason"]
             known.by_kind[kind] = _Kind(None, None, set())
             return None
         before = known.by_kind.get(kind)
@@ -212,7 +212,7 @@ class _Known:
     def __init__(self) -> None:
         self.by_kind: dict[Any, _Kind] = {}
         self.trials = 0
-        self.failed = ""  # why its last call, in parts, was undone: it is about to be made whole
+        self.untold = ""  # why the call that is about to be made is made whole
 
 
 def _kind(model: Any, leaves: Sequence[Any]) -> Any:
