@@ -23,7 +23,7 @@ from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
 from overdrive.ranks.membership import Membership, NotARank
-from overdrive.techniques.catalogue import catalogue, environment_for
+from overdrive.techniques.catalogue import catalogue, environment_for, ranks_for
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.recording import Recorder
@@ -282,22 +282,28 @@ _RECORD = (
 def start_ranks(ranks: int) -> int:
     """Start this very command once for each rank."""
     words = sys.argv[1:]
-    place = next(n for n, word in enumerate(words) if word.split("=")[0] == "--ranks")
-    del words[place : place + (1 if "=" in words[place] else 2)]
+    place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
+    if place is not None:  # else the plan says how many
+        del words[place : place + (1 if "=" in words[place] else 2)]
     from overdrive.ranks.agent import start_ranks as start
 
     return start(ranks, ["overdrive", *words], _interpreter_flags())
 
 
-def run_as_rank(membership: Membership, program: Program, record: Path | None, plan_path: Path | None) -> int:
+def run_as_rank(
+    membership: Membership, program: Program, record: Path | None, plan: Plan | None, plan_path: Path | None
+) -> int:
+    """`plan`: where it was proved on so many ranks; any other at that path is left out."""
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
     rank = Rank(membership, [samples_folder()], hide_own_frames)
-    if plan_path is not None:
-        rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
     # All record, since what is read they all read.
-    return run(program, [("data_parallel", {})], None, record, rank=rank)
+    if plan is not None and plan_path is not None:
+        return run(program, _chosen(plan), plan_path.name, record, rank=rank)
+    if plan_path is not None:
+        rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
+    return run(program, [("data_parallel", {"ranks": membership.size})], None, record, rank=rank)
 
 
 def _membership(ranks: int | None) -> Membership | None:
@@ -308,6 +314,19 @@ def _membership(ranks: int | None) -> Membership | None:
     if membership and ranks:
         fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
     return membership
+
+
+def _chosen(plan: Plan) -> list[Chosen]:
+    return [(each.name, each.settings) for each in plan.techniques]
+
+
+def _plan(path: Path, program: Program, force: bool) -> Plan:
+    try:
+        return read_plan(path, program, force)
+    except PlanError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"The plan {path} cannot be read: {error.strerror}.")
 
 
 @program_command
@@ -339,20 +358,22 @@ def command(
         plan_path = program.plan_path()
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
-    if membership:
-        hash_alike()
-        raise Later(partial(run_as_rank, membership, program, record, plan_path))
-
-    techniques, levels, inference = [], {}, False
-    if plan_path is not None:
-        try:
-            plan = read_plan(plan_path, program, force)
-        except PlanError as error:
-            fail(str(error))
-        except OSError as error:
-            fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
-        techniques = [(each.name, each.settings) for each in plan.techniques]
+    plan = _plan(plan_path, program, force) if plan_path else None
+    techniques: list[Chosen] = []
+    levels, inference = {}, False
+    if plan is not None:
+        techniques = _chosen(plan)
         levels = {each.name: each.contract for each in plan.techniques}
         inference = plan.inference
+    planned = ranks_for(techniques)
+    if membership:
+        hash_alike()
+        fits = planned == membership.size
+        if fits:
+            prepare_environment(techniques)
+        raise Later(partial(run_as_rank, membership, program, record, plan if fits else None, plan_path))
+    if planned > 1 and ranks is None:
+        raise Later(partial(start_ranks, planned))
+    if plan is not None:
         prepare_environment(techniques)
     raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels, inference))

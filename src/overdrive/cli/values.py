@@ -122,6 +122,19 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         return names
 
 
+class RanksToTry(click.ParamType):  # type: ignore[type-arg]
+    """`auto`, which stands for 0, or a number of processes."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if value == "auto":
+            return 0
+        if not str(value).isdecimal() or int(value) < 2:
+            self.fail(f"{value!r} is neither auto nor a number of processes, 2 or more", param, context)
+        return int(value)
+
+
 stdin_option = click.option(
     "--stdin",
     type=click.Path(exists=True, dir_okay=False, readable=True),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
@@ -42,6 +44,15 @@ class Lockstep:
     def stop(self) -> None:
         self._stopped = True
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """For what is read here, each rank asks nobody: it is not the program that reads."""
+        before, self._stopped = self._stopped, True
+        try:
+            yield
+        finally:
+            self._stopped = before
+
     @property
     def _goes(self) -> bool:
         return not self._stopped and self._rank.group.mine()
@@ -73,11 +84,11 @@ class Lockstep:
         if not self._goes:
             return
         self._steps += 1
-        self._rank.group.monitor.step = self._steps
         if not any(each is optimizer for each in self._optimizers):
             self._optimizers.append(optimizer)
         if self._steps <= _FIRST or self._steps % _EVERY == 0:
             self.compare(f"at step {self._steps}")
+        self._rank.group.monitor.step = self._steps
 
     def compare(self, when: str) -> None:
         """Stop all ranks where one has come to something else."""
@@ -122,5 +133,6 @@ def _checksum(tensors: list[Any]) -> int:
             whole = held.contiguous().view(-1) if held.layout is torch.strided else held.coalesce().values().view(-1)
             kinds: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
             bits = whole.view(kinds[whole.element_size()]) if whole.element_size() in kinds else whole.view(torch.int64)
-            found = zlib.crc32(struct.pack("qq", place, int(bits.sum(dtype=torch.int64))), found)
+            total = bits.sum(dtype=torch.int64).tolist()  # `int` of a tensor is the program's way: it gives rank 0's
+            found = zlib.crc32(struct.pack("qq", place, total), found)
     return found

@@ -24,6 +24,17 @@ _BEGINNINGS = ("TORCHELASTIC_",)
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
 
 
+def environment_of(ranks: int, rank: int, port: int, seed: str) -> dict[str, str]:
+    """The variables of a process of this machine that is a rank, without a launcher's agent: rank 0 keeps the store."""
+    told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {**{name: str(value) for name, value in told.items()}, SEED: seed}
+
+
+def threads_of(ranks: int) -> int:
+    """Of each rank of this machine: its share of the cores."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
 class NotARank(Exception):
     """The environment speaks of ranks, and cannot be understood; the message is one sentence for people."""
 
