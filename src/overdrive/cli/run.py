@@ -22,6 +22,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.ranks.horovod.imports import HorovodImports, installed
 from overdrive.ranks.membership import Membership, NotARank
 from overdrive.techniques.catalogue import catalogue, environment_for
 from overdrive.worker.clock import clock_for
@@ -135,13 +136,16 @@ def run(
     levels: Mapping[str, Contract] | None = None,
     inference: bool = False,
     rank: Rank | None = None,
+    engine: str | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
     Args:
         levels: what each technique is to keep.
         inference: the plan is of a program that trains nothing: its steps are the calls of its model.
+        engine: "overdrive" to answer `import horovod.torch` ourselves, whatever is installed.
     """
+    HorovodImports().provide(engine == "overdrive")
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
     audits = _audits(recorder) if techniques and rank is None else None
@@ -289,7 +293,9 @@ def start_ranks(ranks: int) -> int:
     return start(ranks, ["overdrive", *words], _interpreter_flags())
 
 
-def run_as_rank(membership: Membership, program: Program, record: Path | None, plan_path: Path | None) -> int:
+def run_as_rank(
+    membership: Membership, program: Program, record: Path | None, plan_path: Path | None, engine: str | None
+) -> int:
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
@@ -297,7 +303,7 @@ def run_as_rank(membership: Membership, program: Program, record: Path | None, p
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
     # All record, since what is read they all read.
-    return run(program, [("data_parallel", {})], None, record, rank=rank)
+    return run(program, [("data_parallel", {})], None, record, rank=rank, engine=engine)
 
 
 def _membership(ranks: int | None) -> Membership | None:
@@ -315,6 +321,11 @@ def _membership(ranks: int | None) -> Membership | None:
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
+@click.option(
+    "--engine",
+    type=click.Choice(["overdrive", "horovod"]),
+    help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
+)
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -322,6 +333,7 @@ def command(
     plan_path: Path | None,
     no_plan: bool,
     force: bool,
+    engine: str | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -333,6 +345,8 @@ def command(
         fail("Give either --plan or --no-plan.")
     if record == STDOUT:
         fail("Standard output is the program's own: name a file for --json.")
+    if engine == "horovod" and not installed():
+        fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
     membership = _membership(ranks)
     if plan_path is None and not no_plan and program.plan_path().exists():
@@ -341,7 +355,7 @@ def command(
         raise Later(partial(start_ranks, ranks))
     if membership:
         hash_alike()
-        raise Later(partial(run_as_rank, membership, program, record, plan_path))
+        raise Later(partial(run_as_rank, membership, program, record, plan_path, engine))
 
     techniques, levels, inference = [], {}, False
     if plan_path is not None:
@@ -355,4 +369,5 @@ def command(
         levels = {each.name: each.contract for each in plan.techniques}
         inference = plan.inference
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels, inference))
+    name = plan_path.name if plan_path else None
+    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine))

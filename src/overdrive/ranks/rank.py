@@ -83,6 +83,10 @@ class Rank:
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         self.lockstep.observe(seams)
 
+    def leave_to_program(self, reason: str) -> None:
+        """It brings its own parallelism: nothing is divided or compared from here on."""
+        self._membership.leave(reason)
+
     def say(self, sentence: str) -> None:
         if self.rank == 0:
             self.output.say(sentence)
