@@ -6,7 +6,6 @@ Run on ranks: rank 0 prints, for each way of using Horovod, its losses and those
 from __future__ import annotations
 
 import copy
-import socket
 import sys
 
 import horovod.torch as hvd
@@ -17,11 +16,7 @@ from torch import distributed, nn
 STEPS, ROWS = 6, 8
 hvd.init()
 torch.manual_seed(7 + hvd.rank())  # ranks begin with other weights: the broadcast makes them one
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = hvd.broadcast_object(free.getsockname()[1], root_rank=0)
-place = f"tcp://127.0.0.1:{port}"
-distributed.init_process_group("gloo", init_method=place, rank=hvd.rank(), world_size=hvd.size())
+distributed.init_process_group("gloo")
 
 
 class Net(nn.Module):

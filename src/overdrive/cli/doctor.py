@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from overdrive.cli import requirements
+from overdrive.cli import pool, requirements
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
@@ -107,9 +107,18 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, A
 @json_option
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
+@click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
+@click.option("--ranks", type=click.IntRange(min=2), help="With --pool, so many processes on this machine.")
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
-    quick: bool, fresh: bool, json_path: Path | None, stdin: str | None, wanted: bool, words: tuple[str, ...]
+    quick: bool,
+    fresh: bool,
+    json_path: Path | None,
+    stdin: str | None,
+    wanted: bool,
+    among_ranks: bool,
+    ranks: int | None,
+    words: tuple[str, ...],
 ) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
@@ -118,7 +127,18 @@ def command(
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
     how long a step would take on GPUs that are not here.
+
+    With --pool, it measures what goes between ranks instead: of this machine, or of all that `torchrun ... -m
+    overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
+    if among_ranks:
+        if wanted or fresh or words:
+            fail("--pool measures what goes between ranks: run it alone.")
+        with faults_as_sentences():
+            code = pool.pool(ranks, quick, json_path)
+        sys.exit(code)
+    if ranks:
+        fail("--ranks is for --pool: put it before.")
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:

@@ -12,7 +12,13 @@ from types import ModuleType
 from overdrive.ranks.asking import asked_by_program
 
 _LIKE = "0.28.1"  # the last Horovod there was: whose interface this is
-_IMPORTS = ("importlib._bootstrap>", "importlib._bootstrap_external>", "importlib/__init__.py", "importlib/util.py")
+_IMPORTS = (
+    "importlib._bootstrap>",
+    "importlib._bootstrap_external>",
+    "importlib/__init__.py",
+    "importlib/util.py",
+    "importlib.util>",
+)
 _PLACE = "overdrive.ranks.horovod"
 # By name, where what is in them comes from; "" for packages that have nothing of their own.
 _MODULES = {
