@@ -14,6 +14,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
+from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.core import progress as samples
@@ -294,7 +295,12 @@ def start_ranks(ranks: int) -> int:
 
 
 def run_as_rank(
-    membership: Membership, program: Program, record: Path | None, plan_path: Path | None, engine: str | None
+    membership: Membership,
+    program: Program,
+    record: Path | None,
+    plan_path: Path | None,
+    engine: str | None,
+    technique: str,
 ) -> int:
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
@@ -303,7 +309,7 @@ def run_as_rank(
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
     # All record, since what is read they all read.
-    return run(program, [("data_parallel", {})], None, record, rank=rank, engine=engine)
+    return run(program, [(technique, {})], None, record, rank=rank, engine=engine)
 
 
 def _membership(ranks: int | None) -> Membership | None:
@@ -318,6 +324,9 @@ def _membership(ranks: int | None) -> Membership | None:
 
 @program_command
 @click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option(
+    "--layout", metavar="KIND=N", help="What the ranks divide: data=N (each batch, the default) or tensor=N (layers)."
+)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
@@ -330,6 +339,7 @@ def _membership(ranks: int | None) -> Membership | None:
 @program_argument("SCRIPT [ARGS]...")
 def command(
     ranks: int | None,
+    layout: str | None,
     plan_path: Path | None,
     no_plan: bool,
     force: bool,
@@ -349,13 +359,15 @@ def command(
         fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
     membership = _membership(ranks)
+    count = membership.size if membership else ranks or 1
+    technique = technique_of(layout or f"data={count}", count)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
     if membership:
         hash_alike()
-        raise Later(partial(run_as_rank, membership, program, record, plan_path, engine))
+        raise Later(partial(run_as_rank, membership, program, record, plan_path, engine, technique))
 
     techniques, levels, inference = [], {}, False
     if plan_path is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,10 @@ _SAME_NEEDED = ("torch", "nvidia-nccl", "overdrive")
 
 def _hosts(pool: Survey) -> dict[str, Mapping[str, Any]]:
     """One rank's reading of each host."""
-    return {each["host"]: each for each in reversed(pool["ranks"])}
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in pool["ranks"]:
+        found.setdefault(each["host"], each)
+    return found
 
 
 def _named(hosts: list[str]) -> str:
@@ -93,7 +96,9 @@ def interface(pool: Survey) -> Iterator[Finding]:
 
 def mtu(pool: Survey) -> Iterator[Finding]:
     hosts = _hosts(pool)
-    used = {host: found for host, each in hosts.items() if (found := _used(each)) and "mtu" in found}
+    used = {
+        host: found for host, each in hosts.items() if (found := _used(each)) and found["device"] and "mtu" in found
+    }
     sizes = {host: int(found["mtu"]) for host, found in used.items()}
     if len(hosts) < 2 or not sizes:
         return
@@ -111,7 +116,7 @@ def mtu(pool: Survey) -> Iterator[Finding]:
         )
         return
     host, found = next(iter(used.items()))
-    if found["device"] and found.get("gigabits_per_second", 0) >= _FAST and sizes[host] <= _SMALL:
+    if found.get("gigabits_per_second", 0) >= _FAST and sizes[host] <= _SMALL:
         yield Finding(
             "pool_mtu_small",
             Severity.ADVICE,
@@ -125,25 +130,27 @@ def mtu(pool: Survey) -> Iterator[Finding]:
 
 
 def lame_pair(pool: Survey) -> Iterator[Finding]:
-    """One rank whose every link is slow, or one link of many."""
-    pairs = pool.get("pairs") or []
-    if len(pairs) < 3:
-        return
-    usual = statistics.median(each["bytes_per_second"] for each in pairs)
-    slow = [each for each in pairs if each["bytes_per_second"] < _LAME * usual]
-    if not slow:
-        return
+    """One rank whose every link is slow, or one link of many; pairs within hosts and between them are two kinds."""
+    hosts = [each["host"] for each in pool["ranks"]]
+    for within in (True, False):
+        pairs = [each for each in pool["pairs"] if (hosts[each["ranks"][0]] == hosts[each["ranks"][1]]) is within]
+        usual = statistics.median_high(each["bytes_per_second"] for each in pairs) if len(pairs) > 2 else 0.0
+        slow = [each for each in pairs if each["bytes_per_second"] < _LAME * usual]
+        if slow:
+            yield _lame(slow, usual, hosts)
+
+
+def _lame(slow: Sequence[Mapping[str, Any]], usual: float, hosts: Sequence[str]) -> Finding:
     common = set.intersection(*(set(each["ranks"]) for each in slow)) if len(slow) > 1 else set()
     worst = min(slow, key=lambda each: each["bytes_per_second"])
     one, other = worst["ranks"]
-    hosts = [each["host"] for each in pool["ranks"]]
     where = (
         f"rank {min(common)} ({hosts[min(common)]})"
         if common
         else f"ranks {one} ({hosts[one]}) and {other} ({hosts[other]})"
     )
     share = worst["bytes_per_second"] / usual
-    yield Finding(
+    return Finding(
         "pool_slow_rail",
         Severity.WRONG,
         f"Data between {'others and ' if common else ''}{where} goes at {share:.0%} of the usual speed of this pool.",
