@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import BatchNorm1d
 
-from overdrive.ranks.horovod.operations import Sum, allreduce
+from overdrive.ranks.horovod.reductions import Sum, allreduce
 from overdrive.ranks.horovod.world import size
 
 __all__ = ["SyncBatchNorm"]

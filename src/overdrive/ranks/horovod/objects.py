@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from overdrive.ranks.horovod.operations import allgather, broadcast_, broadcast_async_, synchronize
+from overdrive.ranks.horovod.handles import synchronize
+from overdrive.ranks.horovod.operations import allgather, broadcast_, broadcast_async_
 from overdrive.ranks.horovod.world import global_process_set, rank, size
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from overdrive.ranks.horovod.compression import Compression
-from overdrive.ranks.horovod.operations import Average, Handle, allgather, allreduce_async_, reduction, synchronize
+from overdrive.ranks.horovod.handles import Handle, synchronize
+from overdrive.ranks.horovod.operations import allgather
+from overdrive.ranks.horovod.reductions import Average, allreduce_async_, reduction
 from overdrive.ranks.horovod.world import global_process_set, size
 
 __all__ = ["DistributedOptimizer"]
