@@ -306,6 +306,7 @@ def run_as_rank(
     from overdrive.ranks.rank import Rank
 
     rank = Rank(membership, [samples_folder()], hide_own_frames)
+    rank.technique = technique
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
     # All record, since what is read they all read.

@@ -43,6 +43,7 @@ class Rank:
 
     Attributes:
         divides: whether calls are divided; the program may bring its own parallelism.
+        technique: that divides them.
     """
 
     def __init__(self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None]) -> None:
@@ -60,6 +61,7 @@ class Rank:
         share(self._entropy)
         FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(self)
+        self.technique = "data_parallel"
         _current.append(self)
 
     @property
@@ -76,7 +78,7 @@ class Rank:
         """An observer for `Session`."""
 
         def own(reason: str) -> None:
-            seams.leave_out("data_parallel", f"the program brings its own parallelism ({reason})")
+            seams.leave_out(self.technique, f"the program brings its own parallelism ({reason})")
             self.lockstep.stop()
 
         self._membership.on_own.append(own)

@@ -26,7 +26,11 @@ def main() -> None:
     agents = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = distributed.TCPStore(address, port, None, not agents and rank == 0, timeout=_PATIENCE)
     store.set(f"pool/reading/{rank}", json.dumps(reading(address)))
-    device = _device(int(environment.get("LOCAL_RANK", rank)))
+    local = int(environment.get("LOCAL_RANK", rank))
+    store.set(f"pool/gpu/{rank}", str(int(_has_gpu(local))))
+    device = "cuda" if all(store.get(f"pool/gpu/{each}") == b"1" for each in range(size)) else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(local)
     backend = "nccl" if device == "cuda" else "gloo"
     within = distributed.PrefixStore("pool", store)
     distributed.init_process_group(backend, store=within, rank=rank, world_size=size, timeout=_PATIENCE)
@@ -44,12 +48,9 @@ def main() -> None:
     distributed.destroy_process_group()
 
 
-def _device(local: int) -> str:
-    """A GPU where this host has one for each of its ranks."""
-    if torch.cuda.device_count() <= local or not distributed.is_nccl_available():
-        return "cpu"
-    torch.cuda.set_device(local)
-    return "cuda"
+def _has_gpu(local: int) -> bool:
+    """Of its own, that NCCL can use: then all must have one."""
+    return torch.cuda.device_count() > local and bool(distributed.is_nccl_available())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,31 +43,42 @@ def measure_as(rank: Mapping[str, str], quick: bool) -> dict[str, Any] | None:
     return _measure([rank], quick)
 
 
-def _measure(ranks: list[dict[str, str]] | list[Mapping[str, str]], quick: bool) -> dict[str, Any] | None:
+def _measure(ranks: Sequence[Mapping[str, str]], quick: bool) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory(prefix="overdrive-pool-") as folder:
         answer = Path(folder) / "answer.json"
         words = [sys.executable, "-m", "overdrive.machine.pool", str(answer), *(["quick"] if quick else [])]
-        started = [
-            subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={"OMP_NUM_THREADS": "1", **os.environ, **each},
-            )
-            for each in ranks
-        ]
+        errors = [Path(folder) / f"errors{number}" for number in range(len(ranks))]
+        started = []
+        for place, each in zip(errors, ranks, strict=True):
+            with open(place, "wb") as file:
+                environment = {"OMP_NUM_THREADS": "1", **os.environ, **each}
+                null = subprocess.DEVNULL
+                started.append(subprocess.Popen(words, stdin=null, stdout=null, stderr=file, env=environment))
         try:
-            errors = [process.communicate(timeout=_MOST_SECONDS)[1].decode(errors="replace") for process in started]
-        except subprocess.TimeoutExpired:
-            raise PoolUnavailable(f"The ranks did not come to an end within {_MOST_SECONDS:.0f} s.") from None
+            failed = _first_failed(started)
         finally:
             for process in started:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
-        for process, error in zip(started, errors, strict=True):
-            if process.returncode:
-                line = next((line for line in reversed(error.strip().splitlines()) if line.strip()), "without a word")
-                raise PoolUnavailable(f"The pool could not be measured: {line.strip()[:200]}.")
+        if failed is not None:
+            lines = errors[failed].read_text(errors="replace").strip().splitlines()
+            raise PoolUnavailable(f"The pool could not be measured: {lines[-1][:200] if lines else 'without a word'}.")
         return json.loads(answer.read_text()) if answer.exists() else None
+
+
+def _first_failed(started: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    """Wait until all have ended, or one has failed, for which the others would wait: its number.
+
+    Raises:
+        PoolUnavailable: they do not end.
+    """
+    until = time.monotonic() + _MOST_SECONDS
+    while time.monotonic() < until:
+        codes = [process.poll() for process in started]
+        if any(codes):
+            return next(number for number, code in enumerate(codes) if code)
+        if None not in codes:
+            return None
+        time.sleep(0.05)
+    raise PoolUnavailable(f"The ranks did not come to an end within {_MOST_SECONDS:.0f} s.")
