@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from overdrive.core.metric import Metric, MetricError
-from overdrive.core.objective import Objective, ObjectiveError
+from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 from overdrive.core.tune_result import Price
 from overdrive.search.domain import DomainError, Wish
 from overdrive.search.domain import parse as parse_wish
@@ -93,6 +93,16 @@ class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, context)
 
 
+class SizeText(click.ParamType):  # type: ignore[type-arg]
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else bytes_in(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
 class WishText(click.ParamType):  # type: ignore[type-arg]
     name = "parameter"
 
@@ -120,6 +130,19 @@ class Names(click.ParamType):  # type: ignore[type-arg]
             close = closest(unknown, list(catalogue()))
             self.fail(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them", param, context)
         return names
+
+
+class RanksToTry(click.ParamType):  # type: ignore[type-arg]
+    """`auto`, which stands for 0, or a number of processes."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if value == "auto":
+            return 0
+        if not str(value).isdecimal() or int(value) < 2:
+            self.fail(f"{value!r} is neither auto nor a number of processes, 2 or more", param, context)
+        return int(value)
 
 
 stdin_option = click.option(
