@@ -356,9 +356,9 @@ def command(
     membership = _membership(ranks)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
-    plan = _plan(plan_path, program, force) if plan_path else None
     techniques: list[Chosen] = []
     levels, inference = {}, False
     if plan is not None:
