@@ -45,7 +45,7 @@ for epoch in range(int(sys.argv[1])):
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-    print(epoch, loss.item(), flush=True)
+    print(epoch, loss.item(), sys.argv[1:], flush=True)
 """
 ON_TWO = ("data_parallel", {"ranks": 2})
 PLAN = """
@@ -73,8 +73,9 @@ def test_bad_input_is_one_sentence(words: list[str], script: Write, overdrive: R
 def test_a_plan_says_how_many_ranks_run(script: Write, python: Run, overdrive: Run) -> None:
     path = script(SLOW)
     path.with_name("train.overdrive.toml").write_text(PLAN)
-    one = python("train.py", "1", cwd=path.parent)
-    many = overdrive("run", "train.py", "1", cwd=path.parent)
+    words = ("1", "--ranks", "3")  # the script's own
+    one = python("train.py", *words, cwd=path.parent)
+    many = overdrive("run", "train.py", *words, cwd=path.parent)
     assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-4), many.stderr
     assert "train.overdrive.toml (data_parallel)" in many.stderr
 
