@@ -14,6 +14,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
+from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_ranks
@@ -23,6 +24,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.ranks.horovod.imports import HorovodImports, installed
 from overdrive.techniques.catalogue import catalogue, ranks_for
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
@@ -109,13 +111,16 @@ def run(
     levels: Mapping[str, Contract] | None = None,
     inference: bool = False,
     rank: Rank | None = None,
+    engine: str | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
     Args:
         levels: what each technique is to keep.
         inference: the plan is of a program that trains nothing: its steps are the calls of its model.
+        engine: "overdrive" to answer `import horovod.torch` ourselves, whatever is installed.
     """
+    HorovodImports().provide(engine == "overdrive")
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
     audits = _audits(recorder) if techniques and rank is None else None
@@ -254,19 +259,31 @@ _RECORD = (
 
 
 def run_as_rank(
-    membership: Membership, program: Program, record: Path | None, plan: Plan | None, plan_path: Path | None
+    membership: Membership,
+    program: Program,
+    record: Path | None,
+    plan: Plan | None,
+    plan_path: Path | None,
+    engine: str | None,
+    technique: str,
 ) -> int:
-    """`plan`: where it was proved on so many ranks; any other at that path is left out."""
+    """
+    Args:
+        plan: where it was proved on so many ranks; any other at that path is left out.
+        technique: that divides the work where there is no plan.
+    """
     from overdrive.core.places import samples_folder
     from overdrive.ranks.rank import Rank
 
     rank = Rank(membership, [samples_folder()], hide_own_frames)
+    rank.technique = technique
     # All record, since what is read they all read.
     if plan is not None and plan_path is not None:
-        return run(program, _chosen(plan), plan_path.name, record, rank=rank)
+        return run(program, _chosen(plan), plan_path.name, record, rank=rank, engine=engine)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
-    return run(program, [("data_parallel", {"ranks": membership.size})], None, record, rank=rank)
+    settings = {"ranks": membership.size} if technique == "data_parallel" else {}
+    return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
 
 
 def _chosen(plan: Plan) -> list[Chosen]:
@@ -284,16 +301,26 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 
 @program_command
 @click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option(
+    "--layout", metavar="KIND=N", help="What the ranks divide: data=N (each batch, the default) or tensor=N (layers)."
+)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
+@click.option(
+    "--engine",
+    type=click.Choice(["overdrive", "horovod"]),
+    help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
+)
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
     ranks: int | None,
+    layout: str | None,
     plan_path: Path | None,
     no_plan: bool,
     force: bool,
+    engine: str | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -305,8 +332,12 @@ def command(
         fail("Give either --plan or --no-plan.")
     if record == STDOUT:
         fail("Standard output is the program's own: name a file for --json.")
+    if engine == "horovod" and not installed():
+        fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
     membership = membership_in(ranks)
+    count = membership.size if membership else ranks or 1
+    technique = technique_of(layout or f"data={count}", count)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
@@ -321,12 +352,14 @@ def command(
     planned = ranks_for(techniques)
     if membership:
         hash_alike()
-        fits = planned == membership.size
+        fits = planned == membership.size and layout is None
         if fits:
             prepare_environment(techniques)
-        raise Later(partial(run_as_rank, membership, program, record, plan if fits else None, plan_path))
+        fitting = plan if fits else None
+        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
     if planned > 1 and ranks is None:
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels, inference))
+    name = plan_path.name if plan_path else None
+    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from overdrive.core.metric import Metric, MetricError
-from overdrive.core.objective import Objective, ObjectiveError
+from overdrive.core.objective import Objective, ObjectiveError, bytes_in
 from overdrive.core.tune_result import Price
 from overdrive.search.domain import DomainError, Wish
 from overdrive.search.domain import parse as parse_wish
@@ -89,6 +89,16 @@ class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Objective:
         try:
             return value if isinstance(value, Objective) else Objective.parse(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
+class SizeText(click.ParamType):  # type: ignore[type-arg]
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else bytes_in(str(value))
         except ObjectiveError as error:
             self.fail(str(error), param, context)
 

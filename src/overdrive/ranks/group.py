@@ -153,11 +153,11 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            self._lost(error)
+            self.lost(error)
         finally:
             self.monitor.goes_on()
 
-    def _lost(self, error: RuntimeError) -> None:
+    def lost(self, error: RuntimeError) -> None:
         """A rank is gone: it has said why, or does so in a moment."""
         until = time.monotonic() + _NOTES
         while time.monotonic() < until:

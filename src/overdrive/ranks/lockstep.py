@@ -24,8 +24,14 @@ _WHAT = ("the number of steps", "the losses", "random numbers", "the parameters"
 
 
 class Lockstep:
+    """
+    Attributes:
+        differing: parameters of which each rank has another part.
+    """
+
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
+        self.differing: set[Any] = set()
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -111,7 +117,8 @@ class Lockstep:
         self._same_at = self._steps
 
     def _parameters(self) -> list[Any]:
-        return [each for optimizer in self._optimizers for each in parameters_of(optimizer)]
+        held = (each for optimizer in self._optimizers for each in parameters_of(optimizer))
+        return [each for each in held if each not in self.differing]
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()

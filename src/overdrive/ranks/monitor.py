@@ -49,9 +49,10 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
         self._thread.start()
 
-    def waits(self, what: str) -> None:
-        self.number += 1
-        self._waits = self.number, what, time.monotonic()
+    def waits(self, what: str, counted: bool = True) -> None:
+        """`counted`: all ranks wait equally often; else only for what they wait is compared."""
+        self.number += counted
+        self._waits = self.number if counted else 0, what, time.monotonic()
 
     def goes_on(self) -> None:
         self._waits = None

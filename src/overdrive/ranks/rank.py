@@ -45,6 +45,7 @@ class Rank:
 
     Attributes:
         divides: whether calls are divided; the program may bring its own parallelism.
+        technique: that divides them.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Rank:
         if not trial:
             FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(self)
+        self.technique = "data_parallel"
         _current.append(self)
 
     @property
@@ -86,12 +88,16 @@ class Rank:
         """An observer for `Session`."""
 
         def own(reason: str) -> None:
-            seams.leave_out("data_parallel", f"the program brings its own parallelism ({reason})")
+            seams.leave_out(self.technique, f"the program brings its own parallelism ({reason})")
             self.lockstep.stop()
 
         self._membership.on_own.append(own)
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         self.lockstep.observe(seams)
+
+    def leave_to_program(self, reason: str) -> None:
+        """It brings its own parallelism: nothing is divided or compared from here on."""
+        self._membership.leave(reason)
 
     def say(self, sentence: str) -> None:
         if self.rank == 0:

@@ -22,6 +22,7 @@ from overdrive.core.program import ProgramError
 from overdrive.core.records import Block, ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
+from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.ranks.rank import Rank
 from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
@@ -370,6 +371,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     try:
         with worker.session, worker.returned or contextlib.nullcontext():
             _standard_input(job.spec.program.stdin)
+            HorovodImports().provide()
             execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
