@@ -17,6 +17,7 @@ from overdrive.cli.later import Later
 from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_ranks
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -24,8 +25,7 @@ from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
 from overdrive.ranks.horovod.imports import HorovodImports, installed
-from overdrive.ranks.membership import Membership, NotARank
-from overdrive.techniques.catalogue import catalogue, environment_for, ranks_for
+from overdrive.techniques.catalogue import catalogue, ranks_for
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.recording import Recorder
@@ -33,6 +33,7 @@ from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
+    from overdrive.ranks.membership import Membership
     from overdrive.ranks.rank import Rank
     from overdrive.worker.sentinels.sentinels import Sentinels
 
@@ -100,33 +101,6 @@ def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
 
 
 force_option = click.option("--force", is_flag=True, help="Take a plan that was found for another script.")
-
-
-def prepare_environment(techniques: list[Chosen]) -> None:
-    """Start this very command again with the variables that must be there before the process starts."""
-    needed = environment_for(techniques)
-    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
-    if not os.environ.pop(STARTED_AGAIN, None) and missing:
-        _start_again({**missing, STARTED_AGAIN: "1"})
-
-
-def hash_alike() -> None:
-    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
-    if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        _start_again({"PYTHONHASHSEED": "0"})
-
-
-def _start_again(variables: Mapping[str, str]) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
-    os.execve(sys.executable, command, {**os.environ, **variables})
-
-
-def _interpreter_flags() -> list[str]:
-    import subprocess
-
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
 def run(
@@ -284,17 +258,6 @@ _RECORD = (
 )
 
 
-def start_ranks(ranks: int) -> int:
-    """Start this very command once for each rank."""
-    words = sys.argv[1:]
-    place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
-    if place is not None:  # else the plan says how many
-        del words[place : place + (1 if "=" in words[place] else 2)]
-    from overdrive.ranks.agent import start_ranks as start
-
-    return start(ranks, ["overdrive", *words], _interpreter_flags())
-
-
 def run_as_rank(
     membership: Membership,
     program: Program,
@@ -321,16 +284,6 @@ def run_as_rank(
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     settings = {"ranks": membership.size} if technique == "data_parallel" else {}
     return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
-
-
-def _membership(ranks: int | None) -> Membership | None:
-    try:
-        membership = Membership.of(os.environ)
-    except NotARank as error:
-        fail(str(error))
-    if membership and ranks:
-        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
-    return membership
 
 
 def _chosen(plan: Plan) -> list[Chosen]:
@@ -382,14 +335,14 @@ def command(
     if engine == "horovod" and not installed():
         fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
-    membership = _membership(ranks)
+    membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
-    plan = _plan(plan_path, program, force) if plan_path else None
     techniques: list[Chosen] = []
     levels, inference = {}, False
     if plan is not None:
@@ -405,7 +358,7 @@ def command(
         fitting = plan if fits else None
         raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
     if planned > 1 and ranks is None:
-        raise Later(partial(start_ranks, planned))
+        raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
     name = plan_path.name if plan_path else None
