@@ -97,7 +97,9 @@ class Dividing:
         self._begin()
         for one, other in told["pairs"]:
             pair = model.get_submodule(one), model.get_submodule(other)
-            whole = {each: each.shape for module in pair for each in module.parameters()}
+            whole: dict[torch.Tensor, torch.Size] = {
+                each: each.shape for module in pair for each in module.parameters()
+            }
             for parameter, dim in divide(pair).items():
                 self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
                 self._rank.lockstep.differing.add(parameter)
