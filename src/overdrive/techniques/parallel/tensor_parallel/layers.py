@@ -89,7 +89,7 @@ class _Divided(nn.Linear):
         for name, parameter in self.named_parameters(recurse=False):
             whole = parts().gather(parameter, self.dims[name]) if name in self.dims else parameter.detach()
             setattr(plain, name, nn.Parameter(whole, parameter.requires_grad))
-        return plain.__reduce_ex__(protocol)
+        return plain.__reduce_ex__(1)  # later protocols insist on the class that is pickled
 
 
 class ColumnLinear(_Divided):
