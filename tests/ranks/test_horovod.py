@@ -104,6 +104,11 @@ def test_a_library_that_looks_for_horovod_finds_none(
     del sys.modules["a_library"]
 
 
+def test_the_installed_one_is_asked_for_where_there_is_none(overdrive: Run, tmp_path: Path) -> None:
+    said = overdrive("run", "--engine", "horovod", "train.py", cwd=tmp_path)
+    assert said.returncode == 2 and "Horovod is not installed here" in said.stderr
+
+
 def told(joined: bool, *requests: Request) -> dict[str, object]:
     return {"pending": [each.told() for each in requests], "joined": joined}
 
