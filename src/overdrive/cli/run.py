@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -16,6 +16,8 @@ from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
 from overdrive.cli.later import Later
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.cli.survive import EVERY, Wish, survivor_of
+from overdrive.cli.values import Duration
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -32,6 +34,7 @@ from overdrive.worker.session import Session
 if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
     from overdrive.ranks.rank import Rank
+    from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
 
 
@@ -114,7 +117,7 @@ def hash_alike() -> None:
         _start_again({"PYTHONHASHSEED": "0"})
 
 
-def _start_again(variables: Mapping[str, str]) -> None:
+def _start_again(variables: Mapping[str, str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
@@ -135,6 +138,7 @@ def run(
     levels: Mapping[str, Contract] | None = None,
     inference: bool = False,
     rank: Rank | None = None,
+    survivor: Survivor | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
@@ -147,7 +151,7 @@ def run(
     audits = _audits(recorder) if techniques and rank is None else None
     sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
     ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (recorder, audits, sentinels) if each)]
+    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each)]
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
@@ -164,6 +168,8 @@ def run(
     if sentinels and sentinels.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
+        if survivor:
+            survivor.over(failure)
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
@@ -279,6 +285,12 @@ _RECORD = (
 )
 
 
+_SURVIVE = (
+    "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
+    "the same command goes on."
+)
+
+
 def start_ranks(ranks: int) -> int:
     """Start this very command once for each rank."""
     words = sys.argv[1:]
@@ -300,6 +312,13 @@ def run_as_rank(membership: Membership, program: Program, record: Path | None, p
     return run(program, [("data_parallel", {})], None, record, rank=rank)
 
 
+def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish) -> int:
+    survivor = survivor_of(program, wish, say, partial(_start_again, {}))
+    if plan_path is not None and survivor.folder.is_new:
+        say(f"{plan_path.name} is left out: a run that survives has no plan yet")
+    return run(program, [], None, record, survivor=survivor)
+
+
 def _membership(ranks: int | None) -> Membership | None:
     try:
         membership = Membership.of(os.environ)
@@ -315,6 +334,9 @@ def _membership(ranks: int | None) -> Membership | None:
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
+@click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
+@click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
+@click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -322,6 +344,9 @@ def command(
     plan_path: Path | None,
     no_plan: bool,
     force: bool,
+    survive: str | None,
+    every: float,
+    fresh: bool,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -335,6 +360,10 @@ def command(
         fail("Standard output is the program's own: name a file for --json.")
     program = parse_program(words)
     membership = _membership(ranks)
+    if survive is None and fresh:
+        fail("--fresh belongs to --survive.")
+    if survive is not None and (membership or ranks):
+        fail("A run on several ranks does not survive yet: leave out --survive or --ranks.")
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     if ranks and ranks > 1:
@@ -342,6 +371,10 @@ def command(
     if membership:
         hash_alike()
         raise Later(partial(run_as_rank, membership, program, record, plan_path))
+
+    if survive is not None:
+        hash_alike()
+        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh)))
 
     techniques, levels, inference = [], {}, False
     if plan_path is not None:

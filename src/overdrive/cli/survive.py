@@ -1,0 +1,60 @@
+"""`overdrive run --survive`: a run that goes on where it was killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from overdrive.cli.line import fail
+from overdrive.core.program import Program
+
+if TYPE_CHECKING:
+    from overdrive.survive.survivor import Survivor
+
+EVERY = 600.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command's line asks for. `folder`: "" where the program's name gives it."""
+
+    folder: str
+    every: float
+    fresh: bool
+
+
+def survivor_of(
+    program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[], NoReturn]
+) -> Survivor:
+    """Made before the program starts, and before PyTorch is imported."""
+    from overdrive.survive.folder import RunFolder, Unusable
+    from overdrive.survive.identity import identity_of
+    from overdrive.survive.output import Output
+    from overdrive.survive.survivor import Survivor
+
+    path = Path(wish.folder or f"{Path(program.name).stem}.survive").absolute()
+    try:
+        folder = RunFolder(path, identity_of(program), wish.fresh)
+    except Unusable as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"The folder {path} cannot be used: {error.strerror}.")
+    if folder.notes.get("finished"):
+        say(f"this run is over already; --fresh makes it again ({path})")
+        sys.exit(0)
+
+    def anew(reason: str) -> NoReturn:
+        say(f"the run begins from its start: {reason}")
+        start_again()
+
+    from overdrive.ranks.entropy import Entropy, share
+
+    share(Entropy(folder.manifest["seed"]))
+    survivor = Survivor(folder, Output(folder.output), wish.every, say, anew)
+    survivor.begin()
+    os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
+    return survivor

@@ -1,0 +1,285 @@
+"""One run that survives, inside its process: it is recorded, or made again up to a snapshot and then recorded.
+
+While it is made again (`replaying`), calls of models, backward passes and optimizers' steps are not made; what they
+return is made of zeros, and whatever the program asks of a tensor is answered from the journal. So no number of a
+tensor counts until the snapshot's step, where all of them are put back. Whatever does not come out as the first time
+ends that attempt: the run begins anew from its start, which is always right.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from overdrive.survive import answers, clocks
+from overdrive.survive.journal import Damaged, Diverged, Journal
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.output import Output
+    from overdrive.survive.snapshot import Snapshot
+
+
+class Survivor:
+    """An observer for `Session`."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        output: Output,
+        every: float,
+        say: Callable[[str], None],
+        start_again: Callable[[str], NoReturn],
+    ) -> None:
+        """
+        Args:
+            every: seconds between two snapshots.
+            start_again: begins the run from its start, in this process's place; given the reason.
+        """
+        self.folder, self._output, self._every, self._say = folder, output, every, say
+        self._start_again = start_again
+        self.journal = Journal(folder.journal)
+        self.steps = 0
+        self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
+        self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
+        self._target: Snapshot | None = None
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._due_at = time.monotonic() + every
+        self._plain_clock = time.monotonic
+        self.snapshots = None
+
+    @property
+    def replaying(self) -> bool:
+        return self._target is not None
+
+    def begin(self) -> None:
+        """Before the program starts: find the newest snapshot that is whole."""
+        from overdrive.survive import snapshot
+
+        clocks.tell(self._time)
+        for path in snapshot.found(self.folder.path) if not self.why_not else ():
+            try:
+                found = snapshot.read(path)
+                self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
+            except Damaged as error:
+                self._say(f"{error}; an older snapshot is taken")
+                continue
+            self._target = found
+            self._output.mute(True)
+            return
+
+    def __call__(self, seams: Seams) -> None:
+        seams.model_called.subscribe(self._model_called)
+        seams.optimizer_called.subscribe(self._step_called)
+        seams.backward_called.subscribe(self._backward_called)
+        seams.gradients_called.subscribe(self._gradients_called)
+        seams.value_asked.subscribe(self._value_asked)
+        seams.shape_asked.subscribe(self._shape_asked)
+        seams.step_ends.subscribe(self._step_ends)
+
+    def begin_anew(self, reason: str) -> NoReturn:
+        """The attempt to go on has failed."""
+        self.folder.note(**{"from the start": reason})
+        self._output.mute(False)
+        self._start_again(reason)
+
+    def cannot_skip(self, reason: str) -> None:
+        """Found out while recording: the program cannot be made again up to a snapshot."""
+        if not self.why_not:
+            self.why_not = reason
+            self.folder.note(**{"from the start": reason})
+            self._say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
+
+    def over(self, failure: BaseException | None) -> None:
+        """The program has ended; by itself, where nothing is given or its code is 0."""
+        if self.replaying:
+            self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
+        if failure is None or (isinstance(failure, SystemExit) and not failure.code):
+            self.folder.note(finished=True)
+
+    # -- what the program asks for ------------------------------------------------------------------
+
+    def _aside(self) -> bool:
+        """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
+        return self.inside or bool(self.why_not) or self._elsewhere()
+
+    def _elsewhere(self) -> bool:
+        if os.getpid() != self._process:
+            return True
+        return threading.get_ident() != self._thread
+
+    def _next(self, kind: str, told: str) -> Any:
+        try:
+            return self.journal.next(kind, told)
+        except Diverged as error:
+            self.begin_anew(f"at step {self.steps}, {error}")
+
+    def _time(self, plain: Callable[[], Any]) -> Any:
+        if self._aside():
+            return plain()
+        if self.replaying:
+            return self._next("time", "the time")[1]
+        value = plain()
+        self.journal.add("time", value)
+        return value
+
+    def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        name, tensor = subject
+        if self.replaying:
+            entry = self._next("value", f"the value of a tensor ({name})")
+            return answers.given(entry[1], tensor, call)
+        value, self.inside = None, True
+        try:
+            value = call()
+        finally:
+            self.inside = False
+        try:
+            self.journal.add("value", answers.told(value))
+        except answers.TooMuch as error:
+            self.cannot_skip(str(error))
+        return value
+
+    def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        if not self.replaying:
+            result = call()
+            self.journal.add("shapes", answers.shapes(result))
+            return result
+        wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
+        return answers.of_shapes(call(), wanted)
+
+    # -- calls that are skipped ---------------------------------------------------------------------
+
+    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.survive import state, structure
+
+        if self.replaying:
+            entry = self._next(kind, told)
+            if self.journal.peek("host"):
+                state.set_host(self.journal.next("host", "")[1])
+            return structure.made(entry[1], given, self._passed_through)
+        before = state.host_state()
+        self.inside = True
+        try:
+            result = call()
+        finally:
+            self.inside = False
+        try:
+            self.journal.add(kind, structure.told(result, given))
+        except structure.CannotTell as error:
+            self.cannot_skip(f"{told} returns {error}")
+        if state.host_state() is not before and not _same(state.host_state(), before):
+            self.journal.add("host", state.host_told())
+        return result
+
+    def _passed_through(self) -> None:
+        self.begin_anew("a loss goes back through a step before the snapshot")
+
+    def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._aside():
+            return call(*args, **kwargs)
+        told = f"a call of {type(model).__name__}"
+        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
+
+    def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        return self._skipped("gradients", "torch.autograd.grad", (), call)
+
+    def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        return self._skipped("backward", "a backward pass", (), call)
+
+    def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._aside():
+            return call(*args, **kwargs)
+        closure, args, kwargs = answers.closure_of(args, kwargs)
+        if closure is None:
+            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
+        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+
+    def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
+        if self.replaying:
+            while self.journal.peek("closure"):
+                self.journal.next("closure", "")
+                with _gradients_on():
+                    closure()
+            return self._skipped("step", "an optimizer's step", (), lambda: None)
+
+        def counted() -> Any:
+            self.journal.add("closure")
+            self.inside = False
+            try:
+                return closure()
+            finally:
+                self.inside = True
+
+        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    def _step_ends(self, optimizer: Any) -> None:
+        if self._elsewhere():
+            return
+        self.steps += 1
+        if self._target is not None:
+            if self.steps == self._target.header["step"]:
+                self._go_on(self._target)
+            return
+        if not self.why_not and self._plain_clock() >= self._due_at:
+            self._take()
+
+    def _take(self) -> None:
+        from overdrive.survive import heap, snapshot, state
+
+        self.inside = True
+        try:
+            found = heap.Heap(sys._getframe())
+            taking = state.Taking(found)
+            length, digest = self.journal.flush()
+            header = {"format": 1, "step": self.steps, "journal": {"bytes": length, "sha256": digest}, **taking.header}
+            snapshot.write(snapshot.path_of(self.folder.path, self.steps), header, taking.blocks)
+            snapshot.drop_old(self.folder.path)
+        except state.CannotTake as error:
+            self.cannot_skip(str(error))
+        except Exception as error:
+            self.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
+        finally:
+            self.inside = False
+        self._due_at = self._plain_clock() + self._every
+
+    def _go_on(self, target: Snapshot) -> None:
+        from overdrive.survive import heap, state
+
+        if self.journal.to_come:
+            self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
+        self.inside = True
+        try:
+            state.put_back(heap.Heap(sys._getframe()), target.header, target.block)
+        except Exception as error:
+            self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
+        finally:
+            self.inside = False
+        self._target = None
+        self._output.mute(False)
+        self._say(f"gone on after step {self.steps:,}")
+        self._due_at = self._plain_clock() + self._every
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
+
+
+def _gradients_on() -> Any:
+    import torch
+
+    return torch.enable_grad()
