@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NoReturn
@@ -117,10 +117,10 @@ def hash_alike() -> None:
         _start_again({"PYTHONHASHSEED": "0"})
 
 
-def _start_again(variables: Mapping[str, str]) -> NoReturn:
+def _start_again(variables: Mapping[str, str], words: Sequence[str] | None = None) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *(sys.argv[1:] if words is None else words)]
     os.execve(sys.executable, command, {**os.environ, **variables})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from overdrive.survive.survivor import Survivor
 
 EVERY = 600.0
+SEED = "OVERDRIVE_SURVIVE_SEED"  # of the chance that the program takes from the system; else drawn
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Wish:
 
 
 def survivor_of(
-    program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[], NoReturn]
+    program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[Sequence[str]], NoReturn]
 ) -> Survivor:
     """Made before the program starts, and before PyTorch is imported."""
     from overdrive.survive.folder import RunFolder, Unusable
@@ -38,7 +39,7 @@ def survivor_of(
 
     path = Path(wish.folder or f"{Path(program.name).stem}.survive").absolute()
     try:
-        folder = RunFolder(path, identity_of(program), wish.fresh)
+        folder = RunFolder(path, identity_of(program), wish.fresh, os.environ.pop(SEED, ""))
     except Unusable as error:
         fail(str(error))
     except OSError as error:
@@ -47,9 +48,12 @@ def survivor_of(
         say(f"this run is over already; --fresh makes it again ({path})")
         sys.exit(0)
 
+    words = sys.argv[1:]  # before the program gets its own
+
     def anew(reason: str) -> NoReturn:
         say(f"the run begins from its start: {reason}")
-        start_again()
+        os.environ[SEED] = folder.manifest["seed"]
+        start_again([word for word in words if word != "--fresh"])
 
     from overdrive.ranks.entropy import Entropy, share
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _MOST = 1 << 16  # bytes of an array, read by the program at once
@@ -51,6 +51,24 @@ def of_shapes(result: Any, wanted: Any) -> Any:
         each if list(each.shape) == shape else each.new_zeros(shape) for each, shape in zip(parts, wanted, strict=True)
     )
     return made if isinstance(result, tuple) else made[0]
+
+
+def gradients_there(optimizers: Sequence[Any]) -> str:
+    """A digit for each parameter."""
+    return "".join("01"[each.grad is not None] for each in _parameters(optimizers))
+
+
+def fill_gradients(optimizers: Sequence[Any], there: str) -> None:
+    """As a backward pass leaves them, with zeros."""
+    for parameter, digit in zip(_parameters(optimizers), there, strict=False):
+        if digit == "1" and parameter.grad is None:
+            parameter.grad = parameter.detach().new_zeros(parameter.shape)
+
+
+def _parameters(optimizers: Sequence[Any]) -> Iterator[Any]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
 
 
 def closure_of(args: Any, kwargs: Any) -> tuple[Any, Any, Any]:

@@ -29,7 +29,7 @@ class RunFolder:
         notes: what was found out since, of which each is written at once.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], fresh: bool) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], fresh: bool, seed: str = "") -> None:
         """Makes the folder, or opens the one that is there.
 
         Raises:
@@ -47,7 +47,7 @@ class RunFolder:
             self._empty()
         self.is_new = not (path / _MANIFEST).exists()
         if self.is_new:
-            self.manifest = {"format": FORMAT, "seed": secrets.token_hex(16), **identity}
+            self.manifest = {"format": FORMAT, "seed": seed or secrets.token_hex(16), **identity}
             write_atomically(path / _MANIFEST, json.dumps(self.manifest, indent=1) + "\n")
         else:
             self.manifest = self._read(_MANIFEST)

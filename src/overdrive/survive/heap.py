@@ -143,7 +143,7 @@ class Heap:
         held = _variables(thing)
         skipped = _NOT_OF_OPTIMIZERS if isinstance(thing, Optimizer) else ()
         for name, value in held:
-            if name not in skipped:
+            if name not in skipped and not (skipped and type(value) in _PLAIN):  # a step may set them
                 yield f"{path}.{name}", value, inner
         if not found and not held and not isinstance(thing, type):
             for number, value in enumerate(gc.get_referents(thing)):

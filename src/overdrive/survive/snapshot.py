@@ -91,7 +91,10 @@ def found(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.snapshot"), reverse=True)
 
 
-def drop_old(folder: Path) -> None:
+def keep(candidate: Path, folder: Path, step: int) -> None:
+    """Let it be one of the snapshots, and the oldest go."""
+    os.replace(candidate, path_of(folder, step))
+    sync_folder(folder)
     for path in found(folder)[_KEPT:]:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -6,6 +6,7 @@ All is data: raw bytes by memory (so that views of one memory stay views of one)
 from __future__ import annotations
 
 import base64
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import torch
 from overdrive.core.rng import States
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive.heap import Heap
+
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class OtherState(Exception):
@@ -54,6 +57,7 @@ class Taking:
             "heap": heap.digest(),
             "tensors": tensors,
             "gradients": gradients,
+            "attributes": [_attributes(each) for each in heap.optimizers],
             "optimizers": [self._optimizer(each) for each in heap.optimizers],
             "generators": [_text(each.get_state()) for each in heap.generators],
             "random": _random_now(),
@@ -80,7 +84,7 @@ class Taking:
     def _plain(self, thing: Any) -> list[Any]:
         if isinstance(thing, torch.Tensor):
             return ["tensor", self._whole(thing)]
-        if thing is None or type(thing) in (bool, int, float, str):
+        if type(thing) in _PLAIN:
             return ["plain", thing]
         if type(thing) in (list, tuple):
             return [type(thing).__name__, [self._plain(each) for each in thing]]
@@ -105,8 +109,11 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
         memories: dict[int, Any] = {}
         for number, whole in header["gradients"]:
             heap.tensors[number][1].grad = _made(whole, block, memories)
-        for optimizer, saved in zip(heap.optimizers, header["optimizers"], strict=True):
+        for optimizer, attributes, saved in zip(
+            heap.optimizers, header["attributes"], header["optimizers"], strict=True
+        ):
             parameters = _parameters(optimizer)
+            vars(optimizer).update(attributes)
             optimizer.state.clear()
             for key, value in saved:
                 optimizer.state[parameters[key] if isinstance(key, int) else key] = _read(value, block, memories)
@@ -163,12 +170,17 @@ def _read(saved: list[Any], block: Any, memories: dict[int, Any]) -> Any:
         found = [_read(each, block, memories) for each in value]
         return found if kind == "list" else tuple(found)
     if kind == "dict":
-        return {key: _read(each, block, memories) for key, each in value}
+        # One name is one object, as in the program: a checkpoint that it pickles is the same in every byte.
+        return {sys.intern(key) if isinstance(key, str) else key: _read(each, block, memories) for key, each in value}
     return value
 
 
 def _parameters(optimizer: Any) -> list[Any]:
     return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _attributes(optimizer: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(optimizer).items() if type(value) in _PLAIN}
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from overdrive.sandbox.redirect import on_path
+from overdrive.seams.patch import Patches
 from overdrive.survive import answers, clocks
+from overdrive.survive.files import Files, open_for_writing
 from overdrive.survive.journal import Damaged, Diverged, Journal
+from overdrive.survive.rehearsed_files import RehearsedFiles
+from overdrive.survive.taking import Snapshots, watch_graphs
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
@@ -51,7 +56,12 @@ class Survivor:
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._due_at = time.monotonic() + every
         self._plain_clock = time.monotonic
-        self.snapshots = None
+        self._files = Files(folder.path)
+        self._rehearsed: RehearsedFiles | None = None
+        self._patches: Patches | None = None
+        self._snapshots = Snapshots(folder.path)
+        self._optimizers: list[Any] = []
+        self._with_gradients = ""  # which parameters of theirs had one, when that was noted last
 
     @property
     def replaying(self) -> bool:
@@ -59,9 +69,20 @@ class Survivor:
 
     def begin(self) -> None:
         """Before the program starts: find the newest snapshot that is whole."""
+        clocks.tell(self._time)
+        self._find()
+        if self._target is not None:
+            self._rehearsed = RehearsedFiles(self.folder.path, self._files)
+            self._rehearsed.enter()
+            self._output.mute(True)
+        else:
+            if not self.folder.is_new:
+                self._files.put_back({})
+            self._files.listen()
+
+    def _find(self) -> None:
         from overdrive.survive import snapshot
 
-        clocks.tell(self._time)
         for path in snapshot.found(self.folder.path) if not self.why_not else ():
             try:
                 found = snapshot.read(path)
@@ -70,10 +91,11 @@ class Survivor:
                 self._say(f"{error}; an older snapshot is taken")
                 continue
             self._target = found
-            self._output.mute(True)
             return
 
     def __call__(self, seams: Seams) -> None:
+        seams.framework_arrived.subscribe(self._follow_torch)
+        seams.optimizer_made.subscribe(lambda optimizer, models: self._optimizers.append(optimizer))
         seams.model_called.subscribe(self._model_called)
         seams.optimizer_called.subscribe(self._step_called)
         seams.backward_called.subscribe(self._backward_called)
@@ -97,6 +119,7 @@ class Survivor:
 
     def over(self, failure: BaseException | None) -> None:
         """The program has ended; by itself, where nothing is given or its code is 0."""
+        self._files.noting = False
         if self.replaying:
             self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
         if failure is None or (isinstance(failure, SystemExit) and not failure.code):
@@ -197,7 +220,15 @@ class Survivor:
     def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
         if self._aside():
             return call()
-        return self._skipped("backward", "a backward pass", (), call)
+        result = self._skipped("backward", "a backward pass", (), call)
+        if self.replaying:
+            if self.journal.peek("leaves"):
+                self._with_gradients = self.journal.next("leaves", "")[1]
+            answers.fill_gradients(self._optimizers, self._with_gradients)
+        elif (there := answers.gradients_there(self._optimizers)) != self._with_gradients:
+            self._with_gradients = there
+            self.journal.add("leaves", there)
+        return result
 
     def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._aside():
@@ -225,6 +256,19 @@ class Survivor:
 
         return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
 
+    def _follow_torch(self) -> None:
+        """Given a path, PyTorch opens it where nobody hears of it."""
+        import torch
+
+        if self._rehearsed is not None and self.replaying:
+            self._rehearsed.follow()
+        elif self._patches is None:
+            self._patches = Patches()
+            self._patches.replace(torch, "save", on_path(torch.save, 1, self._files.noted))
+
+    def _known_path(self, path: str) -> str | None:
+        return path if path in self._files.before else None
+
     # -- steps --------------------------------------------------------------------------------------
 
     def _step_ends(self, optimizer: Any) -> None:
@@ -235,20 +279,29 @@ class Survivor:
             if self.steps == self._target.header["step"]:
                 self._go_on(self._target)
             return
-        if not self.why_not and self._plain_clock() >= self._due_at:
-            self._take()
+        due = self._plain_clock() >= self._due_at
+        if self._snapshots.under_way:
+            due = self._snapshots.stepped(optimizer)
+        if due and not self.why_not and id(optimizer) not in self._snapshots.crossed:
+            self._take(optimizer)
 
-    def _take(self) -> None:
-        from overdrive.survive import heap, snapshot, state
+    def _take(self, optimizer: Any) -> None:
+        from overdrive.survive import heap, state
 
         self.inside = True
         try:
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found)
             length, digest = self.journal.flush()
-            header = {"format": 1, "step": self.steps, "journal": {"bytes": length, "sha256": digest}, **taking.header}
-            snapshot.write(snapshot.path_of(self.folder.path, self.steps), header, taking.blocks)
-            snapshot.drop_old(self.folder.path)
+            header = {
+                "format": 1,
+                "step": self.steps,
+                "journal": {"bytes": length, "sha256": digest},
+                "gradients there": self._with_gradients,
+                "files": self._files.states(),
+                "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
+            }
+            self._snapshots.take(found, optimizer, header, taking)
         except state.CannotTake as error:
             self.cannot_skip(str(error))
         except Exception as error:
@@ -264,12 +317,19 @@ class Survivor:
             self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
         self.inside = True
         try:
-            state.put_back(heap.Heap(sys._getframe()), target.header, target.block)
+            found = heap.Heap(sys._getframe())
+            state.put_back(found, target.header, target.block)
+            watch_graphs(found, self._passed_through)
+            assert self._rehearsed is not None
+            self._rehearsed.leave(target.header["files"], target.header["positions"])
+            self._with_gradients = target.header["gradients there"]
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
         finally:
             self.inside = False
         self._target = None
+        self._files.listen()
+        self._follow_torch()
         self._output.mute(False)
         self._say(f"gone on after step {self.steps:,}")
         self._due_at = self._plain_clock() + self._every
