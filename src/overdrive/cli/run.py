@@ -291,6 +291,9 @@ _SURVIVE = (
 )
 
 
+_REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
+
+
 def start_ranks(ranks: int) -> int:
     """Start this very command once for each rank."""
     words = sys.argv[1:]
@@ -337,6 +340,7 @@ def _membership(ranks: int | None) -> Membership | None:
 @click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
 @click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
+@click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -347,6 +351,7 @@ def command(
     survive: str | None,
     every: float,
     fresh: bool,
+    requeue_code: int | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -374,7 +379,7 @@ def command(
 
     if survive is not None:
         hash_alike()
-        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh)))
+        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh, requeue_code)))
 
     techniques, levels, inference = [], {}, False
     if plan_path is not None:

@@ -26,12 +26,14 @@ class Wish:
     folder: str
     every: float
     fresh: bool
+    requeue_code: int | None = None
 
 
 def survivor_of(
     program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[Sequence[str]], NoReturn]
 ) -> Survivor:
     """Made before the program starts, and before PyTorch is imported."""
+    from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import identity_of
     from overdrive.survive.output import Output
@@ -58,7 +60,7 @@ def survivor_of(
     from overdrive.ranks.entropy import Entropy, share
 
     share(Entropy(folder.manifest["seed"]))
-    survivor = Survivor(folder, Output(folder.output), wish.every, say, anew)
+    survivor = Survivor(folder, Output(folder.output), wish.every, Ending(wish.requeue_code), say, anew)
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

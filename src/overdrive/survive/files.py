@@ -15,6 +15,7 @@ import os
 import posix
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,11 @@ from typing import Any
 
 from overdrive.sandbox.redirect import WRITES
 from overdrive.sandbox.redirected_files import WRITING
+from overdrive.survive.ours import belongs_to_us, is_library_file, is_python_file
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
+_STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 _PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
 
@@ -42,6 +45,7 @@ class Files:
         self._process = os.getpid()
         self._busy = False
         self.noting = False
+        self.on_started: Callable[[], object] = lambda: None  # the program has another one started
         self._temporary = tempfile.gettempdir()
         if self._list.exists():
             for line in self._list.read_text(errors="surrogateescape").splitlines():
@@ -52,8 +56,6 @@ class Files:
                 self.before[path] = state
 
     def listen(self) -> None:
-        import sys
-
         self.noting = True
         sys.addaudithook(self._hear)
 
@@ -104,6 +106,8 @@ class Files:
                     self.note(_within(event, args, position))
             elif event == "sqlite3.connect":
                 self.note(args[0])
+            elif event in _STARTS and os.getpid() == self._process and started_by_program():
+                self.on_started()
         except (OSError, ValueError, TypeError, IndexError):
             return  # the program's own call fails for the same reason
 
@@ -195,6 +199,17 @@ class Files:
             while part := file.read(1 << 20):
                 found.update(part)
         return found.hexdigest() == digest
+
+
+def started_by_program() -> bool:
+    """Whether the innermost call that is not of Python's own library is one of the program's."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_python_file(file) and not belongs_to_us(file):
+            return not is_library_file(file)
+        frame = frame.f_back
+    return False
 
 
 def flush_files() -> None:

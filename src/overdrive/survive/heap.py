@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from overdrive.seams.torch.internals import is_compiled
+from overdrive.seams.torch.iterators import is_of_workers
 from overdrive.survive.ours import belongs_to_library, belongs_to_us
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref, _MultiProcessingDataLoaderIter)
+_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref)
 _OPAQUE_MODULES = (
     "_contextvars", "_io", "_queue", "_socket", "_thread", "_weakref", "asyncio", "concurrent", "importlib", "io",
     "logging", "multiprocessing", "overdrive", "socket", "subprocess", "threading", "warnings", "weakref",
@@ -42,6 +43,7 @@ class Heap:
         tensors: with the path that led to each.
         facts: path and text of all else that counts.
         generators: PyTorch's, that the program made.
+        compiled: the path to what was scripted or compiled; "" where nothing was.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -50,6 +52,7 @@ class Heap:
         self.optimizers: list[Optimizer] = []
         self.generators: list[torch.Generator] = []
         self.facts: list[tuple[str, str]] = []
+        self.compiled = ""
         self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
         self._waiting: list[tuple[str, Any, bool]] = []
         for name, thing in reversed(list(_roots(frame))):
@@ -76,14 +79,20 @@ class Heap:
         if isinstance(thing, torch.Tensor):
             self._tensor(path, thing, own)
             return
-        if isinstance(thing, _OPAQUE) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
             return
         if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
             return
+        self._compiled(path, thing)
         if own and not isinstance(thing, types.FrameType):
             self.facts.append((path, kind.__qualname__))
         children = list(self._children(path, thing, own))
         self._waiting += reversed(children)
+
+    def _compiled(self, path: str, thing: Any) -> None:
+        """What it computes depends, in its last bits, on how often and on what it was called in this process."""
+        if not self.compiled and is_compiled(thing):
+            self.compiled = path
 
     def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> None:
         self.tensors.append((path, tensor))

@@ -26,6 +26,11 @@ def is_library_file(path: str) -> bool:
     return path.startswith(("<", *_libraries())) or "/site-packages/" in path or "/dist-packages/" in path
 
 
+def is_python_file(path: str) -> bool:
+    """Of Python's own library."""
+    return path.startswith(("<", _PATHS["stdlib"] + os.sep)) and "/site-packages/" not in path
+
+
 def belongs_to_us(file: str, starter: bool = False) -> bool:
     """`starter`: only the file that starts the program."""
     return file == _START if starter else file.startswith((_US, "<overdrive>"))
@@ -38,4 +43,4 @@ def belongs_to_library(module: str) -> bool:
         return False
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
-    return file is None or is_library_file(file)
+    return file is None or not os.path.isabs(file) or is_library_file(file)  # PyTorch has modules that are no files

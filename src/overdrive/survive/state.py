@@ -38,8 +38,10 @@ class Taking:
     def __init__(self, heap: Heap) -> None:
         """
         Raises:
-            CannotTake: there is a tensor of an unusual kind.
+            CannotTake: there is something whose next results are not in its tensors alone.
         """
+        if heap.compiled:
+            raise CannotTake(f"{heap.compiled} is compiled, and its last bits depend on the calls that it had before")
         self.blocks: list[np.ndarray] = []
         self._memories: dict[int, int] = {}
         gradients: list[Any] = []

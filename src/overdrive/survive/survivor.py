@@ -8,7 +8,9 @@ ends that attempt: the run begins anew from its start, which is always right.
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -16,8 +18,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.sandbox.redirect import on_path
+from overdrive.seams.hub import reason_of
 from overdrive.seams.patch import Patches
 from overdrive.survive import answers, clocks
+from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files, open_for_writing
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.rehearsed_files import RehearsedFiles
@@ -38,6 +42,7 @@ class Survivor:
         folder: RunFolder,
         output: Output,
         every: float,
+        ending: Ending,
         say: Callable[[str], None],
         start_again: Callable[[str], NoReturn],
     ) -> None:
@@ -48,6 +53,8 @@ class Survivor:
         """
         self.folder, self._output, self._every, self._say = folder, output, every, say
         self._start_again = start_again
+        self.ending = ending
+        self._asked_at = 0  # the step before which that was
         self.journal = Journal(folder.journal)
         self.steps = 0
         self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
@@ -57,6 +64,7 @@ class Survivor:
         self._due_at = time.monotonic() + every
         self._plain_clock = time.monotonic
         self._files = Files(folder.path)
+        self._files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
         self._rehearsed: RehearsedFiles | None = None
         self._patches: Patches | None = None
         self._snapshots = Snapshots(folder.path)
@@ -70,6 +78,7 @@ class Survivor:
     def begin(self) -> None:
         """Before the program starts: find the newest snapshot that is whole."""
         clocks.tell(self._time)
+        self.ending.listen()
         self._find()
         if self._target is not None:
             self._rehearsed = RehearsedFiles(self.folder.path, self._files)
@@ -77,6 +86,7 @@ class Survivor:
             self._output.mute(True)
         else:
             if not self.folder.is_new:
+                self._say(f"begun from its start again: {self.why_not or 'there is no snapshot yet'}")
                 self._files.put_back({})
             self._files.listen()
 
@@ -96,18 +106,36 @@ class Survivor:
     def __call__(self, seams: Seams) -> None:
         seams.framework_arrived.subscribe(self._follow_torch)
         seams.optimizer_made.subscribe(lambda optimizer, models: self._optimizers.append(optimizer))
-        seams.model_called.subscribe(self._model_called)
-        seams.optimizer_called.subscribe(self._step_called)
-        seams.backward_called.subscribe(self._backward_called)
-        seams.gradients_called.subscribe(self._gradients_called)
-        seams.value_asked.subscribe(self._value_asked)
-        seams.shape_asked.subscribe(self._shape_asked)
-        seams.step_ends.subscribe(self._step_ends)
+        seams.model_called.subscribe(self._guarded(self._model_called))
+        seams.optimizer_called.subscribe(self._guarded(self._step_called))
+        seams.backward_called.subscribe(self._guarded(self._backward_called))
+        seams.gradients_called.subscribe(self._guarded(self._gradients_called))
+        seams.value_asked.subscribe(self._guarded(self._value_asked))
+        seams.shape_asked.subscribe(self._guarded(self._shape_asked))
+        if self.replaying:
+            seams.random_drawn.subscribe(self._guarded(self._random_drawn))
+        seams.step_ends.subscribe(self._guarded(self._step_ends))
+
+    def _guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""
+
+        @functools.wraps(act)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return act(*args, **kwargs)
+            except Exception as error:
+                if not self._elsewhere():
+                    reason = f"at step {self.steps}, {reason_of(error)}"
+                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+                raise
+
+        return guarded
 
     def begin_anew(self, reason: str) -> NoReturn:
         """The attempt to go on has failed."""
         self.folder.note(**{"from the start": reason})
         self._output.mute(False)
+        end_children()
         self._start_again(reason)
 
     def cannot_skip(self, reason: str) -> None:
@@ -178,6 +206,9 @@ class Survivor:
             return result
         wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
         return answers.of_shapes(call(), wanted)
+
+    def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return answers.drawn(name, args, kwargs) if self.replaying and not self._aside() else None
 
     # -- calls that are skipped ---------------------------------------------------------------------
 
@@ -275,15 +306,25 @@ class Survivor:
         if self._elsewhere():
             return
         self.steps += 1
+        if self.ending.asked_by and (self.why_not or self.replaying):
+            self._end("it begins from its start again" if self.why_not else "it goes on from the snapshot before")
         if self._target is not None:
             if self.steps == self._target.header["step"]:
                 self._go_on(self._target)
             return
-        due = self._plain_clock() >= self._due_at
+        if self.ending.asked_by and not self._asked_at:
+            self._asked_at = self.steps
+        due = self._plain_clock() >= self._due_at or self._asked_at > max(self._snapshots.kept, 0)
         if self._snapshots.under_way:
             due = self._snapshots.stepped(optimizer)
+        if self._asked_at and self._snapshots.kept >= self._asked_at:
+            self._end(f"the same command goes on after step {self._snapshots.kept:,}")
         if due and not self.why_not and id(optimizer) not in self._snapshots.crossed:
             self._take(optimizer)
+
+    def _end(self, sentence: str) -> NoReturn:
+        self._say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
+        self.ending.end()
 
     def _take(self, optimizer: Any) -> None:
         from overdrive.survive import heap, state
