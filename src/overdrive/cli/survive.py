@@ -35,7 +35,7 @@ def survivor_of(
     """Made before the program starts, and before PyTorch is imported."""
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable
-    from overdrive.survive.identity import identity_of
+    from overdrive.survive.identity import changed_module, identity_of
     from overdrive.survive.output import Output
     from overdrive.survive.survivor import Survivor
 
@@ -46,6 +46,8 @@ def survivor_of(
         fail(str(error))
     except OSError as error:
         fail(f"The folder {path} cannot be used: {error.strerror}.")
+    if changed := changed_module(folder.notes.get("modules", {})):
+        fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
     if folder.notes.get("finished"):
         say(f"this run is over already; --fresh makes it again ({path})")
         sys.exit(0)

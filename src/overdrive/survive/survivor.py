@@ -23,6 +23,7 @@ from overdrive.seams.patch import Patches
 from overdrive.survive import answers, clocks
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files, open_for_writing
+from overdrive.survive.identity import modules_of_program
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import Snapshots, watch_graphs
@@ -342,6 +343,8 @@ class Survivor:
                 "files": self._files.states(),
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
+            if self.folder.notes.get("modules") != (modules := modules_of_program()):
+                self.folder.note(modules=modules)
             self._snapshots.take(found, optimizer, header, taking)
         except state.CannotTake as error:
             self.cannot_skip(str(error))
