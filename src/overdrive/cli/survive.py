@@ -39,7 +39,7 @@ def survivor_of(
     from overdrive.survive.output import Output
     from overdrive.survive.survivor import Survivor
 
-    path = Path(wish.folder or f"{Path(program.name).stem}.survive").absolute()
+    path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
     try:
         folder = RunFolder(path, identity_of(program), wish.fresh, os.environ.pop(SEED, ""))
     except Unusable as error:

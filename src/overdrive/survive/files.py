@@ -7,9 +7,7 @@ finds what it had written by then.
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import io
 import json
 import os
 import posix
@@ -112,10 +110,10 @@ class Files:
             return  # the program's own call fails for the same reason
 
     def states(self) -> dict[str, State]:
-        """Of all files that were changed so far, as they are now; what Python keeps back of them is written first."""
+        """Of all files that were changed so far, as they are now. What Python keeps back of an open one stays there: the program may ask
+        for a file's size, and a run that is made again keeps back the same."""
         self._busy = True
         try:
-            flush_files()
             return {path: self._state(path) or ["absent"] for path in self.before}
         finally:
             self._busy = False
@@ -210,17 +208,6 @@ def started_by_program() -> bool:
             return not is_library_file(file)
         frame = frame.f_back
     return False
-
-
-def flush_files() -> None:
-    """Bring what Python's open files keep back to the disk."""
-    for thing in gc.get_objects():
-        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            try:
-                if not thing.closed:
-                    thing.flush()
-            except (OSError, ValueError):
-                continue
 
 
 def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int]]:

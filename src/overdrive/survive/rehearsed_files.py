@@ -15,7 +15,7 @@ from typing import Any
 from overdrive.sandbox.mirror import Mirror
 from overdrive.sandbox.redirect import have_torch_follow
 from overdrive.sandbox.redirected_files import Redirection
-from overdrive.survive.files import Files, State, flush_files, open_for_writing
+from overdrive.survive.files import Files, State, open_for_writing
 
 
 class _Mirror(Mirror):
@@ -56,7 +56,6 @@ class RehearsedFiles:
         Raises:
             OSError: files cannot be made what they were.
         """
-        flush_files()
         mirror = self._redirection.mirror
         within = mirror.files + "/"
         handles = open_for_writing(lambda path: path[len(within) - 1 :] if path.startswith(within) else None)
