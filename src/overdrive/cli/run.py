@@ -17,7 +17,9 @@ from overdrive.cli.later import Later
 from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
-from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_ranks
+from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
+from overdrive.cli.survive import EVERY, Wish, survivor_of
+from overdrive.cli.values import Duration
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from overdrive.datacache.audit import Audits
     from overdrive.ranks.membership import Membership
     from overdrive.ranks.rank import Rank
+    from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
 
 
@@ -112,6 +115,7 @@ def run(
     inference: bool = False,
     rank: Rank | None = None,
     engine: str | None = None,
+    survivor: Survivor | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
@@ -126,7 +130,7 @@ def run(
     audits = _audits(recorder) if techniques and rank is None else None
     sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
     ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (recorder, audits, sentinels) if each)]
+    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each)]
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
@@ -143,6 +147,8 @@ def run(
     if sentinels and sentinels.in_copy:
         os._exit(0)  # a step that was made again, and went astray
     if os.getpid() == process:  # else a fork of the program that came back up here
+        if survivor:
+            survivor.over(failure)
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
@@ -258,6 +264,20 @@ _RECORD = (
 )
 
 
+_SURVIVE = (
+    "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
+    "the same command goes on."
+)
+_REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
+
+
+def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish) -> int:
+    survivor = survivor_of(program, wish, say, partial(start_again, {}))
+    if plan_path is not None and survivor.folder.is_new:
+        say(f"{plan_path.name} is left out: a run that survives has no plan yet")
+    return run(program, [], None, record, survivor=survivor)
+
+
 def run_as_rank(
     membership: Membership,
     program: Program,
@@ -312,6 +332,10 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
     type=click.Choice(["overdrive", "horovod"]),
     help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
 )
+@click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
+@click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
+@click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
+@click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -321,6 +345,10 @@ def command(
     no_plan: bool,
     force: bool,
     engine: str | None,
+    survive: str | None,
+    every: float,
+    fresh: bool,
+    requeue_code: int | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -338,11 +366,18 @@ def command(
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
+    if survive is None and fresh:
+        fail("--fresh belongs to --survive.")
+    if survive is not None and count > 1:
+        fail("A run on several ranks does not survive yet: leave out --survive or --ranks.")
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
+    if survive is not None:
+        hash_alike()
+        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh, requeue_code)))
     techniques: list[Chosen] = []
     levels, inference = {}, False
     if plan is not None:
