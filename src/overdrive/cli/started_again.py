@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from overdrive.cli.line import fail
 from overdrive.cli.misplaced import STARTED_AGAIN
@@ -18,19 +19,20 @@ def prepare_environment(techniques: list[Chosen]) -> None:
     needed = environment_for(techniques)
     missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
     if not os.environ.pop(STARTED_AGAIN, None) and missing:
-        _start_again({**missing, STARTED_AGAIN: "1"})
+        start_again({**missing, STARTED_AGAIN: "1"})
 
 
 def hash_alike() -> None:
     """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        _start_again({"PYTHONHASHSEED": "0"})
+        start_again({"PYTHONHASHSEED": "0"})
 
 
-def _start_again(variables: Mapping[str, str]) -> None:
+def start_again(variables: Mapping[str, str], words: Sequence[str] | None = None) -> NoReturn:
+    """In this process's place, with these variables. `words`: of the command; None: its own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *(sys.argv[1:] if words is None else words)]
     os.execve(sys.executable, command, {**os.environ, **variables})
 
 
