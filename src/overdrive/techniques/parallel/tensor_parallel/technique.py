@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TensorParallel(Technique):
-    """Divides linear layers over the ranks of a run: each has a part of their weights, gradients and optimizer state.
+    """Divides linear layers over the ranks of a run: each has a part of weights, gradients and optimizer state.
 
     What it does: every rank runs the whole script on the same batches. Of two linear layers, the second of which takes
     what the first gives, each rank has a part of the first's outputs and of the second's inputs; what the second
