@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines test-cluster lint docs bench gpu gpu-wheels clean
+.PHONY: demo test test-quick test-long test-faults test-keras test-adversarial test-engines test-cluster test-survive lint docs bench gpu gpu-wheels clean
 
 demo: $(VENV)/.example
 	@echo "== an epoch of the script as it is (the first time it renders its images, which no trial then has to)"
@@ -18,7 +18,7 @@ demo: $(VENV)/.example
 
 test: $(VENV)/.test
 	@echo "== running the tests (under 15 minutes on 2 quiet cores)"
-	$(PYTEST) -m "not long and not faults and not cluster"
+	$(PYTEST) -m "not long and not faults and not cluster and not survive"
 
 # More programs, data sets and ways to fill a cache, of kinds that `make test` has one of.
 test-long: $(VENV)/.test
@@ -31,6 +31,10 @@ test-faults: $(VENV)/.test
 # Programs on two ranks: fifty small ones, those of tests/programs, faults, launchers. 15 minutes on 2 cores.
 test-cluster: $(VENV)/.test
 	$(BIN)/python -m pytest -m cluster tests/ranks
+
+# The programs of tests/programs, killed at random moments and gone on with. 20 minutes on 2 cores.
+test-survive: $(VENV)/.test
+	$(BIN)/python -m pytest -m survive tests/survive
 
 # What starts no trial and no tune: under two minutes on 2 cores.
 QUICK := core evidence machine report seams/torch proof cli/test_group.py trials/test_duel.py techniques/test_techniques.py

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +55,9 @@ def test_what_is_against_a_whole_model() -> None:
     assert refusal(model, [torch.optim.Adam(model.parameters())]) == ""
     assert "may look at more" in refusal(model, [Matrices(model.parameters(), lr=0.1)])
     assert "may look at more" in refusal(model, [torch.optim.LBFGS(model.parameters())])
-    copy = mlp()
+    another = mlp()
     assert refusal(model, []) == "the program has a copy of it"
-    del copy
+    del another
     scaler = torch.amp.GradScaler("cpu", enabled=True)
     assert "scaled" in refusal(model, [])
     del scaler
@@ -129,6 +131,46 @@ def test_seeded_defects_are_caught(kind: str, defect: Any, monkeypatch: pytest.M
     torch.manual_seed(0)
     found = trial.Trial(model, model, (torch.randn(5, 6),), {}, 2).found([("2", "4")])
     assert found["pairs"] == []
+
+
+class Same:
+    """Two ranks that have the same parts."""
+
+    rank, size = 0, 2
+
+    def part(self, tensor: Any, dim: int) -> Any:
+        return tensor
+
+    def sum_(self, tensor: Any) -> Any:
+        return tensor * 2
+
+    def gather(self, tensor: Any, dim: int) -> Any:
+        return torch.cat((tensor.detach(), tensor.detach()), dim)
+
+
+def test_states_and_pickles_are_whole_and_copies_are_parts() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    for each in (model[0].weight, model[0].bias):
+        each.data[2:] = each.data[:2]
+    model[2].weight.data[:, 2:] = model[2].weight.data[:, :2]
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    x, given = torch.randn(5, 3), list(model.parameters())
+    expected = model(x)
+    end = layers.divided_by(Same())
+    try:
+        divided = layers.divide((model[0], model[2]))
+        assert [list(each.shape) for each in model.parameters()] == [[2, 3], [2], [2, 2], [2]]
+        assert all(one is other for one, other in zip(given, model.parameters(), strict=True)) and len(divided) == 3
+        made, copied, loaded = model(x), copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+        assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+        assert type(copied[0]) is layers.ColumnLinear and torch.equal(copied(x), made)
+        assert copied[0].weight is not model[0].weight
+        assert type(loaded[0]) is nn.Linear and torch.allclose(loaded(x), expected)
+        model.load_state_dict({name: each + 1 for name, each in before.items()})
+        assert torch.equal(model[0].weight, before["0.weight"][:2] + 1)
+    finally:
+        end()
+    assert torch.allclose(made, expected)
 
 
 def test_a_layout_is_a_kind_and_all_ranks() -> None:

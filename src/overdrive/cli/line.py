@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from overdrive.cli.misplaced import Misplaced, misplaced, options_of, tell
+from overdrive.cli.misplaced import Misplaced, misplaced, options_of, takes_a_word, tell
 from overdrive.core.program import Program, ProgramError
 
 _MISPLACED = "overdrive.misplaced"
@@ -36,7 +36,7 @@ class ProgramCommand(click.Command):
     takes_plan = False
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        valued = {name for name, option in options_of(self).items() if not option.is_flag}
+        valued = {name for name, option in options_of(self).items() if takes_a_word(option)}
         before: list[str] = []
         plan: list[str] = []
         rest = list(args)

@@ -36,6 +36,11 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
     return {name: each for each in options for name in (*each.opts, *each.secondary_opts)}
 
 
+def takes_a_word(option: click.Option) -> bool:
+    """Whether the word after it is its value; one whose value may be left out has it behind `=`."""
+    return not option.is_flag and not option._flag_needs_value
+
+
 def misplaced(name: str, command: click.Command, before: Sequence[str], program: Sequence[str]) -> Misplaced | None:
     """
     Args:
@@ -70,7 +75,7 @@ def _apart(options: Mapping[str, click.Option], words: Sequence[str]) -> tuple[l
         option = options.get(name)
         if option is None or name in _HELP or (option.is_flag and given):
             rest.append(word)
-        elif option.is_flag or (given and _takes(option, value)):
+        elif option.is_flag or (_takes(option, value) if given else not takes_a_word(option)):
             ours.append(word)
         elif not given and left and _takes(option, left[0]):
             ours += [word, left.pop(0)]

@@ -3,79 +3,36 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
 
-from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
+from overdrive.cli.json_output import STDOUT, JsonPlace
 from overdrive.cli.later import Later
 from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
-from overdrive.core import progress as samples
-from overdrive.core.contract import Contract
-from overdrive.core.json_data import to_json
+from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
+from overdrive.cli.survive import EVERY, Wish, survivor_of
+from overdrive.cli.values import Duration
+from overdrive.cli.whole_run import announce, run, say
 from overdrive.core.plan import REMOVED, Plan, PlanError
-from overdrive.core.program import Program, ProgramError
+from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
-from overdrive.ranks.horovod.imports import HorovodImports, installed
-from overdrive.ranks.membership import Membership, NotARank
-from overdrive.techniques.catalogue import catalogue, environment_for, ranks_for
-from overdrive.worker.clock import clock_for
-from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
-from overdrive.worker.recording import Recorder
-from overdrive.worker.session import Session
+from overdrive.ranks.horovod.imports import installed
+from overdrive.techniques.catalogue import catalogue, ranks_for
+from overdrive.worker.launch import hide_own_frames
 
 if TYPE_CHECKING:
-    from overdrive.datacache.audit import Audits
-    from overdrive.ranks.rank import Rank
-    from overdrive.worker.sentinels.sentinels import Sentinels
-
-
-def say(text: str) -> None:
-    print(f"overdrive: {text}", file=sys.stderr)
-
-
-def announce(name: str, reason: str) -> None:
-    say(f"left out {name}: {reason}")
+    from overdrive.ranks.membership import Membership
 
 
 def announce_removed(plan: Plan) -> None:
     """Say which techniques of the plan's file were removed; once, though this process starts again."""
     for name in plan.removed if STARTED_AGAIN not in os.environ else ():
         announce(name, REMOVED[name])
-
-
-class Waiting:
-    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
-
-    _SHORT = 2.0  # seconds that nobody asks about
-    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told_at: float | None = None
-        self._shown = False  # a line stands on the terminal
-
-    def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` samples have been read. See `core.progress`."""
-        terminal, now = sys.stderr.isatty(), self._clock()
-        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
-        if self._told_at is None:
-            self._told_at = now + self._SHORT - every
-        if not 0 < done < total:
-            if self._shown:  # else what stands there is the program's
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
-            self._told_at, self._shown = None, False
-        elif now - self._told_at >= every:
-            self._told_at, self._shown = now, terminal
-            text = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
@@ -102,197 +59,24 @@ def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
 force_option = click.option("--force", is_flag=True, help="Take a plan that was found for another script.")
 
 
-def prepare_environment(techniques: list[Chosen]) -> None:
-    """Start this very command again with the variables that must be there before the process starts."""
-    needed = environment_for(techniques)
-    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
-    if not os.environ.pop(STARTED_AGAIN, None) and missing:
-        _start_again({**missing, STARTED_AGAIN: "1"})
-
-
-def hash_alike() -> None:
-    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
-    if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        _start_again({"PYTHONHASHSEED": "0"})
-
-
-def _start_again(variables: Mapping[str, str]) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *sys.argv[1:]]
-    os.execve(sys.executable, command, {**os.environ, **variables})
-
-
-def _interpreter_flags() -> list[str]:
-    import subprocess
-
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
-
-
-def run(
-    program: Program,
-    techniques: list[Chosen],
-    plan_name: str | None,
-    record: Path | None,
-    levels: Mapping[str, Contract] | None = None,
-    inference: bool = False,
-    rank: Rank | None = None,
-    engine: str | None = None,
-) -> int:
-    """Run it, and return the exit code that Python would have given.
-
-    Args:
-        levels: what each technique is to keep.
-        inference: the plan is of a program that trains nothing: its steps are the calls of its model.
-        engine: "overdrive" to answer `import horovod.torch` ourselves, whatever is installed.
-    """
-    HorovodImports().provide(engine == "overdrive")
-    recorder = Recorder(losses=record is not None, clock=clock_for(inference))
-    process = os.getpid()
-    audits = _audits(recorder) if techniques and rank is None else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
-    ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (recorder, audits, sentinels) if each)]
-    session = Session(techniques, observers, announce, inference)
-    if sentinels:
-        sentinels.session = session
-    failure: BaseException | None = None
-    samples.on_progress = Waiting()
-    try:
-        with session:
-            execute(program)
-    except ProgramError as error:
-        say(str(error))
-        return 2
-    except BaseException as error:
-        failure = error
-    if sentinels and sentinels.in_copy:
-        os._exit(0)  # a step that was made again, and went astray
-    if os.getpid() == process:  # else a fork of the program that came back up here
-        if record is not None:
-            _write_record(record, program, recorder, session, failure)
-        broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
-        if not broke:
-            say(summary(recorder, session, plan_name))
-            for told in answered(session):
-                say(told)
-        if audits and (audits.different or (audits.same and not broke)):
-            say(made_again(audits))
-        if sentinels and (sentinels.different or (sentinels.same and not broke)):
-            say(steps_made_again(sentinels))
-        if isinstance(failure, Exception):
-            _what_may_be_ours(failure, session)
-    code = end_as_python_would(failure) if failure else 0
-    return rank.over(failure, code) if rank and os.getpid() == process else code
-
-
-def _what_may_be_ours(failure: Exception, session: Session) -> None:
-    """Before a traceback nothing is said, but what may not be the program's own fault."""
-    risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
-    if risks:
-        say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
-    if isinstance(failure, ModuleNotFoundError) and failure.name:
-        from overdrive.cli.causes import in_another_environment
-
-        if told := in_another_environment(failure.name.partition(".")[0]):
-            say(told)
-
-
-def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
-    steps = recorder.clock.steps
-    unit = "calls" if recorder.clock.inference else "steps"
-    if not steps:
-        what = "call of a model" if recorder.clock.inference else "training step"
-        return f"no {what} was seen in this program"
-    rate = recorder.samples_per_second()
-    pace = recorder.seconds_per_step()
-    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
-    applied = ", ".join(session.active) or "nothing to apply"
-    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
-    return f"{steps:,} {unit}{speed}, {under}"
-
-
-def answered(session: Session) -> list[str]:
-    """What techniques that answer in the model's place have to say: how often they did, and how often not."""
-    return [told() for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
-
-
-def _audits(recorder: Recorder) -> Audits:
-    from overdrive.datacache.audit import Audits  # 0.07 s, which a run without a plan has no use for
-
-    return Audits(lambda: recorder.clock.steps)
-
-
-def made_again(audits: Audits) -> str:
-    count = audits.same + audits.different
-    samples = "1 sample" if count == 1 else f"{count:,} samples"
-    return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
-
-
-def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
-    from overdrive.worker.sentinels.sentinels import Sentinels  # as the audits
-
-    return Sentinels(lambda: recorder.clock.steps, levels)
-
-
-def steps_made_again(sentinels: Sentinels) -> str:
-    count = sentinels.same + sentinels.different
-    steps = "1 step" if count == 1 else f"{count:,} steps"
-    loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
-    same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
-    found = same.get(loosest, "on average the same")
-    if sentinels.different:
-        found = f"{sentinels.different:,} not the same"
-    return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
-
-
-def _write_record(
-    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
-) -> None:
-    from overdrive.core.run_record import RunRecord
-    from overdrive.worker.trackers import CannotSend, is_tracker, send
-
-    losses = [] if recorder.clock.inference else recorder.losses()
-    record = RunRecord(
-        program=program.command(),
-        steps=recorder.clock.steps,
-        samples=recorder.samples,
-        samples_per_s=recorder.samples_per_second(),
-        seconds_per_step=recorder.seconds_per_step(),
-        losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
-        loss_values=tuple(map(tuple, losses)),
-        learning_rates=tuple(map(float, recorder.rates)),
-        parameters=recorder.parameters_hash(),
-        techniques=tuple(session.active),
-        left_out=session.seams.left_out,
-        error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
-    )
-    try:
-        if is_tracker(str(path)):
-            send(record, str(path))
-        else:
-            write_json(path, to_json(record))
-    except OSError as error:
-        say(f"the record could not be written to {path}: {error.strerror}")
-    except CannotSend as error:
-        say(str(error))
-
-
 _RECORD = (
     "Write steps, losses and a hash as JSON to FILE; or losses and rates to tensorboard:FOLDER, mlflow:EXPERIMENT or "
     "wandb:PROJECT (offline)."
 )
 
 
-def start_ranks(ranks: int) -> int:
-    """Start this very command once for each rank."""
-    words = sys.argv[1:]
-    place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
-    if place is not None:  # else the plan says how many
-        del words[place : place + (1 if "=" in words[place] else 2)]
-    from overdrive.ranks.agent import start_ranks as start
+_SURVIVE = (
+    "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
+    "the same command goes on."
+)
+_REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
-    return start(ranks, ["overdrive", *words], _interpreter_flags())
+
+def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish) -> int:
+    survivor = survivor_of(program, wish, say, partial(start_again, {}))
+    if plan_path is not None and survivor.folder.is_new:
+        say(f"{plan_path.name} is left out: a run that survives has no plan yet")
+    return run(program, [], None, record, survivor=survivor)
 
 
 def run_as_rank(
@@ -323,16 +107,6 @@ def run_as_rank(
     return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
 
 
-def _membership(ranks: int | None) -> Membership | None:
-    try:
-        membership = Membership.of(os.environ)
-    except NotARank as error:
-        fail(str(error))
-    if membership and ranks:
-        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
-    return membership
-
-
 def _chosen(plan: Plan) -> list[Chosen]:
     return [(each.name, each.settings) for each in plan.techniques]
 
@@ -359,6 +133,10 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
     type=click.Choice(["overdrive", "horovod"]),
     help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
 )
+@click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
+@click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
+@click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
+@click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -368,6 +146,10 @@ def command(
     no_plan: bool,
     force: bool,
     engine: str | None,
+    survive: str | None,
+    every: float,
+    fresh: bool,
+    requeue_code: int | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -382,14 +164,21 @@ def command(
     if engine == "horovod" and not installed():
         fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
-    membership = _membership(ranks)
+    membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
+    if survive is None and fresh:
+        fail("--fresh belongs to --survive.")
+    if survive is not None and count > 1:
+        fail("A run on several ranks does not survive yet: leave out --survive or --ranks.")
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
-    plan = _plan(plan_path, program, force) if plan_path else None
+    if survive is not None:
+        hash_alike()
+        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh, requeue_code)))
     techniques: list[Chosen] = []
     levels, inference = {}, False
     if plan is not None:
@@ -405,7 +194,7 @@ def command(
         fitting = plan if fits else None
         raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
     if planned > 1 and ranks is None:
-        raise Later(partial(start_ranks, planned))
+        raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
     name = plan_path.name if plan_path else None

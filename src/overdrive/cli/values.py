@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from overdrive.core.metric import Metric, MetricError
 from overdrive.core.objective import Objective, ObjectiveError, bytes_in
-from overdrive.core.tune_result import Price
-from overdrive.search.domain import DomainError, Wish
-from overdrive.search.domain import parse as parse_wish
+
+if TYPE_CHECKING:
+    from overdrive.core.tune_result import Price
+    from overdrive.search.domain import Wish
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _DURATION = re.compile(
@@ -64,6 +65,8 @@ class PriceName(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Price:
         """`2.50/h`, `$2.50`, `0.04 EUR/min`: an hour where no time is named."""
+        from overdrive.core.tune_result import Price  # 0.05 s, which `overdrive run` has no use for
+
         if isinstance(value, Price):
             return value
         parts = re.fullmatch(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:/(h|hour|min|d|day))?", str(value).strip())
@@ -107,8 +110,10 @@ class WishText(click.ParamType):  # type: ignore[type-arg]
     name = "parameter"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Wish:
+        from overdrive.search.domain import DomainError, Wish, parse  # as above
+
         try:
-            return value if isinstance(value, Wish) else parse_wish(str(value))
+            return value if isinstance(value, Wish) else parse(str(value))
         except DomainError as error:
             self.fail(str(error), param, context)
 

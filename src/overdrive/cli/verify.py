@@ -15,6 +15,7 @@ from overdrive.cli.line import (
     fail,
     faults_as_sentences,
     parse_plan_and_program,
+    parse_program,
     plan_and_program_command,
     program_argument,
     why_it_fails,
@@ -152,6 +153,9 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @metric_option
 @click.option("--margin", type=float, help="The difference of the metric that you would accept, in its own unit.")
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
+@click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive, no plan.")
+@click.option("--kills", type=click.IntRange(1), default=5, show_default=True, help="Of --resume: how often.")
+@click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
 @json_option
 @stdin_option
 @force_option
@@ -161,6 +165,9 @@ def command(
     metric: Metric | None,
     margin: float | None,
     budget: float,
+    resume: bool,
+    kills: int,
+    seed: int | None,
     json_path: Path | None,
     stdin: str | None,
     force: bool,
@@ -173,6 +180,10 @@ def command(
     Runs under seeds that were finished are kept: the same command goes on where it was stopped. The exit code is 0
     where the level was seen to hold, 1 where it was not.
     """
+    if resume:
+        from overdrive.cli.verify_resume import verify_resume
+
+        sys.exit(verify_resume(parse_program(words), kills, seed))
     plan_path, program = parse_plan_and_program(words, stdin)
     if margin is not None and not 0 < margin < float("inf"):
         fail("The margin must be above 0.")

@@ -37,7 +37,7 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         _remove(temporary)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _remove(path: Path) -> None:
@@ -45,7 +45,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name outlive a power cut, on file systems that can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

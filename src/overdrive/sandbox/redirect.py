@@ -54,14 +54,19 @@ def redirect_torch() -> None:
 
     Given a path, they open it in C++. Does nothing where writes aren't redirected.
     """
+    if _active is not None:
+        have_torch_follow(_active)
+
+
+def have_torch_follow(redirection: Redirection) -> None:
+    """The same, for a redirection that has an end."""
     torch = sys.modules.get("torch")
-    if torch is None or _active is None:
-        return
-    _active.patches.set(torch, "save", _on_path(torch.save, 1, _active.path_to_write))
-    _active.patches.set(torch, "load", _on_path(torch.load, 0, _active.path_to_read))
+    if torch is not None:
+        redirection.patches.set(torch, "save", on_path(torch.save, 1, redirection.path_to_write))
+        redirection.patches.set(torch, "load", on_path(torch.load, 0, redirection.path_to_read))
 
 
-def _on_path(function: Callable[..., Any], position: int, convert: Callable[[str], str]) -> Callable[..., Any]:
+def on_path(function: Callable[..., Any], position: int, convert: Callable[[str], str]) -> Callable[..., Any]:
     """`function` with the path at `position`, also known as `f`, replaced by the real one."""
 
     @functools.wraps(function)
@@ -87,7 +92,7 @@ def _move_temporary_files(scratch: Path) -> None:
 
 
 # Which arguments of an audit event are paths that will be written.
-_WRITES = {
+WRITES = {
     "os.remove": (0,), "os.rmdir": (0,), "os.mkdir": (0,), "os.truncate": (0,), "os.chmod": (0,),
     "os.chown": (0,), "os.utime": (0,), "os.rename": (0, 1), "os.link": (1,), "os.symlink": (1,),
     "os.setxattr": (0,), "os.removexattr": (0,),
@@ -103,8 +108,8 @@ def _refuser(mirror: Mirror, has_landlock: bool) -> Callable[[str, tuple[Any, ..
             if not flags & WRITING or getattr(within_open, "value", False):
                 return
             paths = [path]
-        elif event in _WRITES:
-            paths = [args[position] for position in _WRITES[event]]
+        elif event in WRITES:
+            paths = [args[position] for position in WRITES[event]]
         elif event == "sqlite3.connect" and not has_landlock:
             # With Landlock, SQLite finds that it can only read, and says so itself.
             paths = [args[0]]

@@ -286,6 +286,12 @@ class Seams:
         self.autocast_entered = Event(self)  # (autocast) of the program itself, that is enabled
         self.scalar_read = Around(self)  # (tensor) the program asks for a tensor's one number; call() gives it
         self.function_called = Transform(self)  # (function, args, kwargs) of every call of a PyTorch function
+        # Calls that may be left out as a whole, and values that Python takes from tensors (see overdrive.survive)
+        self.optimizer_called = Around(self)  # (optimizer) its step without the hooks around it; call(*args, **kwargs)
+        self.backward_called = Around(self)  # (tensors) a backward pass; call()
+        self.gradients_called = Around(self)  # (inputs) torch.autograd.grad; call()
+        self.value_asked = Around(self)  # (name, tensor) Python asks for what a tensor holds; call() tells it
+        self.shape_asked = Around(self)  # (name, tensor) call() gives tensors whose shapes depend on what it holds
         # Keras and TensorFlow (see docs/decisions/008-keras.md)
         self.model_compiled = Around(self)  # (model) its compile(); call(*args, **kwargs)
         self.fit_called = Around(self)  # (model) its fit(); call(*args, **kwargs)

@@ -8,6 +8,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches, last_first
 from overdrive.seams.torch import (
     answers,
+    asked,
     autocasts,
     backward,
     draws,
@@ -21,6 +22,7 @@ from overdrive.seams.torch import (
     ports,
     scalars,
     seeds,
+    whole_calls,
     zeroing,
 )
 from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
@@ -35,6 +37,6 @@ def enter(hub: Seams) -> Callable[[], None]:
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, norms, ports)
-    for seam in (*rooms, operators, scalars, functions):
+    for seam in (*rooms, operators, scalars, functions, whole_calls, asked):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -80,7 +80,7 @@ def before_each_batch(about_to_fetch: Callable[[], None]) -> None:
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         about_to_fetch()
-        return real(fetcher, indices)
+        return real(fetcher, indices)  # type: ignore[no-untyped-call]
 
     setattr(_MapDatasetFetcher, "fetch", fetch)  # noqa: B010
 

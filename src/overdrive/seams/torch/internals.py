@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -175,3 +176,13 @@ def gradient_hooks(parameter: Any) -> Any:
 def accumulation_hooks(parameter: Any) -> Any:
     """The same, of those that are called once it is in `.grad`."""
     return parameter._post_accumulate_grad_hooks
+
+
+def is_compiled(thing: Any) -> bool:
+    """Whether it is a module or a function that PyTorch has scripted, or is to compile."""
+    if isinstance(thing, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return True
+    held = getattr(thing, "__dict__", {})
+    if isinstance(thing, torch.nn.Module):
+        return "_torchdynamo_orig_callable" in held or held.get("_compiled_call_impl") is not None
+    return isinstance(thing, FunctionType) and "_is_torch_compile" in held

@@ -62,6 +62,10 @@ def pins(iterator: Any) -> bool:
     return bool(getattr(iterator, "_pin_memory", False))
 
 
+def is_of_workers(iterator: Any) -> bool:
+    return isinstance(iterator, _MultiProcessingDataLoaderIter)
+
+
 def kept_open(loader: Any) -> Any:
     """The iterator that a loader with persistent workers goes on with; None where there is none yet."""
     return loader._iterator

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from overdrive.core.objective import size
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.ranks.group import Group
 from overdrive.ranks.rank import Rank
@@ -20,7 +21,6 @@ from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided
 from overdrive.techniques.parallel.tensor_parallel.pairs import candidates, refusal, trained_by
 from overdrive.techniques.parallel.tensor_parallel.trial import Trial
 
-_MB = 1e6
 _NAMED = 3  # layers that a sentence names; the others are counted
 
 
@@ -97,18 +97,18 @@ class Dividing:
         self._begin()
         for one, other in told["pairs"]:
             pair = model.get_submodule(one), model.get_submodule(other)
-            whole = {each: each.shape for module in pair for each in module.parameters()}
+            whole: dict[torch.Tensor, torch.Size] = {
+                each: each.shape for module in pair for each in module.parameters()
+            }
             for parameter, dim in divide(pair).items():
                 self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
                 self._rank.lockstep.differing.add(parameter)
         for each in optimizers:
             self._state_in_parts(each)
         count = len(told["pairs"])
-        after = _bytes(model) / _MB
+        after = _bytes(model)
         layers = "1 pair of layers is" if count == 1 else f"{count} pairs of layers are"
-        said = (
-            f"{name}: {layers} divided over {self._rank.size} ranks, parameters {before / _MB:.1f} MB → {after:.1f} MB"
-        )
+        said = f"{name}: {layers} divided over {self._rank.size} ranks, parameters {size(before)} → {size(after)}"
         whole_ones = f"; whole stay {_said(told['reasons'])}" if told["reasons"] else ""
         self._rank.say(f"{said} a rank, and gradients and optimizer state alike{whole_ones}")
 

@@ -18,8 +18,11 @@ from torch.nn import functional as F
 class Parts(Protocol):
     """Who has the parts."""
 
-    rank: int
-    size: int
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
 
     def part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
         """This rank's, of a parameter."""
@@ -86,7 +89,7 @@ class _Divided(nn.Linear):
         for name, parameter in self.named_parameters(recurse=False):
             whole = parts().gather(parameter, self.dims[name]) if name in self.dims else parameter.detach()
             setattr(plain, name, nn.Parameter(whole, parameter.requires_grad))
-        return plain.__reduce_ex__(protocol)
+        return plain.__reduce_ex__(1)  # later protocols insist on the class that is pickled
 
 
 class ColumnLinear(_Divided):
@@ -116,11 +119,11 @@ def divide(pair: Sequence[nn.Module]) -> dict[torch.Tensor, int]:
     Returns:
         Those that are divided, with their dimension.
     """
-    found = {}
+    found: dict[torch.Tensor, int] = {}
     for module, kind in zip(pair, (ColumnLinear, RowLinear), strict=True):
         module.__class__ = kind
-        module.register_state_dict_post_hook(_gathered)
-        module.register_load_state_dict_pre_hook(_taken_apart)
+        module.register_state_dict_post_hook(_gathered)  # type: ignore[no-untyped-call]
+        module.register_load_state_dict_pre_hook(_taken_apart)  # type: ignore[no-untyped-call]
         for name, parameter in module.named_parameters(recurse=False):
             if name in kind.dims:
                 found[parameter] = kind.dims[name]

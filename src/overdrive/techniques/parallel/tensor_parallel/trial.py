@@ -26,12 +26,16 @@ class _Ranks:
     """`Parts` of all ranks in one process, which take turns."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self._size = size
         self._mine = threading.local()
         self._turns = [threading.Semaphore(0) for _ in range(size)]
         self._given: list[list[torch.Tensor]] = [[] for _ in range(size)]
         self._failed: list[BaseException] = []
         self._over = [False] * size
+
+    @property
+    def size(self) -> int:
+        return self._size
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,68 @@
+"""`overdrive run --survive`: a run that goes on where it was killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from overdrive.cli.line import fail
+from overdrive.core.program import Program
+
+if TYPE_CHECKING:
+    from overdrive.survive.survivor import Survivor
+
+EVERY = 600.0
+SEED = "OVERDRIVE_SURVIVE_SEED"  # of the chance that the program takes from the system; else drawn
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command's line asks for. `folder`: "" where the program's name gives it."""
+
+    folder: str
+    every: float
+    fresh: bool
+    requeue_code: int | None = None
+
+
+def survivor_of(
+    program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[Sequence[str]], NoReturn]
+) -> Survivor:
+    """Made before the program starts, and before PyTorch is imported."""
+    from overdrive.survive.ending import Ending
+    from overdrive.survive.folder import RunFolder, Unusable
+    from overdrive.survive.identity import changed_module, identity_of
+    from overdrive.survive.output import Output
+    from overdrive.survive.survivor import Survivor
+
+    path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
+    try:
+        folder = RunFolder(path, identity_of(program), wish.fresh, os.environ.pop(SEED, ""))
+    except Unusable as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"The folder {path} cannot be used: {error.strerror}.")
+    if changed := changed_module(folder.notes.get("modules", {})):
+        fail(f"{changed} is not what it was when this run began: --fresh begins the run anew")
+    if folder.notes.get("finished"):
+        say(f"this run is over already; --fresh makes it again ({path})")
+        sys.exit(0)
+
+    words = sys.argv[1:]  # before the program gets its own
+
+    def anew(reason: str) -> NoReturn:
+        say(f"the run begins from its start: {reason}")
+        os.environ[SEED] = folder.manifest["seed"]
+        start_again([word for word in words if word != "--fresh"])
+
+    from overdrive.ranks.entropy import Entropy, share
+
+    share(Entropy(folder.manifest["seed"]))
+    survivor = Survivor(folder, Output(folder.output), wish.every, Ending(wish.requeue_code), say, anew)
+    survivor.begin()
+    os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
+    return survivor

@@ -1,0 +1,72 @@
+"""Seams *value asked* and *shape asked*: Python takes from a tensor what depends on the numbers in it.
+
+`f"{loss:.3f}"`, `print(loss)`, `loss > 1` in a condition, `np.asarray(tensor)` and `x in tensor` all come here: PyTorch
+asks one of these methods for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Around, Seams
+from overdrive.seams.patch import Patches
+
+_METHODS = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "__repr__")
+_BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function
+_SHAPED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave")
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.value_asked.wanted:
+        for name in _METHODS:
+            patches.replace(torch.Tensor, name, _asked(hub.value_asked, name, getattr(torch.Tensor, name)))
+        _replace_both(hub.value_asked, patches, _BOTH)
+    if hub.shape_asked.wanted:
+        _replace_both(hub.shape_asked, patches, _SHAPED)
+        patches.replace(torch.Tensor, "__getitem__", _indexed(hub, torch.Tensor.__getitem__))
+        where = torch.where
+
+        @functools.wraps(where)
+        def places(*args: Any, **kwargs: Any) -> Any:
+            if len(args) != 1 or kwargs:
+                return where(*args, **kwargs)
+            return hub.shape_asked.run(("where", args[0]), functools.partial(where, *args))
+
+        patches.replace(torch, "where", places)
+    return []
+
+
+def _replace_both(point: Around, patches: Patches, names: tuple[str, ...]) -> None:
+    for holder in (torch.Tensor, torch):
+        for name in names:
+            if plain := getattr(holder, name, None):
+                patches.replace(holder, name, _asked(point, name, plain))
+
+
+def _asked(point: Around, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        if not point.subscribers or torch.compiler.is_compiling():
+            return plain(*args, **kwargs)
+        subject = args[0] if args else next(iter(kwargs.values()), None)
+        return point.run((name, subject), functools.partial(plain, *args, **kwargs))
+
+    return asked
+
+
+def _indexed(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A choice by truth values has as many rows as are true."""
+    truth = (torch.bool, torch.uint8)
+
+    @functools.wraps(plain)
+    def __getitem__(self: Any, index: Any) -> Any:
+        for each in index if type(index) is tuple else (index,):
+            if isinstance(each, torch.Tensor) and each.dtype in truth and not torch.compiler.is_compiling():
+                return hub.shape_asked.run(("__getitem__", self), functools.partial(plain, self, index))
+        return plain(self, index)
+
+    return __getitem__

@@ -1,0 +1,1 @@
+"""Runs that go on after they were killed: the script is run again, and what was done is skipped."""

@@ -1,0 +1,89 @@
+"""What Python takes from tensors, as JSON and back."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_MOST = 1 << 16  # bytes of an array, read by the program at once
+
+
+class TooMuch(Exception):
+    """A value that is too large for the journal; the message says what the program does."""
+
+
+def told(value: Any) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        if value.nbytes > _MOST:
+            raise TooMuch(f"it takes {value.nbytes:,} bytes at once out of a tensor by .numpy()")
+        return {"array": base64.b64encode(value.tobytes()).decode()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    return {"plain": value}
+
+
+def given(told: Any, tensor: Any, call: Callable[[], Any]) -> Any:
+    if "array" in told:
+        array = call()
+        data = sys.modules["numpy"].frombuffer(base64.b64decode(told["array"]), dtype=array.dtype)
+        if data.size != array.size:
+            raise ValueError("an array that is taken from a tensor has another size")
+        if not array.flags.writeable:
+            return data.reshape(array.shape)
+        array[...] = data.reshape(array.shape)
+        return array
+    if "complex" in told:
+        return complex(*told["complex"])
+    return told["plain"]
+
+
+def shapes(result: Any) -> Any:
+    return [list(each.shape) for each in (result if isinstance(result, tuple) else (result,))]
+
+
+def of_shapes(result: Any, wanted: Any) -> Any:
+    """`result`, with zeros in the place of what has another shape."""
+    parts = result if isinstance(result, tuple) else (result,)
+    made = tuple(
+        each if list(each.shape) == shape else each.new_zeros(shape) for each, shape in zip(parts, wanted, strict=True)
+    )
+    return made if isinstance(result, tuple) else made[0]
+
+
+def drawn(name: str, args: Any, kwargs: Any) -> Any:
+    """In the place of a draw that refuses zeros for its probabilities; None for others, which are made."""
+    if name != "multinomial":
+        return None
+    weights = args[0] if args else kwargs["input"]
+    count = args[1] if len(args) > 1 else kwargs["num_samples"]
+    return weights.new_zeros((*weights.shape[:-1], count)).long()
+
+
+def gradients_there(optimizers: Sequence[Any]) -> str:
+    """A digit for each parameter."""
+    return "".join("01"[each.grad is not None] for each in _parameters(optimizers))
+
+
+def fill_gradients(optimizers: Sequence[Any], there: str) -> None:
+    """As a backward pass leaves them, with zeros."""
+    for parameter, digit in zip(_parameters(optimizers), there, strict=False):
+        if digit == "1" and parameter.grad is None:
+            parameter.grad = parameter.detach().new_zeros(parameter.shape)
+
+
+def _parameters(optimizers: Sequence[Any]) -> Iterator[Any]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def closure_of(args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    """The closure that an optimizer's step is given, or None; and the arguments without it."""
+    if "closure" in kwargs and kwargs["closure"] is not None:
+        return kwargs["closure"], args, {name: each for name, each in kwargs.items() if name != "closure"}
+    if args and callable(args[0]):
+        return args[0], args[1:], kwargs
+    return None, args, kwargs

@@ -1,0 +1,263 @@
+"""The files that a program writes: as they were before it began, and as they were at each snapshot.
+
+Each file is noted when the program is about to change it for the first time, with a copy of what it was. A snapshot
+has the state of all of them. So a run that begins again finds what it found the first time, and one that goes on
+finds what it had written by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posix
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from overdrive.sandbox.redirect import WRITES
+from overdrive.sandbox.redirected_files import WRITING
+from overdrive.survive.ours import belongs_to_us, is_library_file, is_python_file
+
+State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
+
+_STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
+_CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
+_PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
+
+
+class Files:
+    """Made once in a process: what listens to writes cannot be taken away."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._contents = folder / "contents"
+        self._list = folder / "before"
+        self._contents.mkdir(mode=0o700, exist_ok=True)
+        self.before: dict[str, State] = {}  # of each path, in the order in which they were changed first
+        self._known: dict[str, tuple[Any, State]] = {}  # by path: the file's stamp, and its state then
+        self._process = os.getpid()
+        self._busy = False
+        self.noting = False
+        self.on_started: Callable[[], object] = lambda: None  # the program has another one started
+        self._temporary = tempfile.gettempdir()
+        if self._list.exists():
+            for line in self._list.read_text(errors="surrogateescape").splitlines():
+                try:
+                    path, state = json.loads(line)
+                except ValueError:  # the process was killed as it wrote the last one: nothing was changed yet
+                    continue
+                self.before[path] = state
+
+    def listen(self) -> None:
+        self.noting = True
+        sys.addaudithook(self._hear)
+
+    def counts(self, path: str) -> bool:
+        """Whether what is written there belongs to the run: no device, no cache, nothing that passes."""
+        if path.startswith((self._folder + "/", "/dev/", "/proc/", "/sys/", *_CACHES)) or "/__pycache__" in path:
+            return False
+        head, _, rest = path.rpartition(self._temporary + "/")
+        return not (head == "" and rest and path.startswith(self._temporary) and rest.startswith(_PASSING))
+
+    def note(self, path: Any) -> None:
+        """The program is about to change what is there."""
+        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._busy:
+            return
+        self._busy = True
+        try:
+            self._note(_place(os.fsdecode(path)))
+        finally:
+            self._busy = False
+
+    def noted(self, path: str) -> str:
+        """`path`, of which note was taken."""
+        self.note(path)
+        return path
+
+    def _note(self, place: str) -> None:
+        if place in self.before or not self.counts(place):
+            return
+        state = self._state(place)
+        if state is None:
+            return
+        if state[0] == "folder":  # it is moved or removed, with all that is in it
+            for name in posix.listdir(place):
+                self._note(os.path.join(place, name))
+        self.before[place] = state
+        with open(self._list, "a", errors="surrogateescape") as file:
+            file.write(json.dumps([place, state]) + "\n")
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self.noting:
+            return
+        try:
+            if event == "open":
+                if isinstance(args[2], int) and args[2] & WRITING and args[0] is not None:
+                    self.note(args[0])
+            elif event in WRITES:
+                for position in WRITES[event]:
+                    self.note(_within(event, args, position))
+            elif event == "sqlite3.connect":
+                self.note(args[0])
+            elif event in _STARTS and os.getpid() == self._process and started_by_program():
+                self.on_started()
+        except (OSError, ValueError, TypeError, IndexError):
+            return  # the program's own call fails for the same reason
+
+    def states(self) -> dict[str, State]:
+        """Of all files that were changed so far, as they are now.
+
+        What Python keeps back of an open one stays there: the program may ask for a file's size, and a run that is made
+        again keeps back the same.
+        """
+        self._busy = True
+        try:
+            return {path: self._state(path) or ["absent"] for path in self.before}
+        finally:
+            self._busy = False
+
+    def put_back(self, states: dict[str, State]) -> None:
+        """Make them so again; those that are not named, as they were before the run."""
+        self._busy = True
+        try:
+            wanted = {**self.before, **states}
+            for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
+                if wanted[path][0] != _kind(path):
+                    _remove(path)
+            for path in sorted(wanted):
+                self._make(path, wanted[path])
+        finally:
+            self._busy = False
+
+    def content(self, digest: str) -> Path:
+        return self._contents / digest
+
+    def keep_only(self, states: list[dict[str, State]]) -> None:
+        """Drop contents that neither these snapshots nor the beginning need."""
+        needed = {state[1] for group in (self.before, *states) for state in group.values() if state[0] == "file"}
+        for path in self._contents.iterdir():
+            if path.name not in needed:
+                path.unlink()
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _state(self, path: str) -> State | None:
+        """None for what is neither file, folder nor link."""
+        try:
+            found = posix.lstat(path)
+        except OSError:
+            return ["absent"]
+        mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISLNK(found.st_mode):
+            return ["link", posix.readlink(path)]
+        if stat.S_ISDIR(found.st_mode):
+            return ["folder", mode]
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp or not self.content(known[1][1]).exists():
+            known = self._known[path] = (stamp, ["file", self._keep(path), mode])
+        return known[1]
+
+    def _keep(self, path: str) -> str:
+        """Copy its content into ours, by its digest."""
+        digest = hashlib.sha256()
+        temporary = self._contents / f"new.{os.getpid()}"
+        with open(path, "rb") as source, open(temporary, "wb") as target:
+            while part := source.read(1 << 20):
+                digest.update(part)
+                target.write(part)
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(temporary, self._contents / digest.hexdigest())
+        return digest.hexdigest()
+
+    def _make(self, path: str, state: State) -> None:
+        if state[0] == "folder":
+            os.makedirs(path, exist_ok=True)
+        elif state[0] == "link" and not os.path.islink(path):
+            os.symlink(state[1], path)
+        elif state[0] == "file" and not self._is(path, state[1]):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            # Into the file that is there: who has it open has this content too.
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
+                with open(self.content(state[1]), "rb") as source:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                target.truncate()
+            os.chmod(path, state[2])
+
+    def _is(self, path: str, digest: str) -> bool:
+        if not os.path.isfile(path) or os.path.islink(path):
+            return False
+        found = hashlib.sha256()
+        with open(path, "rb") as file:
+            while part := file.read(1 << 20):
+                found.update(part)
+        return found.hexdigest() == digest
+
+
+def started_by_program() -> bool:
+    """Whether the innermost call that is not of Python's own library is one of the program's."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_python_file(file) and not belongs_to_us(file):
+            return not is_library_file(file)
+        frame = frame.f_back
+    return False
+
+
+def open_for_writing(place_of: Callable[[str], str | None]) -> list[tuple[int, str, int, int]]:
+    """Handles of files for which `place_of` gives a path: handle, that path, position and flags."""
+    import fcntl
+
+    found = []
+    for name in sorted(posix.listdir("/proc/self/fd"), key=int):
+        try:
+            path = place_of(posix.readlink(f"/proc/self/fd/{name}"))
+            if path is None:
+                continue
+            flags = fcntl.fcntl(int(name), fcntl.F_GETFL)
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                found.append((int(name), path, os.lseek(int(name), 0, os.SEEK_CUR), flags))
+        except OSError:
+            continue
+    return found
+
+
+def _place(path: str) -> str:
+    """Absolute; the last name may be a link."""
+    head, tail = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(head), tail)
+
+
+def _within(event: str, args: tuple[Any, ...], position: int) -> Any:
+    """The path at this place of an audit event's arguments, which may be within a folder given by its handle."""
+    path = args[position]
+    handles = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}
+    place = position + 2 if event == "os.rename" else handles.get(event)
+    handle = args[place] if place is not None and place < len(args) else -1
+    if isinstance(handle, int) and handle >= 0 and not isinstance(path, int) and not os.path.isabs(os.fsdecode(path)):
+        return os.path.join(posix.readlink(f"/proc/self/fd/{handle}"), os.fsdecode(path))
+    return path
+
+
+def _kind(path: str) -> str:
+    if os.path.islink(path):
+        return "link"
+    return "folder" if os.path.isdir(path) else "file" if os.path.exists(path) else "absent"
+
+
+def _remove(path: str) -> None:
+    kind = _kind(path)
+    if kind == "folder":
+        if not os.listdir(path):  # else there is something in it that is not the run's
+            os.rmdir(path)
+    elif kind != "absent":
+        os.unlink(path)

@@ -1,0 +1,113 @@
+"""A run's folder: what the run is, so that the same command goes on with it, and nobody else does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from overdrive.core.atomic_file import write_atomically
+
+FORMAT = 1
+_MANIFEST, _NOTES, _LOCK, _OUTPUT = "run.json", "notes.json", "lock", "output"
+
+
+class Unusable(Exception):
+    """The folder cannot be gone on with; the message is one sentence for people."""
+
+
+class RunFolder:
+    """
+    Attributes:
+        manifest: what the run was when it began.
+        notes: what was found out since, of which each is written at once.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], fresh: bool, seed: str = "") -> None:
+        """Makes the folder, or opens the one that is there.
+
+        Raises:
+            Unusable: it is another program's, or another process has it.
+            OSError: it cannot be made or read.
+        """
+        self.path = path
+        if path.exists() and not (path / _MANIFEST).exists() and any(path.iterdir()):
+            raise Unusable(
+                f"{path} is there already, and is no folder of a run: name another one with --survive=FOLDER"
+            )
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock()
+        if fresh:
+            self._empty()
+        self.is_new = not (path / _MANIFEST).exists()
+        if self.is_new:
+            self.manifest = {"format": FORMAT, "seed": seed or secrets.token_hex(16), **identity}
+            write_atomically(path / _MANIFEST, json.dumps(self.manifest, indent=1) + "\n")
+        else:
+            self.manifest = self._read(_MANIFEST)
+            self._compare(identity)
+        self.notes: dict[str, Any] = self._read(_NOTES) if (path / _NOTES).exists() else {}
+
+    @property
+    def output(self) -> Path:
+        """All that the program has written to standard output."""
+        return self.path / _OUTPUT
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    def note(self, **notes: Any) -> None:
+        self.notes.update(notes)
+        write_atomically(self.path / _NOTES, json.dumps(self.notes, indent=1) + "\n")
+
+    def _lock(self) -> None:
+        handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        os.set_inheritable(handle, False)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise Unusable(f"{self.path} is in use by another process: this run is under way already") from None
+        self._handle = handle
+
+    def _empty(self) -> None:
+        for entry in self.path.iterdir():
+            if entry.name == _LOCK:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    entry.unlink()
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self.path / name).read_text())
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Unusable(f"{self.path / name} is not what was written; --fresh begins the run anew")
+        return found
+
+    def _compare(self, identity: Mapping[str, Any]) -> None:
+        if self.manifest.get("format") != FORMAT:
+            raise Unusable(f"{self.path} is of another version of Overdrive; --fresh begins the run anew")
+        for name, value in identity.items():
+            then = self.manifest.get(name)
+            if then != value:
+                raise Unusable(f"{_other(name, then, value)}: --fresh begins the run anew")
+
+
+def _other(name: str, then: Any, now: Any) -> str:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*now, *then]:
+            if then.get(key) != now.get(key):
+                return f"{key} is not what it was when this run began ({then.get(key)}, and now {now.get(key)})"
+    return f"the {name} of this run is not what it was when it began ({then}, and now {now})"

@@ -1,0 +1,270 @@
+"""All that a program holds at a moment, in an order that another run of it gives again.
+
+From its modules' names and its calls' variables every object is looked at once: tensors are listed, since their numbers
+have to be put back; numbers, texts and the shape of everything are noted, since a run that came here another way shows
+by them. What libraries keep for themselves is looked through for tensors only.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import random
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from overdrive.seams.torch.internals import is_compiled
+from overdrive.seams.torch.iterators import is_of_workers
+from overdrive.survive.ours import belongs_to_library, belongs_to_us
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_OPAQUE = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, weakref.ref)
+_OPAQUE_MODULES = (
+    "_contextvars", "_io", "_queue", "_socket", "_thread", "_weakref", "asyncio", "concurrent", "importlib", "io",
+    "logging", "multiprocessing", "overdrive", "socket", "subprocess", "threading", "warnings", "weakref",
+)  # fmt: skip
+# Of these libraries' objects the numbers are the program's state as well.
+_STATE_MODULES = ("torch.nn", "torch.optim", "torch.amp")
+_NOT_OF_OPTIMIZERS = ("state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_NAMES_OF_PYTHON = ("__builtins__", "__loader__", "__spec__", "__file__", "__cached__", "__annotations__")
+
+
+class Heap:
+    """
+    Attributes:
+        tensors: with the path that led to each.
+        facts: path and text of all else that counts.
+        generators: PyTorch's, that the program made.
+        compiled: the path to what was scripted or compiled; "" where nothing was.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        """`frame`: the innermost call of the program's."""
+        self.tensors: list[tuple[str, torch.Tensor]] = []
+        self.optimizers: list[Optimizer] = []
+        self.generators: list[torch.Generator] = []
+        self.facts: list[tuple[str, str]] = []
+        self.compiled = ""
+        self._kept: dict[int, Any] = {}  # what was looked at, so that no other object gets its address meanwhile
+        self._waiting: list[tuple[str, Any, bool]] = []
+        for name, thing in reversed(list(_roots(frame))):
+            self._waiting.append((name, thing, True))
+        while self._waiting:
+            self._look(*self._waiting.pop())
+
+    def digest(self) -> list[str]:
+        """A line for each tensor and fact: equal for runs that hold the same, but for the tensors' numbers."""
+        lines = [f"{path}: {_about(tensor)}" for path, tensor in self.tensors]
+        return [*lines, *(f"{path}: {text}" for path, text in self.facts)]
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _look(self, path: str, thing: Any, own: bool) -> None:
+        kind = type(thing)
+        if kind in _PLAIN:
+            if own:
+                self.facts.append((path, _short(repr(thing))))
+            return
+        if id(thing) in self._kept:
+            return
+        self._kept[id(thing)] = thing
+        if isinstance(thing, torch.Tensor):
+            self._tensor(path, thing, own)
+            return
+        if isinstance(thing, _OPAQUE) or is_of_workers(thing) or kind.__module__.partition(".")[0] in _OPAQUE_MODULES:
+            return
+        if isinstance(thing, type) and (belongs_to_library(thing.__module__) or thing.__module__ == "builtins"):
+            return
+        self._compiled(path, thing)
+        if own and not isinstance(thing, types.FrameType):
+            self.facts.append((path, kind.__qualname__))
+        children = list(self._children(path, thing, own))
+        self._waiting += reversed(children)
+
+    def _compiled(self, path: str, thing: Any) -> None:
+        """What it computes depends, in its last bits, on how often and on what it was called in this process."""
+        if not self.compiled and is_compiled(thing):
+            self.compiled = path
+
+    def _tensor(self, path: str, tensor: torch.Tensor, own: bool) -> None:
+        self.tensors.append((path, tensor))
+        if vars(tensor):
+            self._waiting += [(f"{path}.{name}", value, own) for name, value in reversed(vars(tensor).items())]
+
+    def _children(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(thing, (numpy.ndarray, numpy.generic)):
+            yield from self._array(path, thing, own)
+        elif isinstance(thing, torch.Generator):
+            self.generators.append(thing)
+        elif isinstance(thing, random.Random):
+            if own:
+                self.facts.append((path, _short(repr(thing.getstate()))))
+        elif isinstance(thing, types.FrameType):
+            yield from _of_frame(path, thing)
+        elif isinstance(thing, (types.GeneratorType, types.CoroutineType)):
+            yield from self._generator(path, thing)
+        elif isinstance(thing, types.FunctionType):
+            yield from _of_function(path, thing, own)
+        elif isinstance(thing, types.MethodType):
+            yield f"{path}.__self__", thing.__self__, own
+            yield f"{path}.__func__", thing.__func__, own
+        elif isinstance(thing, types.CellType):
+            with_value = _cell(thing)
+            if with_value:
+                yield path, with_value[0], own
+        elif isinstance(thing, functools.partial):
+            yield f"{path}.args", (thing.func, thing.args, thing.keywords), own
+        else:
+            yield from self._instance(path, thing, own)
+
+    def _instance(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+        kind = type(thing)
+        if isinstance(thing, Optimizer):
+            self.optimizers.append(thing)
+        inner = own and not (belongs_to_library(kind.__module__) and not kind.__module__.startswith(_STATE_MODULES))
+        if kind.__module__ in ("builtins", "collections"):
+            inner = own
+        found = False
+        if isinstance(thing, (dict, types.MappingProxyType)):
+            found = True
+            yield from self._dict(path, thing, inner)
+        elif isinstance(thing, (list, tuple, deque)):
+            found = True
+            yield from self._sequence(path, thing, inner)
+        elif isinstance(thing, (set, frozenset)):
+            found = True
+            plain = all(type(each) in _PLAIN for each in thing)
+            if inner:
+                self.facts.append((path, _short(repr(sorted(map(repr, thing)))) if plain else f"{len(thing)} things"))
+        if isinstance(thing, torch.jit.ScriptModule):
+            found = True
+            for name, tensor in [*thing.named_parameters(), *thing.named_buffers()]:
+                yield f"{path}.{name}", tensor, inner
+        held = _variables(thing)
+        skipped = _NOT_OF_OPTIMIZERS if isinstance(thing, Optimizer) else ()
+        for name, value in held:
+            if name not in skipped and not (skipped and type(value) in _PLAIN):  # a step may set them
+                yield f"{path}.{name}", value, inner
+        if not found and not held and not isinstance(thing, type):
+            for number, value in enumerate(gc.get_referents(thing)):
+                if not isinstance(value, (type, types.ModuleType)):
+                    yield f"{path}<{number}>", value, False
+
+    def _dict(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+        for number, (key, value) in enumerate(list(thing.items())):
+            name = repr(key) if type(key) in _PLAIN else f"key {number}"
+            if type(key) not in _PLAIN:
+                yield f"{path}[{name}]", key, own
+            yield f"{path}[{name}]", value, own
+
+    def _sequence(self, path: str, thing: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+        items = list(thing)
+        if all(type(each) in _PLAIN for each in items):
+            if own:
+                self.facts.append((path, f"{len(items)} " + _short(repr(items))))
+            return
+        for number, value in enumerate(items):
+            yield f"{path}[{number}]", value, own
+
+    def _array(self, path: str, array: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+        if array.dtype.hasobject:
+            yield path, array.tolist(), own
+        elif own:
+            content = hashlib.sha256(array.tobytes()).hexdigest()[:16] if array.nbytes <= _MOST_HASHED else ""
+            self.facts.append((path, f"{array.dtype} {array.shape} {content}"))
+
+    def _generator(self, path: str, thing: Any) -> Iterator[tuple[str, Any, bool]]:
+        frame = getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
+        if frame is not None:
+            yield f"{path}()", frame, True
+
+
+_MOST_HASHED = 1 << 28
+
+
+def _roots(frame: Any) -> Iterator[tuple[str, Any]]:
+    main = sys.modules["__main__"]
+    for module in [main, *(each for each in list(sys.modules.values()) if _is_programs(each) and each is not main)]:
+        for name, value in list(vars(module).items()):
+            if name not in _NAMES_OF_PYTHON:
+                yield f"{module.__name__}.{name}", value
+    frames: list[Any] = []
+    while frame is not None and not belongs_to_us(frame.f_code.co_filename, starter=True):
+        frames.append(frame)
+        frame = frame.f_back
+    for each in reversed(frames):
+        if not belongs_to_us(each.f_code.co_filename):
+            yield f"{each.f_code.co_name}()", each
+
+
+def _is_programs(module: Any) -> bool:
+    name = getattr(module, "__name__", "")
+    return bool(getattr(module, "__file__", None)) and isinstance(name, str) and not belongs_to_library(name)
+
+
+def _of_frame(path: str, frame: types.FrameType) -> Iterator[tuple[str, Any, bool]]:
+    own = not belongs_to_library(frame.f_globals.get("__name__", ""))
+    if frame.f_locals is frame.f_globals:
+        variables: dict[str, Any] = {}
+    else:
+        variables = dict(frame.f_locals)
+    for name, value in variables.items():
+        yield f"{path}.{name}", value, own
+    seen = {id(value) for value in variables.values()}
+    outside = (id(frame.f_globals), id(frame.f_builtins), id(frame.f_locals), id(variables), id(frame.f_back))
+    for number, value in enumerate(gc.get_referents(frame)):  # what is on its stack: iterators of its loops
+        if id(value) in seen or id(value) in outside or isinstance(value, (types.FrameType, types.CodeType, dict)):
+            continue
+        if not isinstance(value, types.FunctionType):
+            yield f"{path}<{number}>", value, False
+
+
+def _of_function(path: str, function: Any, own: bool) -> Iterator[tuple[str, Any, bool]]:
+    own = own and not belongs_to_library(function.__module__ or "")
+    for number, cell in enumerate(function.__closure__ or ()):
+        yield f"{path}.{function.__code__.co_freevars[number]}", cell, own
+    for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+        if value := getattr(function, name, None):
+            yield f"{path}.{name}", value, own
+
+
+def _cell(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def _variables(thing: Any) -> list[tuple[str, Any]]:
+    try:
+        found = list(vars(thing).items())
+    except TypeError:
+        found = []
+    for kind in type(thing).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__") and isinstance(value := getattr(thing, name, None), object):
+                found.append((name, value))
+    if isinstance(thing, type):
+        return [(name, value) for name, value in found if not name.startswith("__")]
+    return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def _about(tensor: torch.Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return f"{type(tensor).__name__} {tensor.layout}"
+    place = f"{list(tensor.shape)} {tensor.stride()} {tensor.storage_offset()}"
+    return f"{type(tensor).__name__} {place} {tensor.dtype} {tensor.device} {tensor.requires_grad}"

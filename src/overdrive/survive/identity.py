@@ -1,0 +1,58 @@
+"""What a run must have the same to be gone on with: the program, its arguments, and what it computes by."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from overdrive.core.program import Program
+from overdrive.survive.ours import is_library_file
+from overdrive.version import __version__
+
+_PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "accelerate", "datasets")
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
+
+
+def identity_of(program: Program) -> dict[str, Any]:
+    """As JSON."""
+    return {
+        "program": [*(["-m"] if program.module else []), program.target],
+        "arguments": list(program.arguments),
+        "folder": os.getcwd(),
+        "script": "" if program.module else _digest(Path(program.target)),
+        "versions": {"overdrive": __version__, "python": platform.python_version(), **_versions()},
+        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def modules_of_program() -> dict[str, str]:
+    """The files of its own that it has imported so far, with the sha256 of each."""
+    files = [getattr(each, "__file__", None) for name, each in list(sys.modules.items()) if name != "__main__"]
+    return {file: _digest(Path(file)) for file in files if file and os.path.isabs(file) and not is_library_file(file)}
+
+
+def changed_module(modules: dict[str, str]) -> str:
+    """The first of these files that is another one now; "" where all are the same."""
+    return next((file for file, digest in modules.items() if _digest(Path(file)) != digest), "")
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+"""What the program learned from its tensors, in order: read again when the run is made again.
+
+An entry is a list of JSON: its kind, and what belongs to it. Numbers come back bit for bit: JSON in Python writes the
+shortest decimals that mean the same double. On disk it is a text file, an entry a line, to which each snapshot adds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+Entry = list[Any]
+
+
+class Diverged(Exception):
+    """The program asks for something else than it did the first time; the message says for what."""
+
+
+class Damaged(Exception):
+    """A file is not what was written; the message says which and how."""
+
+
+class Journal:
+    """
+    Attributes:
+        to_come: entries that the program has still to ask for again.
+        written: bytes that lie on disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new: list[Entry] = []
+        self.to_come: deque[Entry] = deque()
+        self.written = 0
+        self._sum = hashlib.sha256()
+
+    def add(self, *entry: Any) -> None:
+        self._new.append(list(entry))
+
+    def next(self, kind: str, told: str) -> Entry:
+        """The next entry, which must be of this kind.
+
+        Raises:
+            Diverged: it is another one, or there is none.
+        """
+        if not self.to_come:
+            raise Diverged(f"it asks for {told} where nothing was asked for")
+        entry = self.to_come.popleft()
+        if entry[0] != kind:
+            raise Diverged(f"it asks for {told} where it asked for something else")
+        return entry
+
+    def peek(self, kind: str) -> bool:
+        return bool(self.to_come) and self.to_come[0][0] == kind
+
+    def flush(self) -> tuple[int, str]:
+        """Write what is new, for good; the length of the file, and the sha256 of all of it."""
+        lines = b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._new)
+        self._new = []
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(handle, self.written)  # what a killed run wrote after its last snapshot
+            os.lseek(handle, self.written, os.SEEK_SET)
+            with os.fdopen(handle, "wb", closefd=False) as file:
+                file.write(lines)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        self.written += len(lines)
+        self._sum.update(lines)
+        return self.written, self._sum.hexdigest()
+
+    def read(self, length: int, digest: str) -> None:
+        """Have the first `length` bytes come again.
+
+        Raises:
+            Damaged: they are not those that were written.
+        """
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(length)
+        except OSError as error:
+            raise Damaged(f"{self._path.name} cannot be read: {error.strerror}") from None
+        found = hashlib.sha256(data)
+        if len(data) != length or found.hexdigest() != digest:
+            raise Damaged(f"{self._path.name} is not what was written")
+        self.to_come = deque(json.loads(line) for line in data.splitlines())
+        self.written, self._sum = length, found

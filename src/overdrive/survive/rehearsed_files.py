@@ -1,0 +1,88 @@
+"""The files while a run is made again: it finds what it found the first time, and writes into a copy.
+
+What is written then is of no use, since no tensor has its numbers; the user's files stay as they are until the
+snapshot's step, where they become what they were at that step, and open files go on in them.
+"""
+
+from __future__ import annotations
+
+import os
+import posix
+import shutil
+from pathlib import Path
+from typing import Any
+
+from overdrive.sandbox.mirror import Mirror
+from overdrive.sandbox.redirect import have_torch_follow
+from overdrive.sandbox.redirected_files import Redirection
+from overdrive.survive.files import Files, State, open_for_writing
+
+
+class _Mirror(Mirror):
+    """Only what counts as the run's files is written into the copy."""
+
+    def __init__(self, root: str, files: Files) -> None:
+        super().__init__(root, [])
+        self._counted = files
+
+    def is_outside(self, place: str) -> bool:
+        return super().is_outside(place) and self._counted.counts(place)
+
+
+class RehearsedFiles:
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._root, self._files = folder / "replay", files
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._root.mkdir(mode=0o700)
+        self._redirection = Redirection(_Mirror(str(self._root), files))
+
+    def enter(self) -> None:
+        """From here on the program sees what it saw at its beginning."""
+        self._redirection.enter()
+        before = self._files.before
+        for path in sorted(before, reverse=True):
+            if before[path][0] == "absent" and os.path.lexists(path):
+                os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+        for path in sorted(before):
+            self._make(path, before[path])
+
+    def follow(self) -> None:
+        """PyTorch has arrived."""
+        have_torch_follow(self._redirection)
+
+    def leave(self, states: dict[str, State], positions: list[list[Any]]) -> None:
+        """The snapshot's step has come.
+
+        Raises:
+            OSError: files cannot be made what they were.
+        """
+        mirror = self._redirection.mirror
+        within = mirror.files + "/"
+        handles = open_for_writing(lambda path: path[len(within) - 1 :] if path.startswith(within) else None)
+        folder = mirror.current_folder()
+        self._redirection.exit()
+        if posix.getcwd() != folder:
+            posix.chdir(folder)
+        self._files.put_back(states)
+        left = [tuple(each) for each in positions]
+        for handle, path, position, flags in handles:
+            then = next((each for each in left if each[0] == path), None)
+            if then is not None:
+                left.remove(then)
+                position = then[1]
+            new = posix.open(path, flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
+            os.lseek(new, position, os.SEEK_SET)
+            os.dup2(new, handle, os.get_inheritable(handle))
+            os.close(new)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _make(self, path: str, state: State) -> None:
+        if state[0] == "folder":
+            os.makedirs(path, exist_ok=True)
+        elif state[0] == "link" and not os.path.islink(path):
+            os.symlink(state[1], path)
+        elif state[0] == "file":
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as target, open(self._files.content(state[1]), "rb") as source:
+                shutil.copyfileobj(source, target)
+            os.chmod(path, state[2])

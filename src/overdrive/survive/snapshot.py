@@ -1,0 +1,100 @@
+"""A snapshot's file: a header in JSON, raw bytes, and a checksum of all before it.
+
+    b"ODSNAP1\\n" | length of the header, 8 bytes, little endian | header | blocks, one after another | sha256, 32 bytes
+
+The header names each block by its place in the file's third part. It is written under another name, brought to disk,
+and renamed: at any moment a file of this name is whole. docs/survive.md has the header's fields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from overdrive.core.atomic_file import sync_folder
+from overdrive.survive.journal import Damaged
+
+MAGIC = b"ODSNAP1\n"
+_LENGTH = struct.Struct("<Q")
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    header: dict[str, Any]
+    body: memoryview
+
+    def block(self, number: int) -> memoryview:
+        begin, size = self.header["blocks"][number]
+        return self.body[begin : begin + size]
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}.snapshot"
+
+
+def write(path: Path, header: dict[str, Any], blocks: Sequence[Any]) -> None:
+    """`blocks`: contiguous arrays of bytes.
+
+    Raises:
+        OSError: it cannot be written; no other file is left.
+    """
+    places, end = [], 0
+    for block in blocks:
+        places.append([end, block.nbytes])
+        end += block.nbytes
+    text = json.dumps({**header, "blocks": places}).encode()
+    temporary = path.with_suffix(".tmp")
+    total = hashlib.sha256()
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            for part in (MAGIC, _LENGTH.pack(len(text)), text, *blocks):
+                file.write(part)
+                total.update(part)
+            file.write(total.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def read(path: Path) -> Snapshot:
+    """
+    Raises:
+        Damaged: it is not whole.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"{path.name} cannot be read: {error.strerror}") from None
+    start = len(MAGIC) + _LENGTH.size
+    if len(data) < start + 32 or data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[:-32]).digest() != data[-32:]:
+        raise Damaged(f"{path.name} is not what was written")
+    (size,) = _LENGTH.unpack_from(data, len(MAGIC))
+    header = json.loads(data[start : start + size])
+    return Snapshot(header, memoryview(data)[start + size : -32])
+
+
+def found(folder: Path) -> list[Path]:
+    """The newest first."""
+    return sorted(folder.glob("step-*.snapshot"), reverse=True)
+
+
+def keep(candidate: Path, folder: Path, step: int) -> None:
+    """Let it be one of the snapshots, and the oldest go."""
+    os.replace(candidate, path_of(folder, step))
+    sync_folder(folder)
+    for path in found(folder)[_KEPT:]:
+        with contextlib.suppress(OSError):
+            path.unlink()

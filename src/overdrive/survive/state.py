@@ -1,0 +1,235 @@
+"""The numbers that a program holds: taken at the end of a step, and put back into another run that came as far.
+
+All is data: raw bytes by memory (so that views of one memory stay views of one), JSON for the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+from overdrive.core.rng import States
+from overdrive.seams.torch.internals import storage_id
+from overdrive.survive.heap import Heap
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class OtherState(Exception):
+    """The run that came here holds other things; the message names the first."""
+
+
+class CannotTake(Exception):
+    """The program holds what cannot be put back; the message says what."""
+
+
+class Taking:
+    """Takes everything: numbers are copied at once, since the program goes on.
+
+    Attributes:
+        header: what `put_back` needs beside the blocks.
+        blocks: arrays of bytes.
+    """
+
+    def __init__(self, heap: Heap) -> None:
+        """
+        Raises:
+            CannotTake: there is something whose next results are not in its tensors alone.
+        """
+        if heap.compiled:
+            raise CannotTake(f"{heap.compiled} is compiled, and its last bits depend on the calls that it had before")
+        self.blocks: list[np.ndarray] = []
+        self._memories: dict[int, int] = {}
+        gradients: list[Any] = []
+        tensors: list[int | None] = []
+        for path, tensor in heap.tensors:
+            if tensor.layout is not torch.strided or tensor.is_quantized:
+                raise CannotTake(f"{path} is a tensor of an unusual kind ({type(tensor).__name__}, {tensor.layout})")
+            if tensor.is_meta:
+                tensors.append(None)
+                continue
+            tensors.append(self._memory(tensor))
+            if tensor.is_leaf and tensor.grad is not None:
+                gradients.append([len(tensors) - 1, self._whole(tensor.grad)])
+        self.header = {
+            "heap": heap.digest(),
+            "tensors": tensors,
+            "gradients": gradients,
+            "attributes": [_attributes(each) for each in heap.optimizers],
+            "optimizers": [self._optimizer(each) for each in heap.optimizers],
+            "generators": [_text(each.get_state()) for each in heap.generators],
+            "random": _random_now(),
+        }
+
+    def _memory(self, tensor: torch.Tensor) -> int:
+        key = storage_id(tensor)
+        if key not in self._memories:
+            self._memories[key] = len(self.blocks)
+            self.blocks.append(_bytes_of(tensor).cpu().clone().numpy())
+        return self._memories[key]
+
+    def _whole(self, tensor: torch.Tensor) -> list[Any]:
+        """A tensor that is made anew."""
+        if tensor.layout is not torch.strided:
+            raise CannotTake(f"a gradient or a state of an optimizer is {tensor.layout}")
+        about = [list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset())]
+        return [self._memory(tensor), *about, str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
+
+    def _optimizer(self, optimizer: Any) -> list[Any]:
+        numbers = {id(each): n for n, each in enumerate(_parameters(optimizer))}
+        return [[numbers.get(id(key), repr(key)), self._plain(value)] for key, value in optimizer.state.items()]
+
+    def _plain(self, thing: Any) -> list[Any]:
+        if isinstance(thing, torch.Tensor):
+            return ["tensor", self._whole(thing)]
+        if type(thing) in _PLAIN:
+            return ["plain", thing]
+        if type(thing) in (list, tuple):
+            return [type(thing).__name__, [self._plain(each) for each in thing]]
+        if isinstance(thing, dict):
+            return ["dict", [[key, self._plain(value)] for key, value in thing.items()]]
+        raise CannotTake(f"an optimizer keeps a {type(thing).__qualname__}")
+
+
+def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
+    """Make what `heap` found hold the numbers of `header` and its blocks (`block(number)` gives the bytes of one).
+
+    Raises:
+        OtherState: this run holds other things.
+    """
+    if difference := _difference(header["heap"], heap.digest()):
+        raise OtherState(difference)
+    with torch.no_grad():
+        _fill(heap, header["tensors"], block)
+        for tensor in (each for _, each in heap.tensors):
+            if tensor.is_leaf and tensor.grad is not None:
+                tensor.grad = None
+        memories: dict[int, Any] = {}
+        for number, whole in header["gradients"]:
+            heap.tensors[number][1].grad = _made(whole, block, memories)
+        for optimizer, attributes, saved in zip(
+            heap.optimizers, header["attributes"], header["optimizers"], strict=True
+        ):
+            parameters = _parameters(optimizer)
+            vars(optimizer).update(attributes)
+            optimizer.state.clear()
+            for key, value in saved:
+                optimizer.state[parameters[key] if isinstance(key, int) else key] = _read(value, block, memories)
+    for generator, text in zip(heap.generators, header["generators"], strict=True):
+        generator.set_state(_tensor(text))
+    _put_back_random(header["random"])
+
+
+def _difference(then: list[str], now: list[str]) -> str:
+    for one, other in zip(then, now, strict=False):
+        if one != other:
+            return f"{one} at the snapshot, {other} now"
+    if len(then) != len(now):
+        return f"{len(then)} things at the snapshot, {len(now)} now"
+    return ""
+
+
+def _fill(heap: Heap, memories: list[int | None], block: Any) -> None:
+    by_storage: dict[int, int] = {}
+    by_number: dict[int, int] = {}
+    for (path, tensor), number in zip(heap.tensors, memories, strict=True):
+        if number is None:
+            continue
+        key = storage_id(tensor)
+        if by_storage.setdefault(key, number) != number or by_number.setdefault(number, key) != key:
+            raise OtherState(f"{path} shares its memory with another tensor than at the snapshot")
+    done: set[int] = set()
+    for (path, tensor), number in zip(heap.tensors, memories, strict=True):
+        if number is None or number in done:
+            continue
+        done.add(number)
+        data, memory = torch.frombuffer(bytearray(block(number)) or bytearray(1), dtype=torch.uint8), _bytes_of(tensor)
+        if memory.numel() != len(block(number)):
+            raise OtherState(f"{path} has {memory.numel()} bytes, and had {len(block(number))} at the snapshot")
+        if memory.numel():
+            memory.copy_(data)
+
+
+def _made(whole: list[Any], block: Any, memories: dict[int, Any]) -> torch.Tensor:
+    number, shape, strides, offset, dtype, device = whole
+    if number not in memories:
+        memories[number] = torch.frombuffer(bytearray(block(number)) or bytearray(8), dtype=torch.uint8).to(device)
+    kind = getattr(torch, dtype)
+    tensor = torch.empty(0, dtype=kind, device=device)
+    tensor.set_(memories[number].untyped_storage(), offset, shape, strides)
+    return tensor
+
+
+def _read(saved: list[Any], block: Any, memories: dict[int, Any]) -> Any:
+    kind, value = saved
+    if kind == "tensor":
+        return _made(value, block, memories)
+    if kind in ("list", "tuple"):
+        found = [_read(each, block, memories) for each in value]
+        return found if kind == "list" else tuple(found)
+    if kind == "dict":
+        # One name is one object, as in the program: a checkpoint that it pickles is the same in every byte.
+        return {sys.intern(key) if isinstance(key, str) else key: _read(each, block, memories) for key, each in value}
+    return value
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _attributes(optimizer: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(optimizer).items() if type(value) in _PLAIN}
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All of the memory that it lies in, which it shares."""
+    storage = tensor.untyped_storage()
+    view = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return view.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(bytes(state.tolist())).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+def _random_now() -> dict[str, Any]:
+    """PyTorch's generators; those of Python and NumPy are told to be compared, for they came here by themselves."""
+    states = States.now()
+    return {"torch": _text(states.torch), "cuda": [_text(each) for each in states.cuda], "host": host_digest()}
+
+
+def host_digest() -> str:
+    states = States.now(with_cuda=False)
+    return States(states.python, states.numpy, None, []).digest()
+
+
+def _put_back_random(saved: dict[str, Any]) -> None:
+    if saved["host"] != host_digest():
+        raise OtherState("the random numbers of Python or NumPy are others than at the snapshot")
+    torch.set_rng_state(_tensor(saved["torch"]))
+    if saved["cuda"]:
+        torch.cuda.set_rng_state_all([_tensor(each) for each in saved["cuda"]])
+
+
+def host_state() -> Any:
+    """Equal, and mostly the very same, where neither Python's nor NumPy's generator was used in between."""
+    states = States.now(with_cuda=False)
+    return states.python, states.numpy
+
+
+def host_told() -> list[Any]:
+    """As JSON."""
+    saved = States.now(with_cuda=False).plain()
+    return [saved["python"], saved["numpy"]]
+
+
+def set_host(told: list[Any]) -> None:
+    States.of_plain({"python": told[0], "numpy": told[1], "torch": None, "cuda": []}).restore()

@@ -1,0 +1,151 @@
+"""What a call returned, without the numbers: written into the journal, and made again as tensors of zeros."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from overdrive.seams.torch.internals import storage_id
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class CannotTell(Exception):
+    """A result that cannot be made again; the message says what it holds."""
+
+
+def told(result: Any, given: Any) -> Any:
+    """As JSON. `given`: the arguments of the call, parts of which may be returned as they are.
+
+    Raises:
+        CannotTell: there is something in it that is no tensor and no usual container.
+    """
+    tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    return _Telling(tensors).tell(result)
+
+
+class _Telling:
+    def __init__(self, given: list[torch.Tensor]) -> None:
+        self._given = {id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
+        self._memories = {storage_id(tensor): place for place, tensor in reversed(list(enumerate(given)))}
+        self._own: dict[int, int] = {}  # memories by their number
+
+    def tell(self, thing: Any) -> Any:
+        if isinstance(thing, torch.Tensor):
+            return self._tensor(thing)
+        if type(thing) in _PLAIN:
+            return ["plain", thing]
+        if type(thing) in (list, tuple):
+            return [type(thing).__name__, [self.tell(each) for each in thing]]
+        if type(thing) is dict and all(type(key) in _PLAIN for key in thing):
+            return ["dict", [[key, self.tell(value)] for key, value in thing.items()]]
+        kind = type(thing)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        if isinstance(thing, tuple) and hasattr(kind, "_fields"):
+            return ["fields", name, [self.tell(each) for each in thing]]
+        if isinstance(thing, dict) and hasattr(kind, "__dataclass_fields__"):  # an output of transformers
+            return ["keywords", name, [[key, self.tell(value)] for key, value in thing.items()]]
+        if hasattr(kind, "__dataclass_fields__"):
+            return ["keywords", name, [[key, self.tell(getattr(thing, key))] for key in kind.__dataclass_fields__]]
+        raise CannotTell(f"a {kind.__qualname__}")
+
+    def _tensor(self, tensor: torch.Tensor) -> Any:
+        if id(tensor) in self._given:
+            return ["given", self._given[id(tensor)]]
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+            raise CannotTell(f"a tensor of the kind {type(tensor).__name__}, {tensor.layout}")
+        if tensor.is_quantized or tensor.is_meta:
+            raise CannotTell("a tensor that is quantized or has no numbers")
+        memory = storage_id(tensor)
+        about = [
+            list(tensor.shape),
+            list(tensor.stride()),
+            int(tensor.storage_offset()),
+            str(tensor.dtype).removeprefix("torch."),
+            str(tensor.device),
+            bool(tensor.requires_grad),
+        ]
+        if memory in self._memories:
+            return ["view", self._memories[memory], *about]
+        number = self._own.setdefault(memory, len(self._own))
+        return ["tensor", number, tensor.untyped_storage().nbytes(), *about]
+
+
+def made(structure: Any, given: Any, passed_through: Callable[[], None]) -> Any:
+    """The result again, with zeros for its numbers.
+
+    `passed_through` is called where a backward pass goes through it: what would come of that is nothing.
+    """
+    tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    return _Making(tensors, passed_through).make(structure)
+
+
+class _StandIn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor, passed_through: Callable[[], None]) -> Any:
+        ctx.passed_through = passed_through
+        return tensor.detach()  # what is given back as it was given counts as a view, which may not be written to
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.passed_through()
+        return torch.zeros(0), None, None
+
+
+class _Making:
+    def __init__(self, given: list[torch.Tensor], passed_through: Callable[[], None]) -> None:
+        self._given, self._passed_through = given, passed_through
+        self._memories: dict[int, torch.Tensor] = {}
+
+    def make(self, structure: Any) -> Any:
+        kind = structure[0]
+        if kind == "plain":
+            return structure[1]
+        if kind in ("list", "tuple"):
+            made = [self.make(each) for each in structure[1]]
+            return made if kind == "list" else tuple(made)
+        if kind == "dict":
+            return {key: self.make(value) for key, value in structure[1]}
+        if kind == "fields":
+            return _class(structure[1])(*(self.make(each) for each in structure[2]))
+        if kind == "keywords":
+            return _class(structure[1])(**{key: self.make(value) for key, value in structure[2]})
+        if kind == "given":
+            return self._given[structure[1]]
+        if kind == "view":
+            return self._view(self._given[structure[1]].detach(), *structure[2:])
+        _, number, size, *about = structure
+        if number not in self._memories:
+            dtype = getattr(torch, about[3])
+            count = -(-size // dtype.itemsize)
+            self._memories[number] = torch.zeros(count, dtype=dtype, device=about[4])
+        return self._view(self._memories[number], *about)
+
+    def _view(
+        self, memory: torch.Tensor, shape: Any, strides: Any, offset: int, dtype: str, device: str, graph: bool
+    ) -> torch.Tensor:
+        with torch.no_grad():
+            tensor = memory.view(getattr(torch, dtype)) if str(memory.dtype) != f"torch.{dtype}" else memory
+            tensor = tensor.as_strided(shape, strides, offset).detach()
+        if not graph:
+            return tensor.detach()  # what is given back as it was given counts as a view, which may not be written to
+        with torch.enable_grad():
+            anchor = torch.zeros(0, requires_grad=True)
+            out: torch.Tensor = _StandIn.apply(anchor, tensor, self._passed_through)  # type: ignore[no-untyped-call]
+        return out
+
+
+def _class(name: str) -> Any:
+    """Of a module that the program has imported; data name no other."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    fits = isinstance(found, type) and (hasattr(found, "_fields") or hasattr(found, "__dataclass_fields__"))
+    if not fits:
+        raise CannotTell(f"a {name}, which is not there")
+    return found

@@ -1,0 +1,389 @@
+"""One run that survives, inside its process: it is recorded, or made again up to a snapshot and then recorded.
+
+While it is made again (`replaying`), calls of models, backward passes and optimizers' steps are not made; what they
+return is made of zeros, and whatever the program asks of a tensor is answered from the journal. So no number of a
+tensor counts until the snapshot's step, where all of them are put back. Whatever does not come out as the first time
+ends that attempt: the run begins anew from its start, which is always right.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from overdrive.sandbox.redirect import on_path
+from overdrive.seams.hub import reason_of
+from overdrive.seams.patch import Patches
+from overdrive.survive import answers, clocks
+from overdrive.survive.ending import Ending, end_children
+from overdrive.survive.files import Files, open_for_writing
+from overdrive.survive.identity import modules_of_program
+from overdrive.survive.journal import Damaged, Diverged, Journal
+from overdrive.survive.rehearsed_files import RehearsedFiles
+from overdrive.survive.taking import Snapshots, watch_graphs
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.survive.folder import RunFolder
+    from overdrive.survive.output import Output
+    from overdrive.survive.snapshot import Snapshot
+
+
+class Survivor:
+    """An observer for `Session`."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        output: Output,
+        every: float,
+        ending: Ending,
+        say: Callable[[str], None],
+        start_again: Callable[[str], NoReturn],
+    ) -> None:
+        """
+        Args:
+            every: seconds between two snapshots.
+            start_again: begins the run from its start, in this process's place; given the reason.
+        """
+        self.folder, self._output, self._every, self._say = folder, output, every, say
+        self._start_again = start_again
+        self.ending = ending
+        self._asked_at = 0  # the step before which that was
+        self.journal = Journal(folder.journal)
+        self.steps = 0
+        self.inside = False  # a call that is skipped as a whole: what is asked in it is not told
+        self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
+        self._target: Snapshot | None = None
+        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._due_at = time.monotonic() + every
+        self._plain_clock = time.monotonic
+        self._files = Files(folder.path)
+        self._files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
+        self._rehearsed: RehearsedFiles | None = None
+        self._patches: Patches | None = None
+        self._snapshots = Snapshots(folder.path)
+        self._optimizers: list[Any] = []
+        self._with_gradients = ""  # which parameters of theirs had one, when that was noted last
+
+    @property
+    def replaying(self) -> bool:
+        return self._target is not None
+
+    def begin(self) -> None:
+        """Before the program starts: find the newest snapshot that is whole."""
+        clocks.tell(self._time)
+        self.ending.listen()
+        self._find()
+        if self._target is not None:
+            self._rehearsed = RehearsedFiles(self.folder.path, self._files)
+            self._rehearsed.enter()
+            self._output.mute(True)
+        else:
+            if not self.folder.is_new:
+                self._say(f"begun from its start again: {self.why_not or 'there is no snapshot yet'}")
+                self._files.put_back({})
+            self._files.listen()
+
+    def _find(self) -> None:
+        from overdrive.survive import snapshot
+
+        for path in snapshot.found(self.folder.path) if not self.why_not else ():
+            try:
+                found = snapshot.read(path)
+                self.journal.read(found.header["journal"]["bytes"], found.header["journal"]["sha256"])
+            except Damaged as error:
+                self._say(f"{error}; an older snapshot is taken")
+                continue
+            self._target = found
+            return
+
+    def __call__(self, seams: Seams) -> None:
+        seams.framework_arrived.subscribe(self._follow_torch)
+        seams.optimizer_made.subscribe(lambda optimizer, models: self._optimizers.append(optimizer))
+        seams.model_called.subscribe(self._guarded(self._model_called))
+        seams.optimizer_called.subscribe(self._guarded(self._step_called))
+        seams.backward_called.subscribe(self._guarded(self._backward_called))
+        seams.gradients_called.subscribe(self._guarded(self._gradients_called))
+        seams.value_asked.subscribe(self._guarded(self._value_asked))
+        seams.shape_asked.subscribe(self._guarded(self._shape_asked))
+        if self.replaying:
+            seams.random_drawn.subscribe(self._guarded(self._random_drawn))
+        seams.step_ends.subscribe(self._guarded(self._step_ends))
+
+    def _guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""
+
+        @functools.wraps(act)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return act(*args, **kwargs)
+            except Exception as error:
+                if not self._elsewhere():
+                    reason = f"at step {self.steps}, {reason_of(error)}"
+                    self.begin_anew(reason) if self.replaying else self.cannot_skip(reason)
+                raise
+
+        return guarded
+
+    def begin_anew(self, reason: str) -> NoReturn:
+        """The attempt to go on has failed."""
+        self.folder.note(**{"from the start": reason})
+        self._output.mute(False)
+        end_children()
+        self._start_again(reason)
+
+    def cannot_skip(self, reason: str) -> None:
+        """Found out while recording: the program cannot be made again up to a snapshot."""
+        if not self.why_not:
+            self.why_not = reason
+            self.folder.note(**{"from the start": reason})
+            self._say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
+
+    def over(self, failure: BaseException | None) -> None:
+        """The program has ended; by itself, where nothing is given or its code is 0."""
+        self._files.noting = False
+        if self.replaying:
+            self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
+        if failure is None or (isinstance(failure, SystemExit) and not failure.code):
+            self.folder.note(finished=True)
+
+    # -- what the program asks for ------------------------------------------------------------------
+
+    def _aside(self) -> bool:
+        """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
+        return self.inside or bool(self.why_not) or self._elsewhere()
+
+    def _elsewhere(self) -> bool:
+        if os.getpid() != self._process:
+            return True
+        return threading.get_ident() != self._thread
+
+    def _next(self, kind: str, told: str) -> Any:
+        try:
+            return self.journal.next(kind, told)
+        except Diverged as error:
+            self.begin_anew(f"at step {self.steps}, {error}")
+
+    def _time(self, plain: Callable[[], Any]) -> Any:
+        if self._aside():
+            return plain()
+        if self.replaying:
+            return self._next("time", "the time")[1]
+        value = plain()
+        self.journal.add("time", value)
+        return value
+
+    def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        name, tensor = subject
+        if self.replaying:
+            entry = self._next("value", f"the value of a tensor ({name})")
+            return answers.given(entry[1], tensor, call)
+        value, self.inside = None, True
+        try:
+            value = call()
+        finally:
+            self.inside = False
+        try:
+            self.journal.add("value", answers.told(value))
+        except answers.TooMuch as error:
+            self.cannot_skip(str(error))
+        return value
+
+    def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        if not self.replaying:
+            result = call()
+            self.journal.add("shapes", answers.shapes(result))
+            return result
+        wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
+        return answers.of_shapes(call(), wanted)
+
+    def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return answers.drawn(name, args, kwargs) if self.replaying and not self._aside() else None
+
+    # -- calls that are skipped ---------------------------------------------------------------------
+
+    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.survive import state, structure
+
+        if self.replaying:
+            entry = self._next(kind, told)
+            if self.journal.peek("host"):
+                state.set_host(self.journal.next("host", "")[1])
+            return structure.made(entry[1], given, self._passed_through)
+        before = state.host_state()
+        self.inside = True
+        try:
+            result = call()
+        finally:
+            self.inside = False
+        try:
+            self.journal.add(kind, structure.told(result, given))
+        except structure.CannotTell as error:
+            self.cannot_skip(f"{told} returns {error}")
+        if state.host_state() is not before and not _same(state.host_state(), before):
+            self.journal.add("host", state.host_told())
+        return result
+
+    def _passed_through(self) -> None:
+        self.begin_anew("a loss goes back through a step before the snapshot")
+
+    def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._aside():
+            return call(*args, **kwargs)
+        told = f"a call of {type(model).__name__}"
+        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
+
+    def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        return self._skipped("gradients", "torch.autograd.grad", (), call)
+
+    def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
+        if self._aside():
+            return call()
+        result = self._skipped("backward", "a backward pass", (), call)
+        if self.replaying:
+            if self.journal.peek("leaves"):
+                self._with_gradients = self.journal.next("leaves", "")[1]
+            answers.fill_gradients(self._optimizers, self._with_gradients)
+        elif (there := answers.gradients_there(self._optimizers)) != self._with_gradients:
+            self._with_gradients = there
+            self.journal.add("leaves", there)
+        return result
+
+    def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._aside():
+            return call(*args, **kwargs)
+        closure, args, kwargs = answers.closure_of(args, kwargs)
+        if closure is None:
+            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
+        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+
+    def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
+        if self.replaying:
+            while self.journal.peek("closure"):
+                self.journal.next("closure", "")
+                with _gradients_on():
+                    closure()
+            return self._skipped("step", "an optimizer's step", (), lambda: None)
+
+        def counted() -> Any:
+            self.journal.add("closure")
+            self.inside = False
+            try:
+                return closure()
+            finally:
+                self.inside = True
+
+        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
+
+    def _follow_torch(self) -> None:
+        """Given a path, PyTorch opens it where nobody hears of it."""
+        import torch
+
+        if self._rehearsed is not None and self.replaying:
+            self._rehearsed.follow()
+        elif self._patches is None:
+            self._patches = Patches()
+            self._patches.replace(torch, "save", on_path(torch.save, 1, self._files.noted))
+
+    def _known_path(self, path: str) -> str | None:
+        return path if path in self._files.before else None
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    def _step_ends(self, optimizer: Any) -> None:
+        if self._elsewhere():
+            return
+        self.steps += 1
+        if self.ending.asked_by and (self.why_not or self.replaying):
+            self._end("it begins from its start again" if self.why_not else "it goes on from the snapshot before")
+        if self._target is not None:
+            if self.steps == self._target.header["step"]:
+                self._go_on(self._target)
+            return
+        if self.ending.asked_by and not self._asked_at:
+            self._asked_at = self.steps
+        due = self._plain_clock() >= self._due_at or self._asked_at > max(self._snapshots.kept, 0)
+        if self._snapshots.under_way:
+            due = self._snapshots.stepped(optimizer)
+        if self._asked_at and self._snapshots.kept >= self._asked_at:
+            self._end(f"the same command goes on after step {self._snapshots.kept:,}")
+        if due and not self.why_not and id(optimizer) not in self._snapshots.crossed:
+            self._take(optimizer)
+
+    def _end(self, sentence: str) -> NoReturn:
+        self._say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
+        self.ending.end()
+
+    def _take(self, optimizer: Any) -> None:
+        from overdrive.survive import heap, state
+
+        self.inside = True
+        try:
+            found = heap.Heap(sys._getframe())
+            taking = state.Taking(found)
+            length, digest = self.journal.flush()
+            header = {
+                "format": 1,
+                "step": self.steps,
+                "journal": {"bytes": length, "sha256": digest},
+                "gradients there": self._with_gradients,
+                "files": self._files.states(),
+                "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
+            }
+            if self.folder.notes.get("modules") != (modules := modules_of_program()):
+                self.folder.note(modules=modules)
+            self._snapshots.take(found, optimizer, header, taking)
+        except state.CannotTake as error:
+            self.cannot_skip(str(error))
+        except Exception as error:
+            self.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
+        finally:
+            self.inside = False
+        self._due_at = self._plain_clock() + self._every
+
+    def _go_on(self, target: Snapshot) -> None:
+        from overdrive.survive import heap, state
+
+        if self.journal.to_come:
+            self.begin_anew(f"at step {self.steps}, it asked for less than the first time")
+        self.inside = True
+        try:
+            found = heap.Heap(sys._getframe())
+            state.put_back(found, target.header, target.block)
+            watch_graphs(found, self._passed_through)
+            assert self._rehearsed is not None
+            self._rehearsed.leave(target.header["files"], target.header["positions"])
+            self._with_gradients = target.header["gradients there"]
+        except Exception as error:
+            self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
+        finally:
+            self.inside = False
+        self._target = None
+        self._files.listen()
+        self._follow_torch()
+        self._output.mute(False)
+        self._say(f"gone on after step {self.steps:,}")
+        self._due_at = self._plain_clock() + self._every
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
+
+
+def _gradients_on() -> Any:
+    import torch
+
+    return torch.enable_grad()

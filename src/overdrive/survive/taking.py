@@ -1,0 +1,113 @@
+"""Snapshots as the program makes its steps: taken, written beside it, and kept once it is known that they are sound.
+
+A snapshot is of no use where a loss is sent back later through what was computed before it: the graph of that is not
+in it. So it is watched for a round of the optimizers' steps, and let go if that is seen; then another place in the
+round is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from overdrive.survive import snapshot
+from overdrive.survive.heap import Heap
+from overdrive.survive.state import Taking
+
+_CANDIDATE = "candidate"
+
+
+def watch_graphs(heap: Heap, passed: Callable[[], None]) -> Callable[[], None]:
+    """`passed` is called where a backward pass goes through what is computed by now. Returns what ends that."""
+    handles = []
+    for _, tensor in heap.tensors:
+        if tensor.grad_fn is not None:
+            handles.append(tensor.grad_fn.register_prehook(lambda *_: passed()))
+
+    def end() -> None:
+        while handles:
+            handles.pop().remove()
+
+    return end
+
+
+class Snapshots:
+    """
+    Attributes:
+        kept: the last step whose snapshot is kept.
+        crossed: optimizers after whose step a loss was sent back through what came before.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.kept = 0
+        self.crossed: set[int] = set()
+        self.failure: OSError | None = None
+        self._step = 0
+        self._optimizer: Any = None
+        self._left = 0  # steps of the same optimizer until it is kept
+        self._went_through = False
+        self._end_watch: Callable[[], None] = lambda: None
+        self._writer: threading.Thread | None = None
+        with contextlib.suppress(OSError):
+            self._candidate.unlink()
+
+    @property
+    def _candidate(self) -> Path:
+        return self._folder / _CANDIDATE
+
+    @property
+    def under_way(self) -> bool:
+        return self._optimizer is not None
+
+    def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking) -> None:
+        """After a step of this optimizer. Returns as soon as all is copied."""
+        self._optimizer, self._step, self._left, self._went_through = optimizer, header["step"], 2, False
+        self._end_watch = watch_graphs(heap, self._passed)
+        self._writer = threading.Thread(target=self._write, args=({**header, **taking.header}, taking.blocks))
+        self._writer.start()
+
+    def stepped(self, optimizer: Any) -> bool:
+        """Another step was made; whether a snapshot was let go by that, so that one is due."""
+        if self._went_through:
+            self.crossed.add(id(self._optimizer))
+            self._drop()
+            return True
+        if optimizer is self._optimizer:
+            self._left -= 1
+            if self._left <= 0:
+                self._keep()
+        return False
+
+    def _passed(self) -> None:
+        self._went_through = True
+
+    def _drop(self) -> None:
+        self._end_watch()
+        self._join()
+        self._optimizer = None
+        with contextlib.suppress(OSError):
+            self._candidate.unlink()
+
+    def _keep(self) -> None:
+        self._end_watch()
+        self._join()
+        self._optimizer = None
+        if self.failure is None:
+            snapshot.keep(self._candidate, self._folder, self._step)
+            self.kept = self._step
+
+    def _join(self) -> None:
+        if self._writer:
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, header: dict[str, Any], blocks: list[Any]) -> None:
+        try:
+            snapshot.write(self._candidate, header, blocks)
+            self.failure = None
+        except OSError as error:
+            self.failure = error

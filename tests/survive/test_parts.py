@@ -1,0 +1,134 @@
+"""The parts of a run that survives: journal, snapshots, output, what a program holds."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overdrive.survive import output, snapshot
+from overdrive.survive.folder import RunFolder, Unusable
+from overdrive.survive.journal import Damaged, Diverged, Journal
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path: Path) -> None:
+    numbers = [0.1 + 0.2, 5e-324, -0.0, math.inf]
+    journal = Journal(tmp_path / "journal")
+    for number in numbers:
+        journal.add("value", number)
+    kept = journal.flush()
+    journal.add("value", "after the snapshot")
+    journal.flush()
+    again = Journal(tmp_path / "journal")
+    again.read(*kept)
+    assert [again.next("value", "")[1].hex() for _ in numbers] == [number.hex() for number in numbers]
+    with pytest.raises(Diverged):
+        again.next("value", "a value")
+    again.add("value", "another end")
+    length, digest = again.flush()
+    third = Journal(tmp_path / "journal")
+    third.read(length, digest)
+    assert third.to_come[-1] == ["value", "another end"] and len(third.to_come) == len(numbers) + 1
+    with pytest.raises(Diverged):
+        third.next("model", "a call")
+    (tmp_path / "journal").write_bytes((tmp_path / "journal").read_bytes().replace(b"0.3", b"0.4"))
+    with pytest.raises(Damaged):
+        third.read(length, digest)
+
+
+@pytest.mark.parametrize("place", [0, 9, 30, -40, -1])
+def test_any_changed_byte_of_a_snapshot_is_seen(place: int, tmp_path: Path) -> None:
+    path = tmp_path / "step-000000001.snapshot"
+    snapshot.write(path, {"step": 1}, [np.arange(10, dtype="uint8"), np.zeros(0, "uint8"), np.ones(3, "uint8")])
+    found = snapshot.read(path)
+    assert bytes(found.block(0)) == bytes(range(10)) and bytes(found.block(2)) == b"\1\1\1"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(Damaged):
+        snapshot.read(path)
+    path.write_bytes(data[:place])
+    with pytest.raises(Damaged):
+        snapshot.read(path)
+
+
+def test_two_snapshots_are_kept(tmp_path: Path) -> None:
+    for step in (3, 20, 100):
+        snapshot.write(tmp_path / "candidate", {"step": step}, [])
+        snapshot.keep(tmp_path / "candidate", tmp_path, step)
+    assert [snapshot.read(path).header["step"] for path in snapshot.found(tmp_path)] == [100, 20]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 9, 10, 14, 18])
+def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in a line it was killed, and though a line has another length than before."""
+    text = b"one\n\nthree 1\nfour 4"
+    kept = tmp_path / "output"
+    kept.write_bytes(text[:cut])
+    printed: list[bytes] = []
+    plain = output._write
+    monkeypatch.setattr(
+        output, "_write", lambda handle, data: printed.append(data) if handle == 1 else plain(handle, data)
+    )
+    stream = output._Counted(kept)
+    for part in (b"one", b"\n", b"\nthree", b" 1\nfo", b"ur 4"):
+        assert stream.write(part) == len(part)
+    assert b"".join(printed) == text[cut:]
+    assert kept.read_bytes() == text
+
+
+def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
+    first = RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
+    with pytest.raises(Unusable, match="in use"):
+        RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
+    os.close(first._handle)
+    with pytest.raises(Unusable, match=r"torch .*1, and now 2.*--fresh"):
+        other = {"script": "a", "versions": {"torch": "2"}}
+        RunFolder(tmp_path / "run", other, fresh=False)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(Unusable, match="no folder of a run"):
+        RunFolder(tmp_path / "mine", {}, fresh=True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def held(weight: Any, count: int, shared: bool) -> Any:
+    """A program's heap, in a thread of its own: the test's own calls are not below it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_held, weight, count, shared).result()
+
+
+def _held(weight: Any, count: int, shared: bool) -> Any:
+    from overdrive.survive.heap import Heap
+
+    def program() -> Any:
+        model = {"weight": weight, "view": weight[1:] if shared else weight[1:].clone()}
+        waiting = (value for value in [model, count])
+        next(waiting)
+        return Heap(sys._getframe())
+
+    return program()
+
+
+def test_what_a_program_holds_is_put_back_or_the_first_difference_named() -> None:
+    from overdrive.survive.state import OtherState, Taking, put_back
+
+    then = held(torch.arange(4.0), 3, shared=True)
+    taken = Taking(then)
+    blocks = [bytes(each) for each in taken.blocks]
+    now = held(torch.zeros(4), 3, shared=True)
+    put_back(now, taken.header, blocks.__getitem__)
+    assert [tensor.tolist() for _, tensor in now.tensors] == [[0, 1, 2, 3], [1, 2, 3]]
+    for other in (held(torch.zeros(4), 4, shared=True), held(torch.zeros(5), 3, shared=True)):
+        with pytest.raises(OtherState, match="at the snapshot"):
+            put_back(other, taken.header, blocks.__getitem__)
+    with pytest.raises(OtherState, match="view"):
+        put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)

@@ -1,0 +1,132 @@
+"""`overdrive run --survive`: killed at a step, the same command ends as a run that was never interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+# DIES is a step at which the process dies as it asks for the time: where no handler and no `finally` helps.
+TRAIN = """
+import os, random, signal, sys, time
+import torch
+torch.manual_seed(3); random.seed(4)
+nn = torch.nn
+model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.4), nn.Linear(16, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
+x = torch.randn(60, 6); y = (x.sum(1) > 0).long()
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10, shuffle=True)
+log = open("log.csv", "a")
+total, best, step = torch.zeros(()), 9.0, 0
+for epoch in range(4):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step(); schedule.step()
+        total += loss.detach(); step += 1
+        if loss < best:
+            best = loss.item()
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, "best.pt")
+        print(step, f"{loss:.9f}", random.random())
+        log.write(f"{step},{loss.item()},{schedule.get_last_lr()[0]}\\n")
+        if step == int(os.environ.get("DIES", 0)):
+            os.kill(os.getpid(), int(os.environ.get("BY", signal.SIGKILL)))
+    print(f"epoch {epoch}", total.tolist(), os.path.getsize("log.csv") > 0, len(os.listdir()))
+print(*(f"{p.double().sum().item():.17g}" for p in model.parameters()))
+"""
+
+RunIt = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def survive(tmp_path: Path) -> RunIt:
+    """Runs a script of a folder of its own, with snapshots all the time; `dies` is the step at which it is killed."""
+
+    def run(
+        text: str, name: str, *options: str, dies: int = 0, by: int = signal.SIGKILL, every: str = "0.001s"
+    ) -> object:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "train.py").write_text(text)
+        environment = {**os.environ, "OVERDRIVE_SURVIVE_SEED": "1", "DIES": str(dies), "BY": str(int(by))}
+        command = ["-m", "overdrive", "run", f"--survive=../{name}-run", "--every", every, *options, "train.py"]
+        return subprocess.run(
+            [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=120, env=environment
+        )
+
+    return run  # type: ignore[return-value]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_path: Path) -> None:
+    """Output, the log that it appends to, and its checkpoint, in every byte; killed again while it is made again."""
+    whole = survive(TRAIN, "whole")
+    assert whole.returncode == 0, whole.stderr
+    first = survive(TRAIN, "killed", dies=8)
+    assert first.returncode == -signal.SIGKILL
+    second = survive(TRAIN, "killed", dies=16)
+    assert second.returncode == -signal.SIGKILL and "gone on after step" in second.stderr, second.stderr
+    third = survive(TRAIN, "killed")
+    assert third.returncode == 0 and "gone on after step" in third.stderr, third.stderr
+    assert "from its start" not in first.stderr + second.stderr + third.stderr
+    assert first.stdout + second.stdout + third.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    over = survive(TRAIN, "killed")
+    assert over.returncode == 0 and over.stdout == "" and "over already" in over.stderr
+    changed = survive(TRAIN + "\nprint()", "killed")
+    assert changed.returncode == 2 and "script" in changed.stderr and "--fresh" in changed.stderr
+
+
+COUNTS = TRAIN.replace(
+    "optimizer = torch",
+    "calls = []\nmodel.register_forward_hook(lambda *_: calls.append(len(calls)))\noptimizer = torch",
+).replace('print(f"epoch', 'print(len(calls), f"epoch')
+
+
+@pytest.mark.survive
+def test_what_a_call_leaves_in_python_sends_the_run_to_its_start_and_it_ends_right(
+    survive: RunIt, tmp_path: Path
+) -> None:
+    whole = survive(COUNTS, "whole")
+    first = survive(COUNTS, "killed", dies=17)
+    second = survive(COUNTS, "killed")
+    assert second.returncode == 0 and "begins from its start" in second.stderr and "calls" in second.stderr
+    assert first.stdout + second.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.survive
+def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, tmp_path: Path) -> None:
+    whole = survive(TRAIN, "whole")
+    first = survive(TRAIN, "killed", dies=12, by=signal.SIGUSR1, every="10m")
+    assert first.returncode == 128 + signal.SIGUSR1 and "stopped by SIGUSR1" in first.stderr, first.stderr
+    second = survive(TRAIN, "killed", "--requeue-code", "99", dies=20, by=signal.SIGTERM, every="10m")
+    assert second.returncode == 99, second.stderr
+    third = survive(TRAIN, "killed", every="10m")
+    assert first.stdout + second.stdout + third.stdout == whole.stdout
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.survive
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before(survive: RunIt, tmp_path: Path) -> None:
+    whole = survive(TRAIN, "whole")
+    first = survive(TRAIN, "killed", dies=20)
+    newest = sorted((tmp_path / "killed-run").glob("*.snapshot"))[-1]
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    second = survive(TRAIN, "killed")
+    assert f"{newest.name} is not what was written" in second.stderr and "gone on after step" in second.stderr
+    assert first.stdout + second.stdout == whole.stdout
