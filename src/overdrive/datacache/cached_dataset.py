@@ -354,6 +354,8 @@ class CachedDataset:
 
     def _read_unwatched(self) -> str:
         unknown = self._opened.fresh() - self._watched_files()
+        if unknown:  # a link, perhaps, to one that is
+            unknown = set(self._unchanged.seen.files.uncovered(unknown))
         return f"it reads {unknown.pop()}, which is not watched" if unknown else ""
 
     def _watched_files(self) -> set[str]:

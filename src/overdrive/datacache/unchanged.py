@@ -53,8 +53,15 @@ class Unchanged:
         self._files.add(paths, read_since=True)
 
     def files(self) -> set[str]:
-        """The absolute paths of those that are watched."""
-        return self._opened | self.seen.files.absolute()
+        """The absolute paths of those that are watched, by the names that they have and without links on the way."""
+        named = self._opened | self.seen.files.absolute()
+        folders = {folder: os.path.realpath(folder) for folder in set(map(os.path.dirname, named))}
+        linked = {folder: real for folder, real in folders.items() if folder != real}
+        return named | {
+            os.path.join(linked[os.path.dirname(path)], os.path.basename(path))
+            for path in named
+            if os.path.dirname(path) in linked
+        }
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 
 def indices_of(iterator: Any) -> Iterator[Any]:
@@ -124,11 +123,6 @@ class Announced:
     def __next__(self) -> Any:
         self._about_to_hand_out()
         return next(self._indices)
-
-
-def is_of_workers(iterator: Any) -> bool:
-    """Whether it is PyTorch's own, whose batches workers make."""
-    return isinstance(iterator, _MultiProcessingDataLoaderIter)
 
 
 def announce(iterator: Any, about_to_hand_out: Callable[[], None]) -> None:

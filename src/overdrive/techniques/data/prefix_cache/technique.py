@@ -106,8 +106,9 @@ class PrefixHandle(Handle):
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
         from overdrive.datacache.loader import is_served
-        from overdrive.seams.torch.drawn_indices import announce, is_of_workers
+        from overdrive.seams.torch.drawn_indices import announce
         from overdrive.seams.torch.fetchers import Announcing, fetch_by, fetcher_of
+        from overdrive.seams.torch.iterators import is_of_workers
 
         def told(tell: Callable[[Halving], None]) -> None:
             try:
