@@ -110,8 +110,11 @@ class Files:
             return  # the program's own call fails for the same reason
 
     def states(self) -> dict[str, State]:
-        """Of all files that were changed so far, as they are now. What Python keeps back of an open one stays there: the program may ask
-        for a file's size, and a run that is made again keeps back the same."""
+        """Of all files that were changed so far, as they are now.
+
+        What Python keeps back of an open one stays there: the program may ask for a file's size, and a run that is made
+        again keeps back the same.
+        """
         self._busy = True
         try:
             return {path: self._state(path) or ["absent"] for path in self.before}

@@ -340,6 +340,7 @@ class Survivor:
                 "step": self.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._with_gradients,
+                "printed": self._output.at,
                 "files": self._files.states(),
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
@@ -365,6 +366,7 @@ class Survivor:
             state.put_back(found, target.header, target.block)
             watch_graphs(found, self._passed_through)
             assert self._rehearsed is not None
+            self._output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
             self._with_gradients = target.header["gradients there"]
         except Exception as error:
