@@ -83,7 +83,8 @@ def using(plan: str | Path) -> Session:
         overdrive.core.plan.PlanError: the plan cannot be used; the message names the line.
         OSError: it cannot be read.
     """
-    from overdrive.cli.run import announce, announce_removed
+    from overdrive.cli.run import announce_removed
+    from overdrive.cli.whole_run import announce
     from overdrive.core.plan import Plan
     from overdrive.techniques.catalogue import catalogue
     from overdrive.worker.block_of_code import BlockOfCode

@@ -1,6 +1,7 @@
-"""python -m tests.adversarial made|matrix|programs: runs such programs plainly and under plans, and compares.
+"""python -m tests.adversarial made|looks|matrix|programs: runs such programs plainly and under plans, and compares.
 
 made      programs that are made here, from idioms and a seed
+looks     the same programs, which are not run: whether the guard sees what they write
 matrix    the cases of shared/adversarial/matrix.py
 programs  the programs of shared/adversarial/programs, with their arguments
 """
@@ -46,7 +47,7 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.adversarial", description=__doc__)
-    parser.add_argument("kind", choices=("made", "matrix", "programs"))
+    parser.add_argument("kind", choices=("made", "looks", "matrix", "programs"))
     parser.add_argument("--shared", type=Path, default=SHARED, help="where matrix and programs are")
     parser.add_argument("--plans", default=",".join(PLANS), help="with + at the end: with what another run kept")
     parser.add_argument("--count", type=int, default=300, help="programs to make")
@@ -60,6 +61,12 @@ def main() -> int:
     began, counts = time.monotonic(), Counts()
     folder = Path(tempfile.mkdtemp(prefix="adversarial-"))  # no TemporaryDirectory, which each fork would clean up
     try:
+        if options.kind == "looks":
+            from tests.adversarial.looks import looked
+
+            found = looked(options.count, options.seed, folder, options.all)
+            print(", ".join(f"{number} {verdict}" for verdict, number in found.most_common()))
+            return 1 if found["MISSED"] else 0
         wanted = options.only.split(",")
         jobs = [job for job in _programs(options, folder) if any(each in job.name for each in wanted)]
         for each in compare(jobs, plans, folder, options.at_once):

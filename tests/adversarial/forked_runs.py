@@ -173,7 +173,7 @@ def _be_program(job: Job, place: Path, folder: Path) -> None:
 
 
 def _run(job: Job) -> int:
-    from overdrive.cli.run import run
+    from overdrive.cli.whole_run import run
     from overdrive.core.program import Program
     from overdrive.worker.launch import end_as_python_would, execute
 

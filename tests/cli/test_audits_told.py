@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.cli.run import made_again
+from overdrive.cli.whole_run import made_again
 from overdrive.datacache.audit import Audits
 from tests.conftest import Run
 

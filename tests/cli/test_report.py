@@ -5,6 +5,7 @@ No framework is imported; about half a second a process, some 25 processes in al
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -120,6 +121,36 @@ def test_a_hostile_record_is_inert(plan: Path, report: Report) -> None:
     assert done.returncode == 0 and "\x1b" not in done.stdout, done.stderr
     assert report(str(plan), "-o", str(plan.with_suffix(".html"))).returncode == 0
     assert "<script" not in plan.with_suffix(".html").read_text()
+
+
+def test_two_results_are_shown_side_by_side(tuned_plan: Path, report: Report) -> None:
+    other = tuned_plan.parent / "there.json"
+    assert report(tuned_plan.name, "--json", other.name).returncode == 0
+    other.write_text(other.read_text().replace('"cpu": "', '"cpu": "another '))
+    done = report(tuned_plan.name, other.name)
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0 and "gain the same, as far as was measured" in text, done.stderr
+    assert "another AMD" in text and "fused_optimizer" in text and "\x1b" not in done.stdout
+    done = report(tuned_plan.name, other.name, "-o", "both.html", "--json", "both.json")
+    assert done.returncode == 0 and "gain the same" in (other.parent / "both.html").read_text(), done.stderr
+    assert json.loads((other.parent / "both.json").read_text())["ratio"]["estimate"] == 1
+    assert "is the plan itself" in report(tuned_plan.name, other.name, "-o", other.name).stderr
+    assert "Trains 5.2 times" in report(other.name).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON, and no plan"),
+        ('{"a": 1}', "is not what `overdrive tune --json` writes"),
+        ('{"version": 99, "verdict": "", "techniques": [], "machine": {}}', "is of version 99"),
+    ],
+)
+def test_json_that_is_no_result_is_told_so(plan: Path, report: Report, text: str, said: str) -> None:
+    (plan.parent / "bad.json").write_text(text)
+    done = report(plan.name, "bad.json")
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert "no third plan: x.toml" in report(plan.name, "bad.json", "x.toml").stderr
 
 
 @pytest.mark.parametrize("how", ["by name", "by another path", "by a link", "by a hard link"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.cli.run import Waiting
+from overdrive.cli.whole_run import Waiting
 from tests.conftest import Run
 
 Write = Callable[[str], Path]

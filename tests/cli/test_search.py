@@ -74,6 +74,7 @@ def test_bad_input_is_one_sentence(project: Make, overdrive: Run, words: tuple[s
     done = search(overdrive, project().parent, *words)
     assert done.returncode == code
     assert said in done.stderr and "Traceback" not in done.stderr
+    assert " 0 s" not in done.stderr
 
 
 def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(project: Make, overdrive: Run) -> None:
@@ -89,6 +90,15 @@ def test_a_program_that_fails_with_a_value_fails_that_run_alone(project: Make, o
     states = {run["values"]["lr"]: run["state"] for run in result["trials"]}
     assert states[2.0] == "failed" and result["chosen"] == {"lr": 0.9}
     assert "too large" in done.stdout
+
+
+def test_a_program_that_reads_standard_input_is_given_a_file(project: Make, overdrive: Run) -> None:
+    folder = project("assert input() == 'yes'").parent
+    without = search(overdrive, folder, "--list")
+    assert without.returncode == 1 and "--stdin FILE" in without.stderr
+    (folder / "answers.txt").write_text("yes\n")
+    done = search(overdrive, folder, "--stdin", "answers.txt", "--list")
+    assert done.returncode == 0 and "lr" in done.stdout, done.stderr
 
 
 def test_a_program_that_always_fails_is_told_so(project: Make, overdrive: Run) -> None:

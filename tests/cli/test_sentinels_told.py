@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.cli.run import steps_made_again
+from overdrive.cli.whole_run import steps_made_again
 from overdrive.core.contract import Contract
 from overdrive.kernels.build import compiler
 from overdrive.worker.sentinels.sentinels import Sentinels

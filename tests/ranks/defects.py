@@ -1,10 +1,13 @@
 """Seeded defects of parallelism: `overdrive run --ranks 2 defects.py` runs a program under each, one after the other.
 
 Each alters Overdrive in its own process, so that the numbers of the program come out wrong; the test sees that they do.
-Printed is the defect's name and the program's numbers. Defects of one rank alone (`defects.py NAME`) stop the run.
+Printed is the defect's name and the program's numbers. Where Overdrive itself has a guard against a defect, the guard
+is off, to show that the defect acts; with the word `guarded` before the names it is on. The guards are the trial of a
+model's call, and the lockstep.
 """
 
 import contextlib
+import os
 import random
 import sys
 import warnings
@@ -13,19 +16,28 @@ from unittest import mock
 import torch
 from small_programs import PROGRAMS
 
+from overdrive.ranks.group import Group
+from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.rank import current
 from overdrive.techniques.parallel.data_parallel import calls, chance, exchange, gradients, norms
 
-DEFECTS = {}  # by name: the program that shows it, and what alters Overdrive
-ALONE = {}  # of one rank alone
+DEFECTS = {}  # by name: the program that shows it, its guard, and what alters Overdrive
+COMPARED, TRIED, STOPPED = "compared", "tried", "stopped"  # who finds it: these tests alone, the trial, the lockstep
+_MAIN = os.getpid()
+_guarded = False
 
 
-def defect(program, table=DEFECTS):
+def defect(program, found=COMPARED):
     def taken(function):
-        table[function.__name__] = program, contextlib.contextmanager(function)
+        DEFECTS[function.__name__] = program, found, contextlib.contextmanager(function)
         return function
 
     return taken
+
+
+def acts_here():
+    """Not in a trial of a model's call, which is a fork, unless it is to find the defect."""
+    return _guarded or os.getpid() == _MAIN
 
 
 def patched(holder, name, value):
@@ -55,7 +67,7 @@ def means_of_local_losses():
 
 @defect("batch_norm")
 def batch_norm_of_the_part():
-    with patched(norms.Norms, "answer", lambda *_: None):
+    with patched(norms, "_live", lambda *_: None):
         yield
 
 
@@ -90,16 +102,21 @@ def batch_norm_with_a_local_gradient():
         yield
 
 
-@defect("dropout")
+@defect("dropout", TRIED)
 def the_same_mask_for_other_samples():
-    with patched(chance, "_drawn", lambda *_: None):
+    def drawn(*given):
+        return None if acts_here() else plain(*given)
+
+    plain = chance._drawn
+    with patched(chance, "_drawn", drawn):
         yield
 
 
-@defect("noise_of_many_kinds")
+@defect("noise_of_many_kinds", TRIED)
 def the_noise_of_another_rank():
     def of(self, tensor):
-        return tensor.narrow(self.dim, self.whole - self.first - self.size, self.size)
+        first = self.whole - self.first - self.size if acts_here() else self.first
+        return tensor.narrow(self.dim, first, self.size)
 
     with patched(chance._Span, "of", of):
         yield
@@ -142,7 +159,7 @@ def clipped_before_it_is_averaged():
         yield
 
 
-@defect("gan")
+@defect("samples_moved_against_the_loss")
 def the_gradient_of_an_input_in_parts():
     def backward(ctx, gradient):
         whole = gradient.new_zeros(sum(ctx.sizes), *gradient.shape[1:])
@@ -156,7 +173,7 @@ def the_gradient_of_an_input_in_parts():
 
 @defect("gradients_asked_for")
 def gradients_asked_for_of_the_part():
-    with patched(calls.Divided, "asked", lambda self, found: found):
+    with patched(calls, "Mean", mock.Mock(apply=lambda gradient, group: gradient)):
         yield
 
 
@@ -170,35 +187,70 @@ def hidden_states_in_the_order_of_another_rank():
         yield
 
 
-@defect("batches_smaller_than_the_ranks")
-def a_batch_padded_with_repeats():
-    def shares(rows, ranks):
-        return [-(-rows // ranks)] * ranks
+@defect("evaluated_in_ragged_batches")
+def a_padded_evaluation():
+    """The shorter part is filled up with its first sample, and the result cut to so many samples as there are."""
 
-    def part_of(whole, dim, rank, sizes):
-        places = torch.arange(rank * sizes[0], (rank + 1) * sizes[0]) % whole.shape[dim]
-        return whole.index_select(dim, places)
+    def gather(self, tensor, dim, sizes, what):
+        most = max(sizes)
+        padded = torch.cat([tensor, *[tensor.narrow(dim, 0, 1)] * (most - tensor.shape[dim])], dim)
+        return plain(self, padded, dim, [most] * len(sizes), what).narrow(dim, 0, sum(sizes))
 
-    def apply(part, group, dim, sizes, scale):
-        rows = sum(sizes) - (1 if sum(sizes) > 3 else 0)
-        return plain(part, group, dim, sizes, scale).narrow(dim, sum(sizes) - rows, rows)
-
-    plain = exchange.Gathered.apply
-    with (
-        patched(calls, "shares", shares),
-        patched(calls, "part_of", part_of),
-        patched(calls, "Gathered", mock.Mock(apply=apply)),
-    ):
+    plain = Group.gather
+    with patched(Group, "gather", gather):
         yield
 
 
-@defect("sparse_gradients")
+@defect("batch_norm")
+def statistics_of_a_padded_batch():
+    def moments(x):
+        padded = x if len(x) > 2 else torch.cat((x, x[:1]))  # the last batch is of 5: parts of 2 and 3
+        return plain(padded)
+
+    plain = norms._moments
+    with patched(norms, "_moments", moments):
+        yield
+
+
+@defect("schedules_and_early_stopping")
+def a_schedule_that_steps_for_each_rank():
+    def step(self, *args, **kwargs):
+        for _ in range(current().size):
+            plain(self, *args, **kwargs)
+
+    plain = torch.optim.lr_scheduler.ReduceLROnPlateau.step
+    with patched(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", step):
+        yield
+
+
+@defect("accumulation_and_clipping")
+def clipped_by_the_norm_of_the_part():
+    """As in scripts that clip before gradients are averaged, which is put off to the optimizer's step."""
+
+    def over(self):
+        groups.append(self._group)
+        self._came, self._under_way = [], False
+        self._begun.clear()
+
+    def clip(parameters, limit):
+        parameters = list(parameters)
+        norm = plain(parameters, limit)
+        for each in parameters:
+            each.grad = exchange.Mean.apply(each.grad, groups[0])
+        return norm
+
+    groups, plain = [], torch.nn.utils.clip_grad_norm_
+    with patched(gradients.Gradients, "_backward_over", over), patched(torch.nn.utils, "clip_grad_norm_", clip):
+        yield
+
+
+@defect("sparse_gradients", STOPPED)
 def rows_of_other_ranks_lost():
     with patched(gradients.Gradients, "_sparse", lambda self, gradient: gradient):
         yield
 
 
-@defect("accumulation_and_clipping")
+@defect("accumulation_and_clipping", STOPPED)
 def accumulated_gradients_averaged_too_late():
     plain = gradients.Gradients._backward_over
 
@@ -214,7 +266,7 @@ def accumulated_gradients_averaged_too_late():
         yield
 
 
-@defect("plain_with_a_ragged_last_batch", ALONE)
+@defect("plain_with_a_ragged_last_batch", STOPPED)
 def one_rank_a_step_ahead():
     step, steps = torch.optim.SGD.step, []
 
@@ -228,14 +280,14 @@ def one_rank_a_step_ahead():
         yield
 
 
-@defect("dropout", ALONE)
+@defect("dropout", STOPPED)
 def one_rank_with_another_seed():
     if current().rank:
-        torch.manual_seed(8)
+        torch.default_generator.manual_seed(8)  # past the seam that gives all ranks the seed of rank 0
     yield
 
 
-@defect("plain_with_a_ragged_last_batch", ALONE)
+@defect("plain_with_a_ragged_last_batch", STOPPED)
 def one_bit_of_one_parameter():
     step = torch.optim.SGD.step
 
@@ -243,13 +295,13 @@ def one_bit_of_one_parameter():
         step(self, *args, **kwargs)
         if current().rank:
             first = self.param_groups[0]["params"][0].data.view(-1).view(torch.int64)
-            first[0] ^= 1
+            first[0] ^= 1 if _guarded else 1 << 40  # the last bit is enough for the lockstep, and not for the numbers
 
     with patched(torch.optim.SGD, "step", flips):
         yield
 
 
-@defect("layers_skipped_at_random", ALONE)
+@defect("layers_skipped_at_random", STOPPED)
 def one_rank_that_skips_other_layers():
     if current().rank:
         random.random()
@@ -257,17 +309,18 @@ def one_rank_that_skips_other_layers():
 
 
 def main(names):
+    global _guarded
     warnings.simplefilter("ignore")
     torch.set_default_dtype(torch.float64)
-    for name in names or DEFECTS:
-        program, alter = {**DEFECTS, **ALONE}[name]
-        torch.manual_seed(7)
-        random.seed(7)
-        try:
+    _guarded = names[:1] == ["guarded"]
+    compare = Lockstep.compare if _guarded else lambda self, when: None
+    with patched(Lockstep, "compare", compare):
+        for name in names[_guarded:] or DEFECTS:
+            program, _, alter = DEFECTS[name]
+            torch.manual_seed(7)
+            random.seed(7)
             with alter():
                 print(f"{name}: {PROGRAMS[program]()}", flush=True)
-        except Exception as error:
-            print(f"{name}: {type(error).__name__} {error}", flush=True)
 
 
 if __name__ == "__main__":

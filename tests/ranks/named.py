@@ -8,6 +8,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 
 NAMES = tuple(re.findall(r"^@program\ndef (\w+)", (_HERE / "small_programs.py").read_text(), re.MULTILINE))
-_found = re.findall(r'^@defect\("(\w+)"(, ALONE)?\)\ndef (\w+)', (_HERE / "defects.py").read_text(), re.MULTILINE)
-DEFECTS = {name: program for program, alone, name in _found if not alone}
-ALONE = {name: program for program, alone, name in _found if alone}
+_found = re.findall(r'^@defect\("(\w+)"(?:, (\w+))?\)\ndef (\w+)', (_HERE / "defects.py").read_text(), re.MULTILINE)
+DEFECTS = {name: program for program, _, name in _found}
+TRIED = tuple(name for _, found, name in _found if found == "TRIED")  # found by the trial of a model's call
+STOPPED = tuple(name for _, found, name in _found if found == "STOPPED")  # by the lockstep

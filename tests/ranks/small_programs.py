@@ -211,6 +211,17 @@ def gradient_penalty():
     return fit(smooth, data(), loss), fit(judge, data(), loss), size(judge)
 
 
+@program
+def samples_moved_against_the_loss():
+    def loss(model, x, y):
+        x = x.clone().requires_grad_()
+        F.cross_entropy(model(x), y).backward()
+        model.zero_grad()
+        return F.cross_entropy(model((x + 0.2 * x.grad.sign() + x.grad).detach()), y)
+
+    return fit(mlp(nn.Dropout(0.2)), data(), loss)
+
+
 class Vae(nn.Module):
     def __init__(self):
         super().__init__()
@@ -618,6 +629,18 @@ def schedules_and_early_stopping():
             numbers.append(epoch)
             break
         best = min(best, loss)
+    return numbers
+
+
+@program
+def evaluated_in_ragged_batches():
+    model = mlp()
+    numbers = fit(model, data(rows=32))
+    model.eval()
+    with torch.no_grad():
+        for _ in range(2):
+            losses = [F.cross_entropy(model(x), y, reduction="sum") for x, y in data(rows=37)]
+            numbers.append(sum(losses).item() / 37)
     return numbers
 
 

@@ -54,6 +54,7 @@ IN_SEAMS = (
     "torch.nn.modules.batchnorm._BatchNorm",
     "torch.nn.modules.batchnorm._NormBase",
     "torch.nn.modules.module._has_any_global_hook",
+    "torch.nn.utils.clip_grad._get_total_norm",
     "torch.ops.mkldnn._is_mkldnn_bf16_supported",
     "torch.ops.profiler._record_function_enter_new",
     "torch.ops.profiler._record_function_exit._RecordFunction",

@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
+from overdrive.core.tune_result import MachineSummary
 from overdrive.evidence.speed import Pair
+from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
 from overdrive.trials.duel import Duel
 from overdrive.trials.pool import TrialPool
@@ -81,3 +85,18 @@ def test_the_duels_of_the_last_tune_tell_how_much_processes_differ(tmp_path: Pat
     checkpoint.finished("2026-11-24", {"verdict": "FASTER", "duels": [{"name": "one", "pairs": [pair]}, {}]})
     assert TuneCheckpoint(ledger, program, "rounding").earlier_duels() == [[Pair(1, 10, 2.0, 1.0, True)], []]
     assert not TuneCheckpoint(ledger, program, "rounding").resumes
+
+
+def test_what_a_screening_found_is_there_for_other_scripts_of_this_kind_of_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.sqlite")
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    for script in (one, other):
+        script.write_text("pass")
+    TuneCheckpoint(ledger, Program(str(one)), "exact").remember_gains({"allocator": (0.5, 0.1)})
+    TuneCheckpoint(ledger, Program(str(one), ("--epochs", "3")), "exact").remember_gains({"allocator": (0.2, 0.01)})
+    assert TuneCheckpoint(ledger, Program(str(other)), "rounding").gains() == {"allocator": [(0.2, 0.01)]}
+    assert TuneCheckpoint(ledger, Program(str(one)), "rounding").gains() == {}
+    monkeypatch.setattr(checkpoint_module, "summary", lambda: MachineSummary(cpu="another"))
+    assert TuneCheckpoint(ledger, Program(str(other)), "rounding").gains() == {}

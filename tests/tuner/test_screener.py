@@ -97,10 +97,18 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> type[Trials]:
 
 
 class Kept:
-    """A ledger's place for a screening."""
+    """A ledger's place for a screening, and what other scripts' found."""
 
-    def __init__(self) -> None:
+    def __init__(self, gains: Mapping[str, list[tuple[float, float]]] | None = None) -> None:
         self.state: dict[str, Any] | None = None
+        self.records = gains or {}
+        self.found: Mapping[str, tuple[float, float]] = {}
+
+    def gains(self) -> Mapping[str, list[tuple[float, float]]]:
+        return self.records
+
+    def remember_gains(self, gains: Mapping[str, tuple[float, float]]) -> None:
+        self.found = gains
 
     def screening(self) -> dict[str, Any] | None:
         return json.loads(json.dumps(self.state))  # type: ignore[no-any-return]
@@ -167,6 +175,31 @@ def test_one_that_is_left_out_beside_the_others_may_be_tried_alone_at_the_end(
     trials.gains, trials.leaves_out = {"fast": 0.3, "shy": 1.0}, {"shy": "not here"}
     seen, _ = screened()
     assert seen.hopeless("shy") is None and seen.saving("shy") == 0.0 and "shy" not in seen.beliefs
+
+
+def test_what_other_scripts_gained_is_overruled_by_what_is_measured(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, fast={}, idle={}, slow={})
+    trials.gains = {"fast": 0.1, "slow": -0.1}
+    wrong = {"fast": [(0.0, 0.005)] * 40, "idle": [(0.5, 0.01)] * 40, "slow": [(0.5, 0.01)] * 40}
+    kept = Kept(wrong)
+    seen, _ = screened(kept=kept)
+    assert list(seen.choice) == ["fast"] and seen.hopeless("slow") and seen.hopeless("fast") is None
+    gain, error = kept.found["fast"]
+    assert abs(gain - 0.1) < 4 * error < 0.1 and set(kept.found) == {"fast", "idle", "slow"}
+
+
+def test_what_other_scripts_gained_is_believed_where_little_is_measured(
+    trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring(offer, monkeypatch, one={}, other={})
+    trials.gains, trials.length = {"one": 0.06, "other": 0.06}, 3  # pairs of each process
+    usual, _ = screened()
+    kept = Kept({"one": [(0.1, 0.01)] * 40, "other": [(0.0, 0.005)] * 40})
+    seen, _ = screened(kept=kept)
+    assert seen.beliefs["one"].worth > usual.beliefs["one"].worth
+    assert seen.beliefs["other"].worth < usual.beliefs["other"].worth
 
 
 def test_what_another_contract_would_bring_is_told(

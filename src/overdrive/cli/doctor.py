@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from overdrive.cli import requirements
+from overdrive.cli import pool, requirements
 from overdrive.cli.json_output import STDOUT, console_beside, json_option, write_json
 from overdrive.cli.line import (
     fail,
@@ -20,7 +20,7 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import stdin_option
+from overdrive.cli.values import SizeText, stdin_option
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.machine.rules.advise import advise
@@ -107,9 +107,22 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, A
 @json_option
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
+@click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
+@click.option(
+    "--ranks", type=click.IntRange(min=2), help="With --pool, so many processes here; with --for, what each holds."
+)
+@click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks, what each rank has (80GB).")
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
-    quick: bool, fresh: bool, json_path: Path | None, stdin: str | None, wanted: bool, words: tuple[str, ...]
+    quick: bool,
+    fresh: bool,
+    json_path: Path | None,
+    stdin: str | None,
+    wanted: bool,
+    among_ranks: bool,
+    ranks: int | None,
+    memory: int | None,
+    words: tuple[str, ...],
 ) -> None:
     """What this machine is and can do, measured, and what is set up wrong on it.
 
@@ -117,8 +130,21 @@ def command(
     something is wrong, and 0 where nothing is, whatever could be better.
 
     With --for, it runs the first steps of SCRIPT in trials instead, and says what memory they need by part, and
-    how long a step would take on GPUs that are not here.
+    how long a step would take on GPUs that are not here; with --ranks, what each rank would hold under each layout.
+
+    With --pool, it measures what goes between ranks instead: of this machine, or of all that `torchrun ... -m
+    overdrive doctor --pool` or `srun overdrive doctor --pool` starts.
     """
+    if among_ranks:
+        if wanted or fresh or memory or words:
+            fail("--pool measures what goes between ranks: run it alone.")
+        with faults_as_sentences():
+            code = pool.pool(ranks, quick, json_path)
+        sys.exit(code)
+    if ranks and not wanted:
+        fail("--ranks is for --pool, or for --for SCRIPT.")
+    if memory and not ranks:
+        fail("--memory is what each of --ranks has, with --for SCRIPT.")
     if wanted and fresh:
         fail("--fresh measures the machine's limits again: run it without --for first.")
     if wanted:
@@ -126,7 +152,7 @@ def command(
 
         with faults_as_sentences():
             try:
-                code = requirements.wanted(program, quick, json_path)
+                code = requirements.wanted(program, quick, json_path, ranks, memory)
             except CannotCount as error:
                 fail(why_it_fails(str(error)), 1)
         sys.exit(code)

@@ -17,6 +17,7 @@ from overdrive.version import __version__
 COMMANDS = {
     "tune": "Find the fastest plan that keeps the contract.",
     "run": "Run the whole program under a plan.",
+    "submit": "Have Slurm run the program as ranks, on one machine or several.",
     "profile": "Where the time of a training step goes.",
     "doctor": "What this machine can do, and what is set up wrong on it.",
     "verify": "Prove again that a plan keeps its contract.",

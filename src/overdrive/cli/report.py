@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +21,16 @@ from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import recall
-from overdrive.core.tune_result import Kept, MachineSummary, NotKept, Side, TuneResult
+from overdrive.core.tune_result import VERSION, Kept, MachineSummary, NotKept, Side, TuneResult
+from overdrive.report.comparison import compared, show
+from overdrive.report.comparison import page as comparison_page
 from overdrive.report.html import page
-from overdrive.report.reading import read
+from overdrive.report.reading import read, word
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NO_EVIDENCE = (
     "The measurements behind this plan are not on this machine, or the plan was edited since: "
@@ -38,36 +46,83 @@ def report(path: Path, output: Path | None, everything: bool = False, json_path:
     """Print the evidence behind the plan in this file, or write it to `output` as HTML, or to `json_path` as JSON.
 
     Args:
+        path: a plan, or what `tune --json` or `report --json` wrote.
         everything: name also what was not tried.
 
     Raises:
         CannotReport: the plan cannot be read, or the report cannot be written.
     """
-    for place in (output, json_path):
-        if place is not None and place != STDOUT and _same_file(path, place):
-            raise CannotReport(f"{place} is the plan itself: choose another file for the report.")
+    _check_apart([path], output, json_path)
+    result = result_in(path)
+    console = console_beside(json_path)
+    _write(to_json(result), lambda: page(result), output, json_path, console)
+    if output is None and json_path is None:
+        table(result, console, everything)
+
+
+def compare(paths: tuple[Path, Path], output: Path | None, json_path: Path | None = None) -> None:
+    """Print two results side by side, or write them to `output` as HTML, or what differs to `json_path` as JSON.
+
+    Raises:
+        CannotReport: as `report`.
+    """
+    _check_apart(paths, output, json_path)
+    found = compared(*map(result_in, paths))
+    names = (str(paths[0]), str(paths[1]))
+    console = console_beside(json_path)
+    _write(found.as_data(names), lambda: comparison_page(found, names), output, json_path, console)
+    if output is None and json_path is None:
+        show(found, names, console)
+
+
+def result_in(path: Path) -> TuneResult:
+    """
+    Raises:
+        CannotReport: the file is neither a plan nor a result, or cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")  # any line ends: those of a checkout may differ from what was written
+    except (OSError, UnicodeDecodeError):
+        text = ""  # the plan's reader has a sentence for each
+    if text.lstrip()[:1] == "{":
+        return _of_json(path, text)
     try:
         plan = Plan.read(path, catalogue())
         announce_removed(plan)
-        text = path.read_text(encoding="utf-8")  # any line ends: those of a checkout may differ from what was written
     except PlanError as error:
         raise CannotReport(str(error)) from None
-    except (OSError, UnicodeDecodeError):
-        raise CannotReport(f"{path} changed while it was read: try again.") from None
     measured = evidence(text)
     # The plan lies where it is now, not where the tune wrote it.
-    result = replace(read(TuneResult, measured), plan=str(path)) if measured else from_plan(plan)
-    console = console_beside(json_path)
+    return replace(read(TuneResult, measured), plan=str(path)) if measured else from_plan(plan)
+
+
+def _of_json(path: Path, text: str) -> TuneResult:
     try:
-        write_json(json_path, to_json(result))
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CannotReport(f"{path} is no JSON, and no plan.") from None
+    if not isinstance(data, dict) or not {"verdict", "techniques", "machine"} <= data.keys():
+        raise CannotReport(f"{path} is not what `overdrive tune --json` writes.")
+    if data.get("version", VERSION) != VERSION:
+        raise CannotReport(f"{path} is of version {word(data['version'], 20)}; this Overdrive reads {VERSION}.")
+    return read(TuneResult, data)
+
+
+def _check_apart(paths: Sequence[Path], output: Path | None, json_path: Path | None) -> None:
+    for path, place in itertools.product(paths, (output, json_path)):
+        if place is not None and place != STDOUT and _same_file(path, place):
+            raise CannotReport(f"{place} is the plan itself: choose another file for the report.")
+
+
+def _write(data: Any, html: Callable[[], str], output: Path | None, json_path: Path | None, console: Console) -> None:
+    try:
+        write_json(json_path, data)
         if output is not None:
-            write_atomically(output, page(result))
+            write_atomically(output, html())
     except OSError as error:
         raise CannotReport(f"The report cannot be written to {error.filename} ({error.strerror}).") from None
     if output is not None:
         console.print(f"report  {output}", markup=False, soft_wrap=True)
-    elif json_path is None:
-        table(result, console, everything)
 
 
 def evidence(plan_text: str) -> dict[str, Any] | None:
@@ -105,6 +160,11 @@ def from_plan(plan: Plan) -> TuneResult:
     )
 
 
+def _no_plan(words: Sequence[str]) -> str:
+    """The first word that cannot be a plan's name: an option, or one beyond the second; "" where all can be."""
+    return next((each for place, each in enumerate(words) if place == 2 or each.startswith("-")), "")
+
+
 def _same_file(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)  # also by a link
@@ -116,21 +176,22 @@ def _same_file(one: Path, other: Path) -> bool:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as one HTML file.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
 @json_option
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PLAN | SCRIPT")
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="PLAN [PLAN] | SCRIPT")
 def command(output: Path | None, everything: bool, json_path: Path | None, words: tuple[str, ...]) -> None:
     """The evidence behind a plan, in the terminal, as one HTML file or as JSON.
 
     Of a SCRIPT (a name in .py, or -m MODULE) it is that behind the plan beside it; words that follow are the script's,
-    and change nothing.
+    and change nothing. Two plans are shown side by side: those of two machines, say, or of two versions. What
+    `tune --json` wrote may stand in a plan's place, and has the evidence with it.
     """
-    if words[0] == "-m" or is_script(words[0]):
-        plan_path = plan_beside(parse_program(words))
-    else:
-        plan_path = Path(words[0])
-        if words[0].startswith("-") or len(words) > 1:
-            word = words[0] if words[0].startswith("-") else words[1]
-            raise click.UsageError(f"No such option, and no second plan: {word}.", click.get_current_context())
     try:
-        report(plan_path, output, everything, json_path)
+        if words[0] == "-m" or is_script(words[0]):
+            report(plan_beside(parse_program(words)), output, everything, json_path)
+        elif wrong := _no_plan(words):
+            raise click.UsageError(f"No such option, and no third plan: {wrong}.", click.get_current_context())
+        elif len(words) == 2:
+            compare((Path(words[0]), Path(words[1])), output, json_path)
+        else:
+            report(Path(words[0]), output, everything, json_path)
     except CannotReport as error:
         fail(str(error))

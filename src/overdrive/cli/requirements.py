@@ -12,6 +12,7 @@ from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.core.program import Program
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
+from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
 from overdrive.insight.requirements.step_time import LAUNCH, Prediction, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
@@ -24,8 +25,18 @@ CONTEXT = 0.6e9
 UNFILLED = 0.1
 
 
-def wanted(program: Program, quick: bool = False, json_path: Path | None = None) -> int:
+def wanted(
+    program: Program,
+    quick: bool = False,
+    json_path: Path | None = None,
+    ranks: int | None = None,
+    memory: int | None = None,
+) -> int:
     """Count, measure, predict, and print. Returns the exit code.
+
+    Args:
+        ranks: say what each of so many would have to hold, too.
+        memory: bytes that each rank has.
 
     Raises:
         CannotCount: the program fails, or makes too few steps.
@@ -45,6 +56,7 @@ def wanted(program: Program, quick: bool = False, json_path: Path | None = None)
         missing = str(error)
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
+    result["layouts"] = [each.to_dict(memory) for each in layouts(needs, ranks)] if ranks else []
     result["notes"] += [missing] if missing else []
     write_json(json_path, result)
     if json_path != STDOUT:

@@ -3,80 +3,36 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from overdrive.cli.json_output import STDOUT, JsonPlace, write_json
+from overdrive.cli.json_output import STDOUT, JsonPlace
 from overdrive.cli.later import Later
+from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import EVERY, Wish, survivor_of
 from overdrive.cli.values import Duration
-from overdrive.core import progress as samples
-from overdrive.core.contract import Contract
-from overdrive.core.json_data import to_json
+from overdrive.cli.whole_run import announce, run, say
 from overdrive.core.plan import REMOVED, Plan, PlanError
-from overdrive.core.program import Program, ProgramError
+from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
-from overdrive.ranks.membership import Membership, NotARank
-from overdrive.techniques.catalogue import catalogue, environment_for
-from overdrive.worker.clock import clock_for
-from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
-from overdrive.worker.recording import Recorder
-from overdrive.worker.session import Session
+from overdrive.ranks.horovod.imports import installed
+from overdrive.techniques.catalogue import catalogue, ranks_for
+from overdrive.worker.launch import hide_own_frames
 
 if TYPE_CHECKING:
-    from overdrive.datacache.audit import Audits
-    from overdrive.ranks.rank import Rank
-    from overdrive.survive.survivor import Survivor
-    from overdrive.worker.sentinels.sentinels import Sentinels
-
-
-def say(text: str) -> None:
-    print(f"overdrive: {text}", file=sys.stderr)
-
-
-def announce(name: str, reason: str) -> None:
-    say(f"left out {name}: {reason}")
+    from overdrive.ranks.membership import Membership
 
 
 def announce_removed(plan: Plan) -> None:
     """Say which techniques of the plan's file were removed; once, though this process starts again."""
     for name in plan.removed if STARTED_AGAIN not in os.environ else ():
         announce(name, REMOVED[name])
-
-
-class Waiting:
-    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
-
-    _SHORT = 2.0  # seconds that nobody asks about
-    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._told_at: float | None = None
-        self._shown = False  # a line stands on the terminal
-
-    def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` samples have been read. See `core.progress`."""
-        terminal, now = sys.stderr.isatty(), self._clock()
-        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
-        if self._told_at is None:
-            self._told_at = now + self._SHORT - every
-        if not 0 < done < total:
-            if self._shown:  # else what stands there is the program's
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
-            self._told_at, self._shown = None, False
-        elif now - self._told_at >= every:
-            self._told_at, self._shown = now, terminal
-            text = f"overdrive: {done:,} of {total:,} samples read"
-            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
@@ -103,182 +59,6 @@ def read_plan(path: Path, program: Program, force: bool = False) -> Plan:
 force_option = click.option("--force", is_flag=True, help="Take a plan that was found for another script.")
 
 
-def prepare_environment(techniques: list[Chosen]) -> None:
-    """Start this very command again with the variables that must be there before the process starts."""
-    needed = environment_for(techniques)
-    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
-    if not os.environ.pop(STARTED_AGAIN, None) and missing:
-        _start_again({**missing, STARTED_AGAIN: "1"})
-
-
-def hash_alike() -> None:
-    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
-    if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        _start_again({"PYTHONHASHSEED": "0"})
-
-
-def _start_again(variables: Mapping[str, str], words: Sequence[str] | None = None) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *(sys.argv[1:] if words is None else words)]
-    os.execve(sys.executable, command, {**os.environ, **variables})
-
-
-def _interpreter_flags() -> list[str]:
-    import subprocess
-
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
-
-
-def run(
-    program: Program,
-    techniques: list[Chosen],
-    plan_name: str | None,
-    record: Path | None,
-    levels: Mapping[str, Contract] | None = None,
-    inference: bool = False,
-    rank: Rank | None = None,
-    survivor: Survivor | None = None,
-) -> int:
-    """Run it, and return the exit code that Python would have given.
-
-    Args:
-        levels: what each technique is to keep.
-        inference: the plan is of a program that trains nothing: its steps are the calls of its model.
-    """
-    recorder = Recorder(losses=record is not None, clock=clock_for(inference))
-    process = os.getpid()
-    audits = _audits(recorder) if techniques and rank is None else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
-    ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each)]
-    session = Session(techniques, observers, announce, inference)
-    if sentinels:
-        sentinels.session = session
-    failure: BaseException | None = None
-    samples.on_progress = Waiting()
-    try:
-        with session:
-            execute(program)
-    except ProgramError as error:
-        say(str(error))
-        return 2
-    except BaseException as error:
-        failure = error
-    if sentinels and sentinels.in_copy:
-        os._exit(0)  # a step that was made again, and went astray
-    if os.getpid() == process:  # else a fork of the program that came back up here
-        if survivor:
-            survivor.over(failure)
-        if record is not None:
-            _write_record(record, program, recorder, session, failure)
-        broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
-        if not broke:
-            say(summary(recorder, session, plan_name))
-            for told in answered(session):
-                say(told)
-        if audits and (audits.different or (audits.same and not broke)):
-            say(made_again(audits))
-        if sentinels and (sentinels.different or (sentinels.same and not broke)):
-            say(steps_made_again(sentinels))
-        if isinstance(failure, Exception):
-            _what_may_be_ours(failure, session)
-    code = end_as_python_would(failure) if failure else 0
-    return rank.over(failure, code) if rank and os.getpid() == process else code
-
-
-def _what_may_be_ours(failure: Exception, session: Session) -> None:
-    """Before a traceback nothing is said, but what may not be the program's own fault."""
-    risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
-    if risks:
-        say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
-    if isinstance(failure, ModuleNotFoundError) and failure.name:
-        from overdrive.cli.causes import in_another_environment
-
-        if told := in_another_environment(failure.name.partition(".")[0]):
-            say(told)
-
-
-def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
-    steps = recorder.clock.steps
-    unit = "calls" if recorder.clock.inference else "steps"
-    if not steps:
-        what = "call of a model" if recorder.clock.inference else "training step"
-        return f"no {what} was seen in this program"
-    rate = recorder.samples_per_second()
-    pace = recorder.seconds_per_step()
-    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
-    applied = ", ".join(session.active) or "nothing to apply"
-    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
-    return f"{steps:,} {unit}{speed}, {under}"
-
-
-def answered(session: Session) -> list[str]:
-    """What techniques that answer in the model's place have to say: how often they did, and how often not."""
-    return [told() for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
-
-
-def _audits(recorder: Recorder) -> Audits:
-    from overdrive.datacache.audit import Audits  # 0.07 s, which a run without a plan has no use for
-
-    return Audits(lambda: recorder.clock.steps)
-
-
-def made_again(audits: Audits) -> str:
-    count = audits.same + audits.different
-    samples = "1 sample" if count == 1 else f"{count:,} samples"
-    return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
-
-
-def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
-    from overdrive.worker.sentinels.sentinels import Sentinels  # as the audits
-
-    return Sentinels(lambda: recorder.clock.steps, levels)
-
-
-def steps_made_again(sentinels: Sentinels) -> str:
-    count = sentinels.same + sentinels.different
-    steps = "1 step" if count == 1 else f"{count:,} steps"
-    loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
-    same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
-    found = same.get(loosest, "on average the same")
-    if sentinels.different:
-        found = f"{sentinels.different:,} not the same"
-    return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
-
-
-def _write_record(
-    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
-) -> None:
-    from overdrive.core.run_record import RunRecord
-    from overdrive.worker.trackers import CannotSend, is_tracker, send
-
-    losses = [] if recorder.clock.inference else recorder.losses()
-    record = RunRecord(
-        program=program.command(),
-        steps=recorder.clock.steps,
-        samples=recorder.samples,
-        samples_per_s=recorder.samples_per_second(),
-        seconds_per_step=recorder.seconds_per_step(),
-        losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
-        loss_values=tuple(map(tuple, losses)),
-        learning_rates=tuple(map(float, recorder.rates)),
-        parameters=recorder.parameters_hash(),
-        techniques=tuple(session.active),
-        left_out=session.seams.left_out,
-        error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
-    )
-    try:
-        if is_tracker(str(path)):
-            send(record, str(path))
-        else:
-            write_json(path, to_json(record))
-    except OSError as error:
-        say(f"the record could not be written to {path}: {error.strerror}")
-    except CannotSend as error:
-        say(str(error))
-
-
 _RECORD = (
     "Write steps, losses and a hash as JSON to FILE; or losses and rates to tensorboard:FOLDER, mlflow:EXPERIMENT or "
     "wandb:PROJECT (offline)."
@@ -289,54 +69,70 @@ _SURVIVE = (
     "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
     "the same command goes on."
 )
-
-
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
-def start_ranks(ranks: int) -> int:
-    """Start this very command once for each rank."""
-    words = sys.argv[1:]
-    place = next(n for n, word in enumerate(words) if word.split("=")[0] == "--ranks")
-    del words[place : place + (1 if "=" in words[place] else 2)]
-    from overdrive.ranks.agent import start_ranks as start
-
-    return start(ranks, ["overdrive", *words], _interpreter_flags())
-
-
-def run_as_rank(membership: Membership, program: Program, record: Path | None, plan_path: Path | None) -> int:
-    from overdrive.core.places import samples_folder
-    from overdrive.ranks.rank import Rank
-
-    rank = Rank(membership, [samples_folder()], hide_own_frames)
-    if plan_path is not None:
-        rank.say(f"{plan_path.name} is left out: a plan is not proved on ranks yet")
-    # All record, since what is read they all read.
-    return run(program, [("data_parallel", {})], None, record, rank=rank)
-
-
 def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish) -> int:
-    survivor = survivor_of(program, wish, say, partial(_start_again, {}))
+    survivor = survivor_of(program, wish, say, partial(start_again, {}))
     if plan_path is not None and survivor.folder.is_new:
         say(f"{plan_path.name} is left out: a run that survives has no plan yet")
     return run(program, [], None, record, survivor=survivor)
 
 
-def _membership(ranks: int | None) -> Membership | None:
+def run_as_rank(
+    membership: Membership,
+    program: Program,
+    record: Path | None,
+    plan: Plan | None,
+    plan_path: Path | None,
+    engine: str | None,
+    technique: str,
+) -> int:
+    """
+    Args:
+        plan: where it was proved on so many ranks; any other at that path is left out.
+        technique: that divides the work where there is no plan.
+    """
+    from overdrive.core.places import samples_folder
+    from overdrive.ranks.rank import Rank
+
+    rank = Rank(membership, [samples_folder()], hide_own_frames)
+    rank.technique = technique
+    # All record, since what is read they all read.
+    if plan is not None and plan_path is not None:
+        return run(program, _chosen(plan), plan_path.name, record, rank=rank, engine=engine)
+    if plan_path is not None:
+        rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
+    settings = {"ranks": membership.size} if technique == "data_parallel" else {}
+    return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
+
+
+def _chosen(plan: Plan) -> list[Chosen]:
+    return [(each.name, each.settings) for each in plan.techniques]
+
+
+def _plan(path: Path, program: Program, force: bool) -> Plan:
     try:
-        membership = Membership.of(os.environ)
-    except NotARank as error:
+        return read_plan(path, program, force)
+    except PlanError as error:
         fail(str(error))
-    if membership and ranks:
-        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
-    return membership
+    except OSError as error:
+        fail(f"The plan {path} cannot be read: {error.strerror}.")
 
 
 @program_command
 @click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option(
+    "--layout", metavar="KIND=N", help="What the ranks divide: data=N (each batch, the default) or tensor=N (layers)."
+)
 @click.option("--plan", "plan_path", type=click.Path(path_type=Path), help="The plan to run under.")
 @click.option("--no-plan", is_flag=True, help="Run under no plan, though one lies beside the script.")
 @force_option
+@click.option(
+    "--engine",
+    type=click.Choice(["overdrive", "horovod"]),
+    help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
+)
 @click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
 @click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
@@ -345,9 +141,11 @@ def _membership(ranks: int | None) -> Membership | None:
 @program_argument("SCRIPT [ARGS]...")
 def command(
     ranks: int | None,
+    layout: str | None,
     plan_path: Path | None,
     no_plan: bool,
     force: bool,
+    engine: str | None,
     survive: str | None,
     every: float,
     fresh: bool,
@@ -363,34 +161,41 @@ def command(
         fail("Give either --plan or --no-plan.")
     if record == STDOUT:
         fail("Standard output is the program's own: name a file for --json.")
+    if engine == "horovod" and not installed():
+        fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
     program = parse_program(words)
-    membership = _membership(ranks)
+    membership = membership_in(ranks)
+    count = membership.size if membership else ranks or 1
+    technique = technique_of(layout or f"data={count}", count)
     if survive is None and fresh:
         fail("--fresh belongs to --survive.")
-    if survive is not None and (membership or ranks):
+    if survive is not None and count > 1:
         fail("A run on several ranks does not survive yet: leave out --survive or --ranks.")
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
+    plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1:
         raise Later(partial(start_ranks, ranks))
-    if membership:
-        hash_alike()
-        raise Later(partial(run_as_rank, membership, program, record, plan_path))
-
     if survive is not None:
         hash_alike()
         raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh, requeue_code)))
-
-    techniques, levels, inference = [], {}, False
-    if plan_path is not None:
-        try:
-            plan = read_plan(plan_path, program, force)
-        except PlanError as error:
-            fail(str(error))
-        except OSError as error:
-            fail(f"The plan {plan_path} cannot be read: {error.strerror}.")
-        techniques = [(each.name, each.settings) for each in plan.techniques]
+    techniques: list[Chosen] = []
+    levels, inference = {}, False
+    if plan is not None:
+        techniques = _chosen(plan)
         levels = {each.name: each.contract for each in plan.techniques}
         inference = plan.inference
+    planned = ranks_for(techniques)
+    if membership:
+        hash_alike()
+        fits = planned == membership.size and layout is None
+        if fits:
+            prepare_environment(techniques)
+        fitting = plan if fits else None
+        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
+    if planned > 1 and ranks is None:
+        raise Later(partial(start_ranks, planned, by_plan=True))
+    if plan is not None:
         prepare_environment(techniques)
-    raise Later(partial(run, program, techniques, plan_path.name if plan_path else None, record, levels, inference))
+    name = plan_path.name if plan_path else None
+    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine))

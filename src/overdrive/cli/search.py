@@ -8,9 +8,16 @@ from pathlib import Path
 import click
 
 from overdrive.cli.json_output import console_beside, json_option, write_json
-from overdrive.cli.line import fail, faults_as_sentences, parse_program, program_argument, program_command
+from overdrive.cli.line import (
+    fail,
+    faults_as_sentences,
+    parse_trial_program,
+    program_argument,
+    program_command,
+    why_it_fails,
+)
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import Duration, MetricName, WishText
+from overdrive.cli.values import Duration, MetricName, WishText, stdin_option
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
@@ -85,6 +92,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
 @click.option("--no-plan", is_flag=True, help="Under no plan, though one lies beside the script.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the report, an HTML page.")
 @json_option
+@stdin_option
 @program_argument("SCRIPT [ARGS]...")
 def command(
     only_list: bool,
@@ -97,6 +105,7 @@ def command(
     no_plan: bool,
     output: Path | None,
     json_path: Path | None,
+    stdin: str | None,
     words: tuple[str, ...],
 ) -> None:
     """Search the hyperparameters of a program that stays as it is.
@@ -108,7 +117,7 @@ def command(
     Exit code: 0 where the search came to its end, whatever it found; 1 where the program failed or has no such metric;
     2 where the command line is wrong; 130 after Ctrl-C.
     """
-    program = parse_program(words)
+    program = parse_trial_program(words, stdin)
     if plan_path and no_plan:
         fail("Give either --plan or --no-plan.")
     if plan_path is None and not no_plan and program.plan_path().exists():
@@ -127,5 +136,7 @@ def command(
             fail(str(error))
         except DomainError as error:
             fail(f"{error}.")
-        except (CannotList, CannotSearch, NoOptuna, Busy) as error:
+        except (CannotList, CannotSearch) as error:
+            fail(why_it_fails(str(error)), 1)
+        except (NoOptuna, Busy) as error:
             fail(str(error), 1)

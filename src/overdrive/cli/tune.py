@@ -19,7 +19,15 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.places import CannotWrite, check_places
-from overdrive.cli.values import Duration, Names, ObjectiveName, PriceName, metric_option, stdin_option
+from overdrive.cli.values import (
+    Duration,
+    Names,
+    ObjectiveName,
+    PriceName,
+    RanksToTry,
+    metric_option,
+    stdin_option,
+)
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -56,6 +64,7 @@ def tune(
     everything: bool = False,
     runs: int = 10,
     price: Price | None = None,
+    ranks: int | None = None,
 ) -> int:
     """
     Args:
@@ -64,6 +73,7 @@ def tune(
         force: replace a plan that has techniques even by one that has none.
         everything: name also what was not tried.
         price: of the machine; the result is told in money too.
+        ranks: try the program as so many processes, 0: as many as pay; None: as one.
 
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
@@ -73,7 +83,7 @@ def tune(
     check_places(program, {"-o": output, "the report": output.with_suffix(".html"), "--json": json_path})
     console = console_beside(json_path)
     ledger = Ledger.open(default_path())
-    request = TuneRequest(program, contract, budget, runs, metric, objective, only)
+    request = TuneRequest(program, contract, budget, runs, metric, objective, only, ranks)
     most = request.most_seconds()
     checkpoint = TuneCheckpoint(ledger, program, request.purpose())
     for notice in filter(None, (ledger.notice,)):
@@ -183,6 +193,12 @@ def _has_something(path: Path) -> bool:
     metavar="NAME,...",
     help="Try these alone. One whose contract is open (it changes the training itself) is tried only when named here.",
 )
+@click.option(
+    "--ranks",
+    type=RanksToTry(),
+    metavar="N|auto",
+    help="Try it as N processes with the numbers of one, or as many as pay; else techniques for one are sought.",
+)
 @click.option("--force", is_flag=True, help="Replace a plan that has techniques even where this tune finds none.")
 @click.option("--all", "everything", is_flag=True, help="Name also the techniques that were not tried, and why.")
 @program_argument("SCRIPT [ARGS]...")
@@ -197,6 +213,7 @@ def command(
     stdin: str | None,
     objective: Objective,
     only: frozenset[str],
+    ranks: int | None,
     force: bool,
     everything: bool,
     words: tuple[str, ...],
@@ -225,6 +242,7 @@ def command(
                 everything,
                 runs,
                 price,
+                ranks,
             )
         except CannotWrite as error:
             fail(str(error))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from overdrive.core.metric import Metric, MetricError
-from overdrive.core.objective import Objective, ObjectiveError
-from overdrive.core.tune_result import Price
-from overdrive.search.domain import DomainError, Wish
-from overdrive.search.domain import parse as parse_wish
+from overdrive.core.objective import Objective, ObjectiveError, bytes_in
+
+if TYPE_CHECKING:
+    from overdrive.core.tune_result import Price
+    from overdrive.search.domain import Wish
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _DURATION = re.compile(
@@ -64,6 +65,8 @@ class PriceName(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Price:
         """`2.50/h`, `$2.50`, `0.04 EUR/min`: an hour where no time is named."""
+        from overdrive.core.tune_result import Price  # 0.05 s, which `overdrive run` has no use for
+
         if isinstance(value, Price):
             return value
         parts = re.fullmatch(rf"{_CURRENCY}\s*{_NUMBER}\s*{_CURRENCY}(?:/(h|hour|min|d|day))?", str(value).strip())
@@ -93,12 +96,24 @@ class ObjectiveName(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, context)
 
 
+class SizeText(click.ParamType):  # type: ignore[type-arg]
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else bytes_in(str(value))
+        except ObjectiveError as error:
+            self.fail(str(error), param, context)
+
+
 class WishText(click.ParamType):  # type: ignore[type-arg]
     name = "parameter"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Wish:
+        from overdrive.search.domain import DomainError, Wish, parse  # as above
+
         try:
-            return value if isinstance(value, Wish) else parse_wish(str(value))
+            return value if isinstance(value, Wish) else parse(str(value))
         except DomainError as error:
             self.fail(str(error), param, context)
 
@@ -120,6 +135,19 @@ class Names(click.ParamType):  # type: ignore[type-arg]
             close = closest(unknown, list(catalogue()))
             self.fail(f"{unknown!r} is no technique{close}; `overdrive techniques` lists them", param, context)
         return names
+
+
+class RanksToTry(click.ParamType):  # type: ignore[type-arg]
+    """`auto`, which stands for 0, or a number of processes."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if value == "auto":
+            return 0
+        if not str(value).isdecimal() or int(value) < 2:
+            self.fail(f"{value!r} is neither auto nor a number of processes, 2 or more", param, context)
+        return int(value)
 
 
 stdin_option = click.option(

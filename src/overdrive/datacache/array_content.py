@@ -33,6 +33,11 @@ class ArrayContent:
         self._hashes: list[int] | bytes | None = None
         self._read()
 
+    def lies_in(self, places: list[tuple[int, int]]) -> bool:
+        """Whether its content begins in one of these pieces of memory."""
+        start = _address(self._array)
+        return any(first <= start < last for first, last in places)
+
     def in_fork(self) -> None:
         """From now on for this forked process, of whose writes the kernel keeps another account."""
         if self._pages is not None:

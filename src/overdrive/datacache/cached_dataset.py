@@ -21,8 +21,9 @@ from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
 from overdrive.datacache.spoken import Spoken
+from overdrive.datacache.switch import Switch
 from overdrive.datacache.table import Rows, Table
-from overdrive.datacache.unchanged import Unchanged
+from overdrive.datacache.unchanged import Unchanged, UnchangedInFork
 
 # Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
 WORTH_FILLING_BESIDE = 0.5
@@ -51,17 +52,22 @@ class CachedDataset:
         seconds_each: float = 0.0,
         key: str = "",
         as_in_forks: bool | None = None,
+        settles: bool = False,
     ) -> None:
         """
         Args:
             opened: what the tried samples were read from.
             seconds_each: that fetching a sample takes, where forked processes may do it as well; else 0.
             key: under which the table is stored, or is being written, here or by another process.
+            settles: whether a worker's first fetch changes the data set: it opens a file, say.
         """
         self.source = source
         self.table = table
         self.key = key
         self.dropped: str | None = None
+        self.settles = settles
+        self.only_reads = Switch()  # the program's workers, whose batches are kept
+        self.valid = Switch()  # off once it is dropped: for processes that were forked before
         self.audit: Audit | None = None
         self.as_in_forks = as_in_forks
         self._fill_seconds = 0.0  # spent on filling it at once
@@ -75,6 +81,7 @@ class CachedDataset:
         self._fillings = 0
         self._opened = Opened()
         self._opened_elsewhere: set[str] = set()
+        self._known: set[str] | None = None  # files that are watched, as a worker knows them
         self._unseen = False  # samples came from the program's workers, whose files we could not see
         self._began = time.perf_counter()
 
@@ -107,6 +114,14 @@ class CachedDataset:
 
     def files_as_before(self) -> bool:
         return self._unchanged.written() is None
+
+    def in_fork(self) -> UnchangedInFork:
+        """See `Unchanged.in_fork`."""
+        return self._unchanged.in_fork()
+
+    def changed_for_workers(self) -> str | None:
+        """See `Unchanged.changed_for_workers`."""
+        return self._unchanged.changed_for_workers()
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
@@ -145,6 +160,7 @@ class CachedDataset:
         """Serve no more from it, and keep nothing of what is half written."""
         if self.dropped is None:
             self.dropped = reason
+            self.valid.off()
             log.info("samples are fetched anew: %s", reason)
             self._abandon()
 
@@ -294,6 +310,8 @@ class CachedDataset:
         if self.dropped is not None or self.table.complete:
             return
         try:
+            if not self.only_reads:
+                return self.drop("fetching a sample does more than read, or reads what is not watched")
             rows = self.rows(indices)
             self._unseen = True
             if rows is not None and self._take(rows, batch):
@@ -325,6 +343,23 @@ class CachedDataset:
         except Exception as error:  # ours: the program must not meet it
             self.drop(f"{type(error).__name__}: {error}")
         return batch
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[Callable[[], str]]:
+        """For a fetch in one of the program's workers. Gives what tells, after it, what it did besides reading what
+        is watched."""
+        spoken = Spoken(self._unchanged.seen.may_speak)
+        with self._opened, spoken:
+            yield lambda: self._did(spoken) or self._read_unwatched()
+
+    def _read_unwatched(self) -> str:
+        unknown = self._opened.fresh() - self._watched_files()
+        return f"it reads {unknown.pop()}, which is not watched" if unknown else ""
+
+    def _watched_files(self) -> set[str]:
+        if self._known is None:
+            self._known = self._unchanged.files()
+        return self._known
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Callable[[], str]]:

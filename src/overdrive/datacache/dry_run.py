@@ -66,8 +66,8 @@ class Fetched:
 
 
 def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
-    """Fetch some samples as one of these workers, which the source has not; whether the data set is still what it was
-    then, its first fetch left out, and the samples are those that are fetched here.
+    """Fetch some samples as one of these workers, whether the source has some or not; whether the data set is still
+    what it was then, its first fetch left out, and the samples are those that are fetched here, where it has none.
 
     Args:
         draws: whether fetching may draw random numbers.
@@ -88,6 +88,8 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
         if other["settled"] != told["settled"]:
             raise Unfit("fetching a sample changes the data set")
         return Fetched(told["opened"], settles)
+    if source.workers:
+        return Fetched(told["opened"], settles)
     states = States.now()
     try:
         for index, there in list(zip(indices, told["sums"], strict=True))[::_EVERY]:
@@ -102,7 +104,7 @@ def fetched_in_worker(source: Source, workers: int, draws: bool) -> Fetched:
 @only_reading()
 def _fetch_as_worker(source: Source, workers: int, draws: bool, indices: list[int], tick: Tick) -> dict[str, Any]:
     """Runs in a forked process."""
-    become_worker(source.dataset, 0, workers, None)
+    become_worker(source.dataset, 0, workers, source.prepare_worker)
     sums, opened, drew = [], Opened(), False
     settled: Fingerprint | None = None
     for index in [indices[0], *indices]:

@@ -13,7 +13,8 @@ from types import CodeType
 # Listing takes about 3 µs a file: 0.6 s for this many. Past it a data set is kept for one process only.
 _MOST_FILES = 200_000
 _LONGEST_PATH = 4096
-_MOST_ABSENT = 1000
+_MOST_ABSENT = 200_000
+_LONGEST_NAME = 255
 _NEVER_LISTED = frozenset(("__pycache__", ".git"))
 # In a long list of texts this many are tried; where none is a path, the others are taken for none either.
 _TRIED = 64
@@ -43,6 +44,7 @@ class Files:
         self._folders: dict[str, list[tuple[str, int, int]]] = {}
         self.too_many = False
         self.looked_for = False  # whether code of the data set looks for files, which may come and go
+        self.too_many_absent = False
         self._absent: dict[str, None] = {}
 
     def note(self, text: str) -> None:
@@ -52,9 +54,7 @@ class Files:
         try:
             found = os.stat(text)
         except (OSError, ValueError):
-            if len(self._absent) < _MOST_ABSENT:
-                self._absent[text] = None
-            return
+            return self._miss(text)
         if stat.S_ISREG(found.st_mode):
             self._stats[text] = _status(found)
         elif stat.S_ISDIR(found.st_mode):
@@ -63,8 +63,17 @@ class Files:
                 self._folders[path] = []
                 self._list(path, self._folders[path])
 
+    def _miss(self, text: str) -> None:
+        """There is no such file yet."""
+        if len(self._absent) >= _MOST_ABSENT:
+            self.too_many_absent = True
+        elif text and "\0" not in text and (os.sep in text or len(text) <= _LONGEST_NAME):
+            self._absent[text] = None
+
     def note_all(self, texts: list[str]) -> None:
         if len(texts) > _LONG_LIST and not any(map(_exists, texts[:: len(texts) // _TRIED])):
+            for text in texts:
+                self._miss(text)
             return
         stats, look, regular = self._stats, os.stat, stat.S_ISREG
         if self._earlier and self._earlier.keys() >= set(texts):
@@ -74,6 +83,7 @@ class Files:
             try:  # as `note`, for the usual case: half of the time
                 found = look(text)
             except (OSError, ValueError):
+                self._miss(text)
                 continue
             if regular(found.st_mode):
                 stats[text] = f"{found.st_size} {found.st_mtime_ns}"
@@ -106,6 +116,13 @@ class Files:
         """Every file, those in folders too."""
         return chain(self._stats, (path for listing in self._folders.values() for path, _, _ in listing))
 
+    def absolute(self) -> set[str]:
+        """The absolute path of every file."""
+        known = set(_absolute(list(self._stats)))
+        for listing in self._folders.values():
+            known.update(path for path, _, _ in listing)
+        return known
+
     def absent(self) -> list[str]:
         """Texts that would be paths, if there were something."""
         return list(self._absent)
@@ -123,10 +140,7 @@ class Files:
 
     def uncovered(self, paths: set[str]) -> list[str]:
         """The paths that are not among these files."""
-        known = set(_absolute(list(self._stats)))
-        for listing in self._folders.values():
-            known.update(path for path, _, _ in listing)
-        rest = paths - known
+        rest = paths - self.absolute()
         named = set()
         for path in rest:
             with contextlib.suppress(OSError):
@@ -181,6 +195,7 @@ def _exists(text: str) -> bool:
 
 
 def data_files(paths: set[str]) -> set[str]:
+    """Real paths of these, without those of Python, packages and the system. What is not there may come to be there."""
     folders: dict[str, str] = {}
     found = set()
     for path in paths:
@@ -191,6 +206,8 @@ def data_files(paths: set[str]) -> set[str]:
         try:
             mode = os.lstat(real).st_mode
         except OSError:
+            if not real.startswith(_NO_DATA) and not is_library(real):
+                found.add(path)
             continue
         if stat.S_ISLNK(mode):
             real = os.path.realpath(real)
@@ -198,6 +215,18 @@ def data_files(paths: set[str]) -> set[str]:
             found.add(path)  # there is a link on the way, which may come to lead elsewhere
         if not real.startswith(_NO_DATA) and not is_library(real) and os.path.isfile(real):
             found.add(real)
+    return found
+
+
+def open_files() -> list[str]:
+    """Those that this process has open, as far as they have a name."""
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                path = os.readlink(f"/proc/self/fd/{number}")
+                if not path.startswith(_NO_DATA) and not is_library(path) and os.path.isfile(path):
+                    found.append(path)
     return found
 
 

@@ -79,4 +79,6 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line for line in lines if line.startswith("model name")), platform.processor())
+    # Where `platform` has to start a program to know, warnings that the program has shown are shown once more.
+    named = next((line for line in lines if line.startswith("model name")), "")
+    return named or " ".join(sorted({line for line in lines if line.startswith("CPU ")}))

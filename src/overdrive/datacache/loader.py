@@ -10,9 +10,11 @@ from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.fill import Filling
 from overdrive.datacache.layout import Unfit
+from overdrive.datacache.reading_worker import Telling
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
-from overdrive.seams.torch import drawn_indices, fetchers, fetches, heard_iterators, iterators
+from overdrive.seams.torch import drawn_indices, fetchers, fetches, heard_iterators, idle_workers, iterators
+from overdrive.seams.torch.idle_workers import IdleWorkers
 
 
 def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Callable[[], bool]) -> Any:
@@ -34,7 +36,12 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
             kept.fill(in_forks=True)
         except Unfit as error:
             kept.drop(str(error))
-    if kept.table.complete and kept.dropped is None:
+    if kept.dropped is None and (reason := kept.changed_for_workers()):
+        kept.drop(reason)
+    if kept.dropped is not None:
+        release(loader)
+        return call()
+    if kept.table.complete:
         return _instead_of_workers(kept, loader, call)
     return _recording(kept, loader, call, wanted)
 
@@ -85,8 +92,11 @@ class _Fetcher(fetchers.Fetcher):
         except Exception as error:  # ours: the program must not meet it
             kept.drop(f"{type(error).__name__}: {error}")
         if kept.dropped is not None or rows is None or absent is None:
-            return self.real.fetch(indices)
+            return self._really(indices)
         return kept.fetch_real(self.real, indices, rows)
+
+    def _really(self, indices: Any) -> Any:
+        return self.real.fetch(indices)
 
     def _rows(self, indices: Any) -> Rows | None:
         """The rows of a batch; None where the program has to fetch it for itself."""
@@ -119,6 +129,55 @@ class _Fetcher(fetchers.Fetcher):
             self._filling = self.kept.fill_beside(self._coming)
 
 
+class _InPlaceOfWorkers(_Fetcher):
+    """What the program's workers would make: of the data set as it was when they began, of files as they are now.
+
+    From the first change of a file on they make the batches themselves, but those that they would have made by then.
+
+    Args:
+        workers: that have begun; None where they begin anew in each epoch: then they do when they are needed.
+        ahead: batches that they would have made before they are asked for.
+        seeded_by: the state of the loader's generator before it drew their seed.
+    """
+
+    def __init__(
+        self,
+        kept: CachedDataset,
+        real: Any,
+        loader: Any,
+        workers: IdleWorkers | None,
+        ahead: int,
+        seeded_by: Any,
+        buffers: Buffers,
+    ) -> None:
+        super().__init__(kept, real, live=False, buffers=buffers)
+        self.workers = workers
+        self._loader = loader if workers is None else None  # a loader that keeps its workers keeps this, too
+        self._seeded_by = seeded_by
+        self._handed_over = 0
+        self._ahead = ahead
+        self._under_way = 0
+
+    def _rows(self, indices: Any) -> Rows | None:
+        kept = self.kept
+        if kept.dropped is None and (reason := kept.changed_for_workers()):
+            kept.drop(reason)
+            self._under_way = self._ahead
+        if kept.dropped is not None and self._under_way:
+            self._under_way -= 1
+            self._handed_over += 1
+            return kept.rows(indices)
+        rows = super()._rows(indices)
+        self._handed_over += rows is not None
+        return rows
+
+    def _really(self, indices: Any) -> Any:
+        if self.workers is None:
+            how = {"seeded_by": self._seeded_by, "handed_over": self._handed_over}
+            self.workers = idle_workers.workers_that_wait(self._loader, **how)
+        return self.workers.fetch(indices)
+
+
 class _OneByOne(_Fetcher):
     """Gives the program's own collate function its samples: read from what is kept, and fetched where they are not."""
 
@@ -149,7 +208,7 @@ class _OneByOne(_Fetcher):
 def kept_by(iterator: Any) -> CachedDataset | None:
     """What this iterator gathers its batches from; None where it fetches each sample, or makes more of what is kept."""
     fetcher = fetchers.fetcher_of(iterator)
-    return fetcher.kept if type(fetcher) is _Fetcher else None
+    return fetcher.kept if type(fetcher) in (_Fetcher, _InPlaceOfWorkers) else None
 
 
 def is_served(iterator: Any) -> bool:
@@ -166,7 +225,9 @@ def stays_served(loader: Any) -> bool:
 def release(loader: Any) -> None:
     """Let the loader make its own iterator again, where it has kept one of ours."""
     current = iterators.kept_open(loader)
-    if is_served(current):
+    if isinstance(fetcher := fetchers.fetcher_of(current), _InPlaceOfWorkers) and fetcher.workers is not None:
+        idle_workers.give_back(loader, fetcher.workers)
+    elif is_served(current):
         iterators.let_open_anew(loader)
     elif heard_iterators.is_heard(current):
         heard_iterators.hear_no_more(current)
@@ -199,17 +260,25 @@ def _coming(loader: Any, iterator: Any) -> Callable[[], Iterable[int]] | None:
 
 
 def _instead_of_workers(kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
-    """An iterator of this process in the place of one with workers: reading from memory needs none."""
-    current = iterators.kept_open(loader) if loader.persistent_workers else None
+    """An iterator of this process in the place of one with workers: reading from memory needs none.
+
+    Those that the program keeps from epoch to epoch hold its data set as it was: they wait, should they be needed.
+    """
+    ahead = (loader.prefetch_factor or 2) * iterators.workers_of_program(loader)
+    lasts = iterators.lasts_for_program(loader)
+    current = iterators.kept_open(loader) if lasts else None
     if current is not None and is_served(current):
         iterators.begin_again(current, loader)
         iterator = current
     else:
+        workers = idle_workers.workers_that_wait(loader) if lasts else None
+        state = idle_workers.generator_of(loader).get_state()
+        if workers is not None:
+            idle_workers.give_back(loader, workers)
         iterator = iterators.open_without_workers(loader, call)
         real, buffers = fetchers.fetcher_of(iterator), Buffers(iterators.pins(iterator))
-        fetchers.fetch_by(iterator, _Fetcher(kept, real, live=False, buffers=buffers))
+        fetchers.fetch_by(iterator, _InPlaceOfWorkers(kept, real, loader, workers, ahead, state, buffers))
         kept.have_audited()  # workers would have begun now, with the data set as it is
-    ahead = (loader.prefetch_factor or 2) * loader.num_workers
     drawn_indices.draw_from(iterator, drawn_indices.Ahead(drawn_indices.indices_of(iterator), ahead))
     return iterator
 
@@ -221,4 +290,6 @@ def _recording(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted
         if wanted():
             kept.record(indices, batch)
 
-    return heard_iterators.open_heard(loader, call, record)
+    telling = Telling(loader.worker_init_fn, kept)
+    with iterators.begun_by(loader, telling):
+        return heard_iterators.open_heard(loader, call, record)

@@ -29,7 +29,7 @@ from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table import Table
 from overdrive.machine.memory import available_memory
-from overdrive.seams.torch.iterators import workers_of_program
+from overdrive.seams.torch.iterators import lasts_for_program, workers_of_program
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
@@ -158,7 +158,7 @@ class CacheManager:
         self._verdicts[loader] = verdict
         if isinstance(verdict, str):
             return None
-        if workers_of_program(loader) > 0 and loader.persistent_workers:
+        if workers_of_program(loader) > 0 and lasts_for_program(loader):
             self._frozen.add(loader)  # such workers go on with the data set as it was when they began
         return verdict
 
@@ -181,6 +181,7 @@ class CacheManager:
             return self.serve(kept, loader, call)
         if not self.useful:
             leave_out(self.reasons[0])
+        release(loader)
         return call()
 
     def serve(self, kept: CachedDataset, loader: Any, call: Callable[[], Any]) -> Any:
@@ -279,7 +280,8 @@ class CacheManager:
         in_forks = bool(source.workers) or alike
         table, partial = self._place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
-        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, key or "", in_forks)
+        how = {"key": key or "", "as_in_forks": in_forks, "settles": proof.settles}
+        kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, **how)
         seconds = proof.seconds * source.batch_size
         if not source.workers and kept.seconds_a_look > max(_LITTLE, _MOST_LOOKING * seconds):
             kept.drop("to see whether it changes takes too long")

@@ -11,6 +11,8 @@ import errno
 import fcntl
 import os
 import struct
+import sys
+from functools import cache
 
 _QUERY = 0xC0686611
 # Shared, writable, of a file, at an address or after it.
@@ -20,19 +22,40 @@ _END, _NAME_SIZE = 4, 11  # among those fields
 _LONGEST = 4096
 
 
+class _Made:
+    """Mappings that were made from Python since there is somebody who asks. An audit hook cannot be taken away."""
+
+    count = 0
+    heard = False
+
+
+def mappings_made() -> int:
+    """How many; of a file that was open before, nothing else tells."""
+    if not _Made.heard:
+        _Made.heard = True
+        sys.addaudithook(_hear)
+    return _Made.count
+
+
+def _hear(event: str, _: object) -> None:
+    if event == "mmap.__new__":
+        _Made.count += 1
+
+
 class _Kernel:
     """Whether the kernel answers; until it says that it does not."""
 
     asked = True
+    name = ctypes.create_string_buffer(_LONGEST)
 
 
 def mapped_for_writing() -> set[str]:
     """Their real paths."""
     try:
+        if _Kernel.asked and (found := _told(_own_maps(os.getpid()))) is not None:
+            return found
+        _Kernel.asked = False
         with open("/proc/self/maps", "rb", buffering=0) as maps:
-            if _Kernel.asked and (found := _told(maps.fileno())) is not None:
-                return found
-            _Kernel.asked = False
             return {
                 os.fsdecode(line.split(maxsplit=5)[-1].rstrip(b"\n"))
                 for line in maps.readall().splitlines()
@@ -42,14 +65,30 @@ def mapped_for_writing() -> set[str]:
         return set()
 
 
+def shared_places() -> list[tuple[int, int]] | None:
+    """Where memory begins and ends that other processes may share; None where that is not known."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            shared = [line.split(maxsplit=1)[0].split("-") for line in maps if line.split(maxsplit=2)[1].endswith("s")]
+    except OSError:
+        return None
+    return [(int(first, 16), int(last, 16)) for first, last in shared]
+
+
 def is_mapped_for_writing(path: str) -> bool:
     return os.path.realpath(path) in mapped_for_writing()
+
+
+@cache
+def _own_maps(_: int) -> int:
+    """Opened once in each process: it tells of the one that opened it."""
+    return os.open("/proc/self/maps", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _told(maps: int) -> set[str] | None:
     """None where the kernel does not know the question."""
     found: set[str] = set()
-    name = ctypes.create_string_buffer(_LONGEST)
+    name = _Kernel.name
     address = 0
     while True:
         question = bytearray(

@@ -1,7 +1,7 @@
-"""Workers of a loader that the program has given none: they only read. What is more, the program's own process does.
+"""Workers that only read: those that a loader has of us, and those of the program's whose batches are kept.
 
-A batch whose fetch draws random numbers, changes the data set, writes, prints or fails is not handed over: the program
-fetches it, and all after it, for itself, as it would have done.
+A batch of ours whose fetch draws random numbers, changes the data set, writes, prints or fails is not handed over: the
+program fetches it, and all after it, as it would have done. One of the program's is handed over, and not kept.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from overdrive.core.rng import States
 from overdrive.datacache.effects import Effects, keep_output
 from overdrive.datacache.fingerprint import objects_again
 from overdrive.datacache.layout import Unfit
+from overdrive.datacache.switch import Switch
 from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.seams.torch.fetchers import Again, fetch_in_worker_by
 
@@ -48,6 +50,63 @@ class OnlyReading:
         if self.guard is not None and not self.settles:
             reading.unchanged = self.guard()
         fetch_in_worker_by(reading.fetch)
+
+
+class Telling:
+    """What one of the program's own workers does first, whose batches are kept: it tells when it did more than read, or
+    read what nobody watches, before it hands over what came of that.
+
+    Args:
+        before: what the program has for it to do.
+        kept: what its batches are kept in.
+    """
+
+    def __init__(self, before: Callable[[int], Any] | None, kept: Kept) -> None:
+        self._before = before
+        self._kept = kept
+        self._unchanged: UnchangedInFork | None = None
+
+    def __call__(self, number: int) -> None:
+        if self._before is not None:
+            self._before(number)
+        if not self._kept.settles:
+            self._unchanged = self._kept.in_fork()
+        fetch_in_worker_by(self._fetch)
+
+    def _fetch(self, fetcher: Any, real: Callable[[Any, Any], Any], indices: Any) -> Any:
+        if not self._kept.only_reads:
+            return real(fetcher, indices)
+        before = States.now(with_cuda=False)
+        with self._kept.heard() as did:
+            batch = real(fetcher, indices)
+        try:
+            if self._unchanged is None:  # a first fetch opens what it reads from, as it was seen to do in a trial
+                watch = objects_again(fetcher.dataset, fetcher.collate_fn).watch
+                watch.seal()
+                self._unchanged = UnchangedInFork(watch)
+            if did() or not before.same(States.now(with_cuda=False)) or self._unchanged.changed():
+                self._kept.only_reads.off()
+        except Exception:  # what cannot be looked at is not kept
+            self._kept.only_reads.off()
+        return batch
+
+
+class Kept(Protocol):
+    """The part of what is kept of a data set that its workers need.
+
+    Attributes:
+        settles: whether a worker's first fetch changes the data set.
+        only_reads: whether all workers did nothing else.
+    """
+
+    settles: bool
+    only_reads: Switch
+
+    def in_fork(self) -> UnchangedInFork:
+        """What tells whether a worker changes the data set."""
+
+    def heard(self) -> AbstractContextManager[Callable[[], str]]:
+        """For a fetch. Gives what tells, after it, what it did besides reading files that are watched."""
 
 
 class _Reading:

@@ -12,7 +12,7 @@ from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
 from overdrive.datacache.table import Rows, Table
 from overdrive.seams.torch.fetchers import become_worker, map_fetcher
-from overdrive.seams.torch.iterators import makes_its_own, workers_of_program
+from overdrive.seams.torch.iterators import init_of_program, makes_its_own, workers_of_program
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Source:
                 raise Unfit("its workers are not forked, so that they may see another data set than we do")
         if len(dataset) == 0:
             raise Unfit("its data set is empty")
-        prepare = loader.worker_init_fn if workers else None
+        prepare = init_of_program(loader)
         size = getattr(loader.batch_sampler, "batch_size", None)
         return cls(dataset, loader.collate_fn, workers, prepare, size if isinstance(size, int) else 16)
 

@@ -39,6 +39,7 @@ class Unchanged:
             self._files.add_folders(seen.files.folders())
             self._files.add(seen.files.absent())
         self._files.add(opened)
+        self._opened = set(opened)
         self.false_alarms = 0
         self.seconds = seen.watch.seal()
 
@@ -48,7 +49,12 @@ class Unchanged:
 
     def count(self, opened: Iterable[str]) -> None:
         """These files, which were read since, are to stay as they are, too."""
-        self._files.add(opened, read_since=True)
+        self._opened.update(paths := set(opened))
+        self._files.add(paths, read_since=True)
+
+    def files(self) -> set[str]:
+        """The absolute paths of those that are watched."""
+        return self._opened | self.seen.files.absolute()
 
     def touched(self) -> bool:
         """Quick enough for every sample; may be a false alarm."""
@@ -57,6 +63,12 @@ class Unchanged:
     def written(self) -> str | None:
         """A file that was written to."""
         return self._files.written()
+
+    def changed_for_workers(self) -> str | None:
+        """What was changed that a process sees that was forked before, in words: files, and memory that they share."""
+        if (path := self._files.written()) is not None:
+            return f"a file of the data set was written to: {path}"
+        return "memory that workers share was written to" if self.seen.watch.shared_changed() else None
 
     def changed(self) -> str | None:
         """What was changed, in words; for every batch."""
@@ -92,10 +104,13 @@ class UnchangedInFork:
         self._watch = watch
         watch.in_fork()
 
+    def changed(self) -> bool:
+        return self._watch.changed() or self._watch.replaced()
+
     def check(self) -> None:
         """
         Raises:
             Unfit: it was changed.
         """
-        if self._watch.changed() or self._watch.replaced():
+        if self.changed():
             raise Unfit("fetching a sample changes the data set")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from overdrive.datacache.array_content import ArrayContent
 from overdrive.datacache.identities import Identities
+from overdrive.datacache.mappings import shared_places
 
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
 _QUICKLY = 64
@@ -30,6 +31,7 @@ class Watch:
         self._near = Identities()
         self._objects = Identities()
         self._of_libraries = Identities()
+        self._owners: list[Any] = []  # of those attributes: they may be given others, all at once
         self._kinds: list[Any] = []
         self._cells: list[types.CellType] = []
         self._names: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
@@ -38,13 +40,16 @@ class Watch:
         self._alive: list[Any] = []  # an id says nothing once its object is gone
         self._tensors: list[tuple[Any, Any]] = []
         self._arrays: list[ArrayContent] = []
+        self._shared: list[ArrayContent] | None = None
         self._bytes: list[tuple[bytearray, bytes]] = []
-        self._generators: list[tuple[Callable[[], Any], Any]] = []
+        self._states: list[tuple[Callable[[], Any], Any]] = []
         self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
+        self._absent_from_libraries: list[tuple[Mapping[str, Any], set[str]]] = []
 
     def space(self, thing: Any, space: dict[str, Any]) -> None:
         """An object's attributes, and its class."""
         self._spaces.append(space)
+        self._owners.append(thing)
         self.items(space)
         self.kind(thing)
 
@@ -107,9 +112,9 @@ class Watch:
         """What a function is made of: its code, and what its arguments are where they are not given."""
         self._objects.add(_MADE_OF, function)
 
-    def generator(self, take: Callable[[], Any]) -> None:
-        """A random generator, by what gives its state."""
-        self._generators.append((take, take()))
+    def state(self, take: Callable[[], Any]) -> None:
+        """A random generator, a lock or the like, by what gives its state."""
+        self._states.append((take, take()))
 
     def digest(self, thing: Any, take: Callable[[], str]) -> None:
         """Any other object, by a digest that `seal` takes."""
@@ -122,12 +127,16 @@ class Watch:
             self._near.add(dict.values, near)
         for space, names in self._names.values():
             if there := [name for name in names if name in space]:
-                self._objects.add(partial(_named, there), space)
+                self._objects.add(itemgetter(there[0], *there), space)  # of one it would give no tuple
             if absent := names.keys() - there:
                 self._absent.append((space, absent))
         for space, names in self._fixed.values():
-            self._of_libraries.add(partial(_named_or_gone, list(names)), space)
+            if there := [name for name in names if name in space]:
+                self._of_libraries.add(itemgetter(there[0], *there), space)
+            if absent := names.keys() - there:
+                self._absent_from_libraries.append((space, absent))
         self._objects.add(partial(map, type), tuple(self._kinds))
+        self._objects.add(partial(map, vars), tuple(self._owners))
         self._objects.add(partial(map, attrgetter("cell_contents")), tuple(self._cells))
         for each in (self._near, self._objects, self._of_libraries):
             each.seal()
@@ -156,7 +165,14 @@ class Watch:
 
     def replaced(self) -> bool:
         """Whether something of a library's was."""
-        return self._of_libraries.changed()
+        return self._of_libraries.changed() or _any_there(self._absent_from_libraries)
+
+    def shared_changed(self) -> bool:
+        """Whether an array was that lies in memory which other processes may share."""
+        if self._shared is None:
+            places = shared_places() if self._arrays else []
+            self._shared = [each for each in self._arrays if places is None or each.lies_in(places)]
+        return any(each.changed() for each in self._shared)
 
     def changed(self) -> bool:
         """Whether anything else was."""
@@ -168,12 +184,10 @@ class Watch:
         for tensor, place in self._tensors:
             if _place_of(tensor) != place:
                 return True
-        for space, names in self._absent:
-            if not space.keys().isdisjoint(names):
-                return True
         return (
-            any(now != before for now, before in self._bytes)
-            or any(take() != before for take, before in self._generators)
+            _any_there(self._absent)
+            or any(now != before for now, before in self._bytes)
+            or any(take() != before for take, before in self._states)
             or any(before and take() != before[0] for take, before in self._digests)
         )
 
@@ -182,19 +196,17 @@ def _slot(name: str, thing: Any) -> tuple[Any]:
     return (getattr(thing, name, None),)
 
 
-def _named(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
-    return map(space.__getitem__, names)
-
-
-def _named_or_gone(names: list[str], space: Mapping[str, Any]) -> Iterable[Any]:
-    return [space.get(name, _GONE) for name in names]
+def _any_there(absent: list[tuple[Mapping[str, Any], set[str]]]) -> bool:
+    return any(not space.keys().isdisjoint(names) for space, names in absent)
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
-    version = None if tensor.is_inference() else tensor._version
-    return version, tensor.data_ptr(), tensor.shape, tensor.stride()
+    state = _OF_INFERENCE if tensor.is_inference() else _STATE
+    grad = id(tensor.grad) if tensor.is_leaf else None
+    return state(tensor), tensor.data_ptr(), tensor.stride(), tensor.is_conj(), tensor.is_neg(), grad
 
 
-_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__")
-_GONE = object()
+_STATE = attrgetter("_version", "shape", "dtype", "requires_grad")
+_OF_INFERENCE = attrgetter("shape", "dtype", "requires_grad")
+_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 _CONTAINERS = frozenset((list, tuple, dict, set))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from overdrive.ranks.membership import LOGS, SEED
+from overdrive.ranks.membership import LOGS, SEED, threads_of
 from overdrive.sandbox.isolation import discard_scratch
 
 _GRACE = 5  # seconds between the signal that ends a rank and SIGKILL
@@ -69,10 +69,9 @@ def _discard_scratch(logs: Path) -> None:
 
 
 def _environment(ranks: int, logs: str) -> dict[str, str]:
-    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     needed = {SEED: secrets.token_hex(16), LOGS: logs, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
     if "OMP_NUM_THREADS" not in os.environ:
-        needed["OMP_NUM_THREADS"] = str(threads)
+        needed["OMP_NUM_THREADS"] = str(threads_of(ranks))
     return needed
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,8 @@ from typing import Any
 import torch
 
 from overdrive.ranks.membership import SEED, Membership
-from overdrive.ranks.monitor import Monitor
+from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
+from overdrive.ranks.requests import ROOM, Differing, Requests
 from overdrive.seams.torch.internals import gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
@@ -38,7 +40,7 @@ class Group:
         # PyTorch's default is to wait for the store for five minutes.
         own = tcp_store(membership.address, membership.port, False, _START).within("overdrive")
         self.monitor = Monitor(own, self.rank, self.size, self.end)
-        self._words = gloo_group(self.store, "words", self.rank, self.size, _PATIENCE)
+        self._requests = Requests(gloo_group(self.store, "words", self.rank, self.size, _PATIENCE), self.size)
         self._calls = gloo_group(self.store, "calls", self.rank, self.size, _PATIENCE)
         self._gradients = gloo_group(self.store, "gradients", self.rank, self.size, _PATIENCE)
         self._on_gpu: dict[str, Any] = {}
@@ -58,28 +60,27 @@ class Group:
     def of_all(self, numbers: Sequence[int], what: str) -> list[list[int]]:
         """The numbers (int64, equally many) of each rank."""
         own = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
-        found = [torch.empty_like(own) for _ in range(self.size)]
-        with self._waiting(what):
-            self._words.allgather([found], [own]).wait()
-        return [each.tolist() for each in found]
+        told = self.gather(own, 0, [len(own)] * self.size, what)
+        return told.view(self.size, -1).tolist() if len(own) else [[] for _ in range(self.size)]
 
     def from_first(self, number: float | int, what: str) -> float | int:
         """Rank 0's number, of the kind that is given."""
-        kind = torch.float64 if isinstance(number, float) else torch.int64
-        told = torch.tensor([number], dtype=kind, device="cpu")
+        kind = "d" if isinstance(number, float) else "q"
         with self._waiting(what):
-            self._words.broadcast([told]).wait()
-        return told.tolist()[0]  # type: ignore[no-any-return]  # `item` is what comes here
+            self._requests.put(struct.pack(kind, number))
+            self._meet("float" if kind == "d" else "integer", what, 8)
+        return struct.unpack(kind, self._requests.taken(0, 8))[0]  # type: ignore[no-any-return]
 
     def told_by_first(self, thing: Any, what: str) -> Any:
         """Rank 0's thing, which JSON can hold."""
         data = json.dumps(thing).encode() if self.rank == 0 else b""
-        size = int(self.from_first(len(data), what))
-        told = torch.zeros(size, dtype=torch.uint8, device="cpu")
-        if self.rank == 0:
-            told = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         with self._waiting(what):
-            self._words.broadcast([told]).wait()
+            self._requests.put(data[:ROOM])
+            size = self._meet("words", what, len(data), sizes_differ=True)[0]
+            if size <= ROOM:
+                return json.loads(self._requests.taken(0, size))
+            told = torch.frombuffer(bytearray(data) if self.rank == 0 else bytearray(size), dtype=torch.uint8)
+            self._calls.broadcast([told]).wait()
         return json.loads(bytes(told.tolist()))
 
     # -- tensors --------------------------------------------------------------------------------
@@ -90,19 +91,45 @@ class Group:
         rest, most = moved.shape[1:], max(sizes)
         if len(moved) < most:
             moved = torch.cat((moved, moved.new_zeros(most - len(moved), *rest)))
-        whole = moved.new_empty(self.size * most, *rest)
-        with self._waiting(what):
-            self._on(tensor, self._calls)._allgather_base(_bytes(whole), _bytes(moved)).wait()
+        whole = self._gathered(_bytes(moved), what).view(tensor.dtype).view(self.size * most, *rest)
         if min(sizes) < most:
             parts = whole.split(most)  # type: ignore[no-untyped-call]
             whole = torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
         return whole.movedim(0, dim)
 
+    def _gathered(self, own: torch.Tensor, what: str) -> torch.Tensor:
+        """The bytes of all ranks."""
+        with self._waiting(what):
+            if small := own.device.type == "cpu" and len(own) <= ROOM:
+                self._requests.put(own)
+            self._meet("gather", what, len(own))
+            if small:
+                return torch.cat(tuple(self._requests.all_taken(len(own))))
+            whole = own.new_empty(self.size * len(own))
+            self._on(own, self._calls)._allgather_base(whole, own).wait()
+        return whole
+
     def sum_(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
         """The sum over ranks, in its place."""
         with self._waiting(what):
+            small = tensor.device.type == "cpu" and tensor.nbytes <= ROOM
+            if small:
+                self._requests.put(_bytes(tensor.contiguous()))
+            self._meet("sum", what, tensor.nbytes)
+            if small:
+                parts = [each.view(tensor.dtype) for each in self._requests.all_taken(tensor.nbytes)]
+                return tensor.copy_(torch.stack(parts).sum(0, dtype=tensor.dtype).view(tensor.shape))
             self._on(tensor, self._calls).allreduce([tensor]).wait()
         return tensor
+
+    def _meet(self, kind: str, what: str, size: int, sizes_differ: bool = False) -> list[int]:
+        """All ranks ask for this now; `kind`: in what way they exchange it. Returns their sizes."""
+        monitor = self.monitor
+        try:
+            return self._requests.meet(monitor.number, monitor.step, kind, what, size, sizes_differ)
+        except Differing as differing:
+            self.end(f"{differing}: {DIFFERS}")
+            raise
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
         """Of gradients, beside the backward pass; `finish` waits for it."""
@@ -126,16 +153,17 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            self._lost(error)
+            self.lost(error)
         finally:
             self.monitor.goes_on()
 
-    def _lost(self, error: RuntimeError) -> None:
+    def lost(self, error: RuntimeError) -> None:
         """A rank is gone: it has said why, or does so in a moment."""
         until = time.monotonic() + _NOTES
         while time.monotonic() < until:
             try:
-                if any(self.note_of(other) for other in range(self.size) if other != self.rank):
+                notes = any(self.note_of(other) for other in range(self.size) if other != self.rank)
+                if notes or self.store.check([TOLD]):
                     self.end("")
             except RuntimeError:  # of the store: rank 0 had it, or the agent
                 break

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
@@ -22,8 +24,14 @@ _WHAT = ("the number of steps", "the losses", "random numbers", "the parameters"
 
 
 class Lockstep:
+    """
+    Attributes:
+        differing: parameters of which each rank has another part.
+    """
+
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
+        self.differing: set[Any] = set()
         self._steps = 0
         self._same_at = 0  # the last comparison
         self._losses = 0  # a checksum of all so far
@@ -41,6 +49,15 @@ class Lockstep:
 
     def stop(self) -> None:
         self._stopped = True
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """For what is read here, each rank asks nobody: it is not the program that reads."""
+        before, self._stopped = self._stopped, True
+        try:
+            yield
+        finally:
+            self._stopped = before
 
     @property
     def _goes(self) -> bool:
@@ -73,11 +90,11 @@ class Lockstep:
         if not self._goes:
             return
         self._steps += 1
-        self._rank.group.monitor.step = self._steps
         if not any(each is optimizer for each in self._optimizers):
             self._optimizers.append(optimizer)
         if self._steps <= _FIRST or self._steps % _EVERY == 0:
             self.compare(f"at step {self._steps}")
+        self._rank.group.monitor.step = self._steps
 
     def compare(self, when: str) -> None:
         """Stop all ranks where one has come to something else."""
@@ -100,7 +117,8 @@ class Lockstep:
         self._same_at = self._steps
 
     def _parameters(self) -> list[Any]:
-        return [each for optimizer in self._optimizers for each in parameters_of(optimizer)]
+        held = (each for optimizer in self._optimizers for each in parameters_of(optimizer))
+        return [each for each in held if each not in self.differing]
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()
@@ -122,5 +140,6 @@ def _checksum(tensors: list[Any]) -> int:
             whole = held.contiguous().view(-1) if held.layout is torch.strided else held.coalesce().values().view(-1)
             kinds: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
             bits = whole.view(kinds[whole.element_size()]) if whole.element_size() in kinds else whole.view(torch.int64)
-            found = zlib.crc32(struct.pack("qq", place, int(bits.sum(dtype=torch.int64))), found)
+            total = bits.sum(dtype=torch.int64).tolist()  # `int` of a tensor is the program's way: it gives rank 0's
+            found = zlib.crc32(struct.pack("qq", place, total), found)
     return found

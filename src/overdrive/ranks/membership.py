@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from overdrive.ranks.asking import asked_by_program
+
 SEED = "OVERDRIVE_RANKS_SEED"  # of all hidden entropy, where `overdrive run --ranks` started the ranks
 LOGS = "OVERDRIVE_RANKS_LOGS"  # the folder for what ranks above 0 print, likewise
 
@@ -21,7 +23,19 @@ _NAMES = frozenset(
     )
 )
 _BEGINNINGS = ("TORCHELASTIC_",)
+_ENVIRON = ("os.py", "_collections_abc.py")  # through which the environment is read
 _FIRST_PORT, _PORTS = 20_000, 20_000  # of a Slurm step, whose ranks have no port told
+
+
+def environment_of(ranks: int, rank: int, port: int, seed: str) -> dict[str, str]:
+    """The variables of a process of this machine that is a rank, without a launcher's agent: rank 0 keeps the store."""
+    told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {**{name: str(value) for name, value in told.items()}, SEED: seed}
+
+
+def threads_of(ranks: int) -> int:
+    """Of each rank of this machine: its share of the cores."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
 class NotARank(Exception):
@@ -74,7 +88,7 @@ class Membership:
         plain = kind.__getitem__
 
         def __getitem__(environment: Any, key: str) -> str:
-            if key in self._hidden and _asked_by_program(sys._getframe(1)):
+            if key in self._hidden and asked_by_program(sys._getframe(1), _ENVIRON):
                 self.reveal(f"it reads {key} itself")
             return plain(environment, key)  # type: ignore[no-any-return]
 
@@ -84,6 +98,10 @@ class Membership:
         """The program brings its own parallelism: all is as if we were not there."""
         os.environ.update(self._hidden)
         self._hidden = {}
+        self.leave(reason)
+
+    def leave(self, reason: str) -> None:
+        """The program is left to its own parallelism, which asks us who it is: the environment stays hidden."""
         if not self.own:
             self.own = reason
             for act in self.on_own:
@@ -119,11 +137,3 @@ def first_node(nodes: str) -> str:
     """Of Slurm's list: "gpu[03-05,9],cpu1" is gpu03."""
     found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+)[^\]]*\]([^,]*))?", nodes)
     return "".join(part or "" for part in found.groups()) if found else nodes
-
-
-def _asked_by_program(frame: Any) -> bool:
-    """Whether the code that asks is the program's, and not a library's."""
-    while frame is not None and frame.f_code.co_filename.endswith(("os.py", "_collections_abc.py")):
-        frame = frame.f_back
-    name = frame.f_code.co_filename if frame is not None else ""
-    return not name.startswith((sys.prefix, sys.base_prefix, "<frozen")) and "-packages" not in name

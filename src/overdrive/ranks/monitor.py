@@ -23,11 +23,16 @@ _APART = 5.0  # seconds for which two ranks wait for different things
 _TOGETHER = 45.0  # seconds for which all wait for the same thing
 _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
 _LAST = 5.0  # seconds for its last words
+TOLD = "told"  # in the store: some rank has said why all end
 _LOST = 5  # failures to reach the store
 
 
 class Monitor:
     """
+    Attributes:
+        step: steps that this rank has made.
+        number: of what it waits for, or waited for last; all ranks count.
+
     Args:
         store: a connection of its own: another thread may be blocked in another.
         end: called with a sentence, or nothing where the rank that failed has told itself; does not return.
@@ -37,16 +42,17 @@ class Monitor:
         self._store, self._rank, self._size, self._end = store, rank, size, end
         self.step = 0
         self._waits: tuple[int, str, float] | None = None  # number, for what, since when
-        self._number = 0
+        self.number = 0
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
         self._thread.start()
 
-    def waits(self, what: str) -> None:
-        self._number += 1
-        self._waits = self._number, what, time.monotonic()
+    def waits(self, what: str, counted: bool = True) -> None:
+        """`counted`: all ranks wait equally often; else only for what they wait is compared."""
+        self.number += counted
+        self._waits = self.number if counted else 0, what, time.monotonic()
 
     def goes_on(self) -> None:
         self._waits = None
@@ -118,7 +124,7 @@ class Monitor:
         elif waited > 4 * _EVERY:
             self._end(
                 f"rank {other} has come to its end after {note['step']} steps, where rank {self._rank} is in step "
-                f"{self.step + 1}: {_DIFFERS}"
+                f"{self.step + 1}: {DIFFERS}"
             )
 
     def _compare(self, waits: tuple[int, str, float], waited: float, beats: dict[int, Any]) -> None:
@@ -128,7 +134,7 @@ class Monitor:
             if theirs and theirs[:2] != list(waits[:2]) and min(waited, theirs[2]) > _APART:
                 self._end(
                     f"rank {self._rank} waits for {waits[1]} in step {self.step + 1}, and rank {other} for {theirs[1]} "
-                    f"in step {beat['step'] + 1}: {_DIFFERS}"
+                    f"in step {beat['step'] + 1}: {DIFFERS}"
                 )
         if all_wait and min(waited, *(each["waits"][2] for each in beats.values())) > _TOGETHER:
             self._end(f"all ranks wait for {waits[1]}: the connection between them stands still")
@@ -146,4 +152,4 @@ def _is_busy(beat: Any) -> bool:
 
 
 _HOST = f"{socket.gethostname()} {uuid.getnode()}"
-_DIFFERS = "the program does not do the same on all ranks (a clock, a file, or chance that no seed rules)"
+DIFFERS = "the program does not do the same on all ranks (a clock, a file, or chance that no seed rules)"

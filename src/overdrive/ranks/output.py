@@ -19,11 +19,12 @@ class Output:
         scratch: an empty folder for what this rank writes, which is thrown away; None for rank 0.
     """
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, apart: bool) -> None:
+        """`apart`: whether that of ranks above 0 is kept apart; in a trial, all that is printed goes to one file."""
         self._real = os.dup(2)
         self.log: Path | None = None
         self.scratch: Path | None = None
-        if membership.rank:
+        if membership.rank and apart:
             folder = os.environ.get(LOGS) or tempfile.mkdtemp(prefix="overdrive-ranks-")
             self.scratch = Path(folder) / f"scratch{membership.rank}"
             self.scratch.mkdir(mode=0o700)

@@ -19,6 +19,7 @@ from overdrive.ranks.entropy import Entropy, share, share_torch
 from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import SEED, Membership
+from overdrive.ranks.monitor import TOLD
 from overdrive.ranks.output import Output
 from overdrive.sandbox.isolation import isolate, redirect_torch
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
 
 _SHARED_FATE = 3.0  # seconds in which rank 0 fails as another one did: then its traceback is enough
-_TOLD = "told-failure"  # in the store: a rank above 0 has shown its traceback
+_SHOWN = "shown"  # in the store: a rank above 0 has shown its traceback
+_WORDS_OF_THE_END = ("over/0", TOLD, _SHOWN)
 _PR_SET_PDEATHSIG = 1
 
 _current: list[Rank] = []
@@ -43,13 +45,21 @@ class Rank:
 
     Attributes:
         divides: whether calls are divided; the program may bring its own parallelism.
+        technique: that divides them.
     """
 
-    def __init__(self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None]) -> None:
-        """`catch_failures`: takes our frames out of an error's traceback."""
+    def __init__(
+        self, membership: Membership, keep: list[Path], catch_failures: Callable[[Any], None], trial: bool = False
+    ) -> None:
+        """
+        Args:
+            keep: folders that ranks above 0 really write to.
+            catch_failures: takes our frames out of an error's traceback.
+            trial: each rank is the worker of a trial, which sees to what it prints and writes.
+        """
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
-        self.output = Output(membership)
+        self.output = Output(membership, apart=not trial)
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -58,8 +68,10 @@ class Rank:
         membership.hide()
         self._entropy = Entropy(seed) if seed else self._entropy_of_first()
         share(self._entropy)
-        FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
+        if not trial:
+            FileOrder(self.rank, self.size, lambda: self.__dict__.get("group") if self.divides else None)
         self.lockstep = Lockstep(self)
+        self.technique = "data_parallel"
         _current.append(self)
 
     @property
@@ -76,12 +88,16 @@ class Rank:
         """An observer for `Session`."""
 
         def own(reason: str) -> None:
-            seams.leave_out("data_parallel", f"the program brings its own parallelism ({reason})")
+            seams.leave_out(self.technique, f"the program brings its own parallelism ({reason})")
             self.lockstep.stop()
 
         self._membership.on_own.append(own)
         seams.framework_arrived.subscribe(lambda: self._torch_arrived(seams))
         self.lockstep.observe(seams)
+
+    def leave_to_program(self, reason: str) -> None:
+        """It brings its own parallelism: nothing is divided or compared from here on."""
+        self._membership.leave(reason)
 
     def say(self, sentence: str) -> None:
         if self.rank == 0:
@@ -105,6 +121,14 @@ class Rank:
         finally:
             group.monitor.stop()
         return code
+
+    def over_in_trial(self, failed: bool) -> None:
+        """The program has ended, or failed; its worker goes on to report, and needs no other rank any more."""
+        if "group" not in self.__dict__:
+            return
+        if not failed and self.divides:
+            self.lockstep.compare("at the end")
+        self.group.monitor.stop()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -144,7 +168,7 @@ class Rank:
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)
             self.output.tell("".join(traceback.format_exception(failure)))
-        self.group.store.set(_TOLD, "")
+        self.group.store.set(_SHOWN, "")
 
     def _wait_for_others(self) -> None:
         """Where rank 0 keeps the store, they are to have read its note."""
@@ -168,14 +192,12 @@ class Rank:
         until = time.monotonic() + 2 * _SHARED_FATE
         with contextlib.suppress(RuntimeError):
             self.group.store.set(f"stuck/{self.rank}", "")
-            while (
-                time.monotonic() < until and self.group.store.check(["over/0"]) + self.group.store.check([_TOLD]) == 0
-            ):
+            while time.monotonic() < until and not any(self.group.store.check([key]) for key in _WORDS_OF_THE_END):
                 time.sleep(0.05)
 
     def _first_to_tell(self) -> bool:
         try:
-            return bool(self.group.store.add("told", 1) == 1)
+            return bool(self.group.store.add(TOLD, 1) == 1)
         except RuntimeError:
             return self.rank == 0
 

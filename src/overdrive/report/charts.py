@@ -42,6 +42,11 @@ def waterfall(parts: Sequence[svg.Row], total: svg.Row | None, width: int = svg.
 
 def duels(rows: Sequence[svg.Row], noise: float | None, width: int = svg.WIDE) -> str:
     """Every pair of every duel as a dot on a log axis, with the interval and the line of no change."""
+    return intervals(rows, "Speed-up of every pair in every duel, on a log axis", noise, width)
+
+
+def intervals(rows: Sequence[svg.Row], title: str, noise: float | None = None, width: int = svg.WIDE) -> str:
+    """Rows on a log axis, with the line of no change and, shaded, the `noise` about it."""
     if not rows:
         return ""
     values = [1.0]
@@ -55,7 +60,7 @@ def duels(rows: Sequence[svg.Row], noise: float | None, width: int = svg.WIDE) -
     for index, row in enumerate(rows):
         drawn += frame.marks(index, row)
     said = "; ".join(f"{row.name} {row.under} {row.label}" for row in rows)
-    return svg.drawing(width, frame.height, "Speed-up of every pair in every duel, on a log axis", said, drawn)
+    return svg.drawing(width, frame.height, title, said, drawn)
 
 
 Bars = Sequence[tuple[str, Sequence[tuple[str, float]]]]  # (name, [(part, seconds)…])

@@ -32,9 +32,14 @@ def diagnosis(result: Mapping[str, Any], console: Console) -> None:
     paper.pairs(list(lines(result["machine"], result["software"])), _NAMES, ("bold", ""))
     paper.say()
     _limits(result.get("limits") or {}, paper)
-    findings = result["findings"]
-    paper.say(summary(findings), "bold red" if any(each["severity"] == "wrong" for each in findings) else "bold green")
-    for each in findings:
+    findings(result, paper)
+
+
+def findings(result: Mapping[str, Any], paper: Paper) -> None:
+    """How many, each of them, and what could not be looked at."""
+    found = result["findings"]
+    paper.say(summary(found), "bold red" if any(each["severity"] == "wrong" for each in found) else "bold green")
+    for each in found:
         paper.say()
         mark, style = _MARKS[each["severity"]]
         paper.pairs([(mark, each["what"])], _MARGIN, (style, "bold"))

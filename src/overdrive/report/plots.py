@@ -41,7 +41,7 @@ def plot(
 
 
 def times(found: Interval) -> str:
-    return _cross(ratio(found))
+    return crossed(ratio(found))
 
 
 def waterfall(result: TuneResult) -> Plot | None:
@@ -62,8 +62,8 @@ def waterfall(result: TuneResult) -> Plot | None:
         whole = svg.Row("confirmed together", total.low, total.estimate, total.high, times(total), kind="total")
         table.append(("left over", f"{left:.2f}×", *blank, _ln(left)))
         table.append(("confirmed together", times(total), *blank, _ln(total.estimate)))
-        notes.append(_cross(said))
-    notes += [_cross(note) for note in (words.interaction(result), _method(result)) if note]
+        notes.append(crossed(said))
+    notes += [crossed(note) for note in (words.interaction(result), _method(result)) if note]
     return plot(lambda width: charts.waterfall(rows, whole, width), head, table, notes)
 
 
@@ -90,7 +90,7 @@ def _ln(factor: float) -> str:
     return f"{math.log(factor):+.3f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _cross(said: str) -> str:
+def crossed(said: str) -> str:
     """The terminal's "1.2x" as "1.2×"."""
     return re.sub(r"(?<=\d)x\b", "×", said)
 

@@ -25,6 +25,7 @@ def requirements(result: Mapping[str, Any], console: Console) -> None:
     paper.say(f"What {result['program']} would like", "bold")
     paper.say()
     _memory(result["memory"], result["device"], paper)
+    _layouts(result.get("layouts") or [], paper)
     _step(result, paper)
     _gpus(result, paper)
     for note in result["notes"]:
@@ -50,6 +51,29 @@ def _memory(memory: Mapping[str, Any], device: str, paper: Paper) -> None:
             f"As it runs, it takes {size(memory['kept_peak'])}: the C library keeps blocks that were freed "
             "(`overdrive tune --objective memory` looks for ways to spend less)."
         )
+    paper.say()
+
+
+def _layouts(found: list[Mapping[str, Any]], paper: Paper) -> None:
+    if not found:
+        return
+    fits = {None: "", True: "fits", False: "too large"}
+    states = ("gradients", "optimizer states")
+    rows = [
+        (
+            each["layout"],
+            size(each["bytes"]),
+            size(each["parts"]["parameters"]),
+            size(sum(each["parts"][name] for name in states)),
+            size(each["parts"]["activations"] + each["parts"]["workspace"]),
+            fits[each["fits"]],
+        )
+        for each in found
+    ]
+    paper.rows(("a rank, at the peak", "bytes", "weights", "their states", "activations", ""), rows, right=True)
+    for each in found:
+        if each["said"]:
+            paper.say(f"{each['layout']}: {each['said']}.")
     paper.say()
 
 

@@ -297,20 +297,23 @@ def reason(item: NotKept) -> str:
 
 def before_after(result: TuneResult) -> list[tuple[str, str, str]]:
     """Name, before and after of the absolute numbers; "" where one is missing."""
-    step = result.unit
-    names = ("samples per second", f"time per {step}", f"setup, before the first {step}", "memory at the peak")
-    rows = zip(names, *(_cells(side) for side in (result.baseline, result.tuned)), strict=True)
+    rows = zip(figure_names(result.unit), figures(result.baseline), figures(result.tuned), strict=True)
     return [(name, before, after) for name, before, after in rows if before or after]
 
 
 def devices(result: TuneResult) -> list[tuple[str, ...]]:
     """A row of cells for each device (see `DEVICES_HEAD`); [] where not both were measured."""
-    rows = [(each.device, *(cell or "-" for cell in _cells(each))) for each in result.devices if each.seconds_per_step]
+    rows = [(each.device, *(cell or "-" for cell in figures(each))) for each in result.devices if each.seconds_per_step]
     return rows if len(rows) > 1 else []
 
 
-def _cells(side: Figures | None) -> tuple[str, ...]:
-    """Samples per second, time per step, set-up and peak memory; "" where one is not known."""
+def figure_names(step: str) -> tuple[str, ...]:
+    """Of the numbers of `figures`. `step`: what one is called."""
+    return ("samples per second", f"time per {step}", f"setup, before the first {step}", "memory at the peak")
+
+
+def figures(side: Figures | None) -> tuple[str, ...]:
+    """As text, in the order of `figure_names`; "" where one is not known."""
     if side is None:
         return ("",) * 4
     return (

@@ -61,8 +61,8 @@ class Search:
             known = self.run({}, 0, self.budget, None)
             if known.state == "failed" and known.seconds >= self.budget:
                 raise CannotSearch(
-                    f"One run takes longer than the budget of {self.budget:.0f} s: write a longer --budget, or have "
-                    "the program train for less."
+                    f"One run takes longer than the budget of {_seconds(self.budget)}: write a longer --budget, or "
+                    "have the program train for less."
                 )
             if known.state == "failed":
                 raise CannotSearch(f"The program with its defaults fails by itself: {known.why}.")
@@ -72,9 +72,9 @@ class Search:
         needed = known.seconds * (1 + _FEWEST_RUNS + 2 * _FEWEST_PAIRS)
         if needed > self.budget:
             raise CannotSearch(
-                f"A run takes {known.seconds:.0f} s: {_FEWEST_RUNS} configurations and a comparison of "
-                f"{_FEWEST_PAIRS} pairs need about {needed:.0f} s. Write --budget {math.ceil(needed / 60)}m, or have "
-                "the program train for less."
+                f"A run takes {_seconds(known.seconds)}: {_FEWEST_RUNS} configurations and a comparison of "
+                f"{_FEWEST_PAIRS} pairs need about {_seconds(needed)}. Write --budget {math.ceil(needed / 60)}m, or "
+                "have the program train for less."
             )
         return known
 
@@ -206,6 +206,10 @@ def shown(values: Mapping[str, Value]) -> str:
     return ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
     )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
 
 
 def _key(values: Mapping[str, Value]) -> str:

@@ -95,3 +95,9 @@ def environment_for(chosen: Iterable[Chosen]) -> dict[str, str]:
         technique = catalogue()[name]
         needed.update(technique.environment({**technique.defaults(), **settings}))
     return needed
+
+
+def ranks_for(chosen: Iterable[Chosen]) -> int:
+    """As how many processes the program runs under these techniques."""
+    known = catalogue()
+    return max((known[name].ranks({**known[name].defaults(), **settings}) for name, settings in chosen), default=1)

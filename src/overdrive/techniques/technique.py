@@ -126,6 +126,10 @@ class Technique:
         """Environment variables that must be there before the process starts."""
         return {}
 
+    def ranks(self, settings: Settings) -> int:
+        """As how many processes it has the program run."""
+        return 1
+
     @property
     def process_level(self) -> bool:
         """Whether it may have to be there before the process starts: then it cannot be switched within one."""

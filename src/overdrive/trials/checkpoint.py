@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,7 @@ from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
-from overdrive.machine.inventory import fingerprint
+from overdrive.machine.inventory import fingerprint, summary
 from overdrive.trials.duel import Duel
 
 
@@ -29,6 +31,10 @@ class TuneCheckpoint:
         self._registrations = ledger.recall(self.key, "registration")
         self._screening = ledger.recall(self.key, "screening").get("all")
         self._results = ledger.recall(self.key, "result")
+        self._script = program.target if program.module else os.path.realpath(program.target)
+        found = summary()
+        kind = "\0".join(("gains", found.cpu, *(found.gpus or ())))
+        self._gains_key = hashlib.sha256(kind.encode()).hexdigest()
 
     @property
     def resumes(self) -> bool:
@@ -47,6 +53,21 @@ class TuneCheckpoint:
 
     def remember_screening(self, state: dict[str, Any]) -> None:
         self._ledger.remember(self.key, "screening", "all", state)
+
+    def gains(self) -> dict[str, list[tuple[float, float]]]:
+        """What screenings of the user's other scripts found on this kind of machine, by technique.
+
+        Of each script there is one: the logarithm of the speedup, and its standard error.
+        """
+        found: dict[str, list[tuple[float, float]]] = {}
+        for script, gains in self._ledger.recall(self._gains_key, "gains").items():
+            for name, (gain, error) in gains.items() if script != self._script else ():
+                found.setdefault(name, []).append((gain, error))
+        return found
+
+    def remember_gains(self, gains: Mapping[str, tuple[float, float]]) -> None:
+        """Of this script, in place of what an earlier tune of it found. See `gains`."""
+        self._ledger.remember(self._gains_key, "gains", self._script, dict(gains))
 
     def run(self, name: str) -> dict[str, Any] | None:
         """A run of one arm of a proof, under one seed."""

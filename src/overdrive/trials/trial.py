@@ -22,8 +22,9 @@ from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.contention import Watch
 from overdrive.sandbox.isolation import discard_scratch
-from overdrive.techniques.catalogue import environment_for
+from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
+from overdrive.trials.launchers.ranks import RanksLauncher
 from overdrive.trials.pool import TrialPool
 
 MANY_FILES = 1000
@@ -38,7 +39,7 @@ class Trial:
     """One live trial. It stands still except while an answer of it is waited for, data workers and threads included."""
 
     def __init__(self, pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> None:
-        """`launcher`: another one than the pool's."""
+        """`launcher`: another one than the pool's; a trial of several ranks has one of its own."""
         self.spec = spec
         self.pool = pool
         self.step = 0
@@ -50,7 +51,9 @@ class Trial:
         self._failure: Failed | None = None
         self._started = time.monotonic()
         samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.group = (launcher or pool.launcher).start(_environment(pool, spec), self._log)
+        ranks = ranks_for(spec.techniques)
+        starts = RanksLauncher(ranks) if ranks > 1 else launcher or pool.launcher
+        self.group = starts.start(_environment(pool, spec), self._log)
         self._watch = Watch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)

@@ -24,9 +24,12 @@ class TuneRequest:
     objective: Objective = TIME
     only: frozenset[str] = frozenset()  # the techniques that may be tried, open ones too; empty: all but the open ones
 
+    ranks: int | None = None  # as how many processes it is tried; 0: as many as pay; None: as one alone
+
     def purpose(self) -> str:
         """The key that separates tunes of one program in the ledger."""
-        return f"{self.contract}, {self.objective}"
+        on_ranks = "" if self.ranks is None else f", ranks {self.ranks or 'auto'}"
+        return f"{self.contract}, {self.objective}{on_ranks}"
 
     def most_seconds(self) -> float:
         return LONGEST if self.budget is None else self.budget

@@ -66,7 +66,8 @@ class Screened:
         """
         out = self.failed.keys() | set(self.left_out)
         names = [name for name in effects.labels if name in settings and name not in out]
-        believed = beliefs(effects)
+        candidates = list(candidates)
+        believed = beliefs(effects, {each.label: each.prior for each in candidates})
         sure = [each for each in candidates if each.label not in out and believed.best.get(each.label, 0.0) >= least]
         plan = choose(effects, sure, factors, believed=believed).plan
         partners = frozenset().union(*effects.interacting)
@@ -107,6 +108,15 @@ class Screened:
         if name in self.left_out:
             return 0.0
         return 1 - math.exp(-self.beliefs[name].mean) if name in self.beliefs else None
+
+    def gains(self) -> dict[str, tuple[float, float]]:
+        """The logarithm of each measured speedup, averaged over the others on and off, and its standard error."""
+        return {
+            name: effects.gain(effects.on_average(name))
+            for effects in self.effects
+            for name in effects.labels
+            if name in self.settings
+        }
 
     def within_processes(self) -> dict[str, Interval]:
         """The speedups of what was switched in running processes: those know how processes differ."""

@@ -25,6 +25,7 @@ from overdrive.evidence.screening import (
     Row,
     carry_over,
     estimate,
+    learned,
     next_look,
     on_off,
     pairs_of_process,
@@ -86,8 +87,11 @@ class Screener:
         within = [name for name, each in techniques.items() if not each.process_level]
         self._techniques = {name: each for name, each in techniques.items() if name in {*within, *self._around.racing}}
         self._beyond = {name for name, each in self._techniques.items() if not found.contract.allows(each.contract)}
+        records = duels.checkpoint.gains()
         self._inside = [
-            Candidate(name, each.contract) for name, each in self._techniques.items() if name not in self._beyond
+            Candidate(name, each.contract, prior=learned(records.get(name, ())))
+            for name, each in self._techniques.items()
+            if name not in self._beyond
         ]
         placebos = [on_off(f"placebo {number}", placebo=True) for number in range(1, _PLACEBOS + 1)]
         self._design = Design([*map(on_off, within), *placebos])
@@ -284,9 +288,10 @@ class Screener:
             self._found.of_processes = self._around.variance(runs, around)
         settings = dict(self._chosen(self._techniques))
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
-        if around is None:
-            return screened
-        return screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
+        if around is not None:
+            screened = screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
+        self._duels.checkpoint.remember_gains(screened.gains())
+        return screened
 
     def _tell(self, screened: Screened) -> None:
         disturbed = len({block.pair for block in self._blocks if block.dropped})

@@ -14,8 +14,10 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import formats_tried
 from overdrive.tuner.judge import Judge
 from overdrive.tuner.neighbours import neighbours
+from overdrive.tuner.rank_search import RankSearch
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
+from overdrive.tuner.screened import Screened
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
@@ -33,20 +35,29 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
-        screened = Screener(found, duels, schedule).run()
-        found.screened = screened.within_processes()
-        schedule.contributions_known = bool(screened.choice)
-        asked: Strategy = Greedy(found, schedule, progress, screened)
-        while (candidate := asked.ask()) is not None:
-            asked.tell(candidate, judge.judge(candidate))
-            if found.adopted and found.quick_plain().techniques == found.best():
-                prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
+        screened = Screened()
+        if request.ranks is None or not RankSearch(found, judge, progress, request.ranks).run():
+            screened = Screener(found, duels, schedule).run()
+            _search(found, judge, prover, schedule, progress, screened)
         Finaliser(found, duels, prover, schedule, screened).settle()
         found.seeds = prover.seed_curves()
         _measure_errors(found, prover, schedule, progress)
     found.seconds = time.monotonic() - found.started
     found.isolation = pool.isolation
     return found
+
+
+def _search(
+    found: Findings, judge: Judge, prover: Prover, schedule: Schedule, progress: Progress, screened: Screened
+) -> None:
+    """Try one candidate after the other, those first that the screening chose."""
+    found.screened = screened.within_processes()
+    schedule.contributions_known = bool(screened.choice)
+    asked: Strategy = Greedy(found, schedule, progress, screened)
+    while (candidate := asked.ask()) is not None:
+        asked.tell(candidate, judge.judge(candidate))
+        if found.adopted and found.quick_plain().techniques == found.best():
+            prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
 
 
 def _measure_errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> None:

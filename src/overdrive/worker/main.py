@@ -22,12 +22,15 @@ from overdrive.core.program import ProgramError
 from overdrive.core.records import Block, ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.memory import peak_resident
+from overdrive.ranks.horovod.imports import HorovodImports
+from overdrive.ranks.rank import Rank
 from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams import frameworks
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker import hyperparameter_watch
 from overdrive.worker.answering import Answering
+from overdrive.worker.as_rank import membership_of_trial, scratch_of
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.failures import kind_of
 from overdrive.worker.launch import execute, hide_own_frames
@@ -82,6 +85,7 @@ class Worker:
         self._products: dict[str, Any] = {}
         self._profilers: dict[str, Any] = {}
         self._answering = None if self.clock.inference else Answering(self._answers)
+        self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it
         self._rests: list[int] = []  # steps after which it could stand still, where not after each
@@ -193,6 +197,10 @@ class Worker:
             self.report(Beat(done, total))
 
     def _stand_still(self) -> None:
+        with self.rank.lockstep.aside() if self.rank else contextlib.nullcontext():
+            self._between_steps()
+
+    def _between_steps(self) -> None:
         steps = self.clock.steps
         if self.clock.trains:
             self.report(self._training_after_all())
@@ -347,19 +355,23 @@ def _standard_input(path: str) -> None:
 def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
     """The whole life of a trial's process, to its end."""
     job: Job = messages.read(commands.readline())
-    isolation = isolate(Path(job.scratch), [Path(each) for each in job.keep]) if job.isolate else None
+    membership = membership_of_trial()
+    isolation = isolate(scratch_of(job, membership), [Path(each) for each in job.keep]) if job.isolate else None
     also_in(job.also)
     catalogue()  # here: what comes from outside may bring a clock
     worker = Worker(commands, reports, job)
+    worker.rank = Rank(membership, [], hide_own_frames, trial=True) if membership else None
     if isolation:
         worker.report(Isolated(isolation.kind, isolation.detail))
     progress.on_progress = worker.filling
     own = [*([_redirected] if job.isolate else []), seeds(job.spec.seed), worker.observe]
+    own[:0] = [worker.rank.observe] if worker.rank else []
     worker.session = Session(job.spec.techniques, own, worker.left_out, worker.clock.inference)
     code = 0
     try:
         with worker.session, worker.returned or contextlib.nullcontext():
             _standard_input(job.spec.program.stdin)
+            HorovodImports().provide()
             execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -371,6 +383,8 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
         worker.report(worker.failed(error))
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
+    if worker.rank:
+        worker.rank.over_in_trial(failed=bool(code))
     if code == 0:
         worker.report(worker.ended())
     sys.stdout.flush()

@@ -131,6 +131,7 @@ class Needs:
                 "workspace": at_peak - min(at_peak, self._activations),
             },
             "program": self._program,
+            "pairs": [pair for model in self._models.values() for pair in _pairs(model)],
             "steps": self._steps,
         }
 
@@ -150,6 +151,18 @@ class Needs:
     def _parameters(self) -> Iterator[Any]:
         for optimizer in self._optimizers:
             yield from parameters_of(optimizer)
+
+
+def _pairs(model: Any) -> list[list[int]]:
+    """Pairs of layers that may be divided over ranks, untried: numbers between them, and bytes of their weights."""
+    from overdrive.techniques.parallel.tensor_parallel.pairs import candidates
+
+    found = []
+    for names in candidates(model, 1)[0]:
+        first, second = (model.get_submodule(name) for name in names)
+        held = (*first.parameters(), second.weight)
+        found.append([first.out_features, sum(each.nbytes for each in held)])
+    return found
 
 
 def _grouped(calls: list[Any]) -> list[dict[str, Any]]:

@@ -66,6 +66,8 @@ def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
     content = plain.reshape(-1).view(torch.uint8).numpy()
     walk.watch.tensor(tensor)
+    if tensor.is_leaf and tensor.grad is not None:
+        walk.visit(tensor.grad)
     if content.ctypes.data == tensor.data_ptr():  # no copy: what is watched is the tensor itself
         walk.watch.array(content)
     walk.emit("content", hash_of(content))

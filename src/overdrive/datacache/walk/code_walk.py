@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
+import collections
 import os
 import re
+import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from overdrive.datacache import code
-from overdrive.datacache.files import Files, looks_for_files
+from overdrive.datacache.files import Files, looks_for_files, open_files
 from overdrive.datacache.spoken import may_speak
 from overdrive.datacache.walk.walk import Walk
 
@@ -17,6 +23,10 @@ _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
     "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
+# A program has its loaders hand over batches in either mode; they count where code may ask for them.
+_MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled"))
+# Reads from a file that was opened long ago, and that nobody has to name.
+_BY_DESCRIPTOR = frozenset(("pread", "preadv", "fdopen", "sendfile"))
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -118,6 +128,9 @@ class CodeWalk(Walk):
                 self.visit(space[name])
                 if isinstance(space[name], types.ModuleType):
                     self._names_in(space[name], names)
+            else:  # where Python looks next
+                self._names_in(builtins, {name})
+                self.watch.fixed(vars(builtins), name)
         for module in code.modules_imported(each):
             self.visit(module)
             self._names_in(module, names)
@@ -130,12 +143,23 @@ class CodeWalk(Walk):
                 self.watch.fixed(space, name)
             else:
                 self.watch.name(space, name)
-            if not library or _is_programs_own(space[name]):  # a library's function that the program has replaced
+            if not library or _is_programs_own(module, space[name]):
                 self.emit("attribute", name)
                 self.visit(space[name])
 
+    def state(self, take: Callable[[], Any]) -> None:
+        """What can be asked for at any time, and compared."""
+        self.emit("state", repr(take()))
+        self.watch.state(take)
+
     def look_at_libraries(self) -> None:
         """What code may find in modules and classes of libraries, once all of it is known."""
+        torch = sys.modules.get("torch")
+        for name in sorted(_MODES & self._names) if torch is not None else ():
+            if hasattr(torch, name):
+                self.state(getattr(torch, name))
+        for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self._names) else ():
+            self.files.note(path)
         known: tuple[int, int] | None = None
         while known != (known := (len(self._modules), len(self._names))):
             for module in list(self._modules):
@@ -150,8 +174,22 @@ class CodeWalk(Walk):
                     self.watch.fixed(vars(base), name)
 
 
-def _is_programs_own(thing: Any) -> bool:
-    """A function that is neither a library's nor ours."""
-    if not isinstance(thing, types.FunctionType) or code.is_library_code(thing.__code__):
+def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
+    """Whether it may have been put into a library's module by the program: a function that is neither a library's nor
+    ours, an object of the program's, or what can hold such a thing."""
+    if isinstance(thing, types.FunctionType):
+        own = (thing.__module__ or "").split(".")[0] == __name__.split(".")[0]
+        return not own and not code.is_library_code(thing.__code__)
+    if isinstance(thing, types.ModuleType) or module is sys:  # whose own lists are of modules and of what is imported
         return False
-    return (thing.__module__ or "").split(".")[0] != __name__.split(".")[0]
+    kind = thing if isinstance(thing, type) else type(thing)
+    if isinstance(thing, getattr(sys.modules.get("torch"), "Tensor", ())):
+        return True
+    if module is builtins:
+        return kind.__module__ != "builtins" or kind in _HOLDS
+    return issubclass(kind, _HOLDS) or not code.is_library_module(kind.__module__)
+
+
+# What libraries themselves put into their modules is walked through where it is one of these, to no harm.
+_HOLDS: tuple[type, ...] = (list, tuple, dict, set, bytearray, types.SimpleNamespace, np.ndarray, np.random.Generator)
+_HOLDS += (collections.deque, collections.UserList, collections.UserDict, collections.ChainMap)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import pathlib
 import random
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.datacache.code import is_library_module
 from overdrive.datacache.files import Files
 from overdrive.datacache.state import PLAIN, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
 from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch
@@ -23,6 +25,7 @@ from overdrive.datacache.walk.code_walk import CodeWalk
 
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
+_ITEMS = (3, 4)  # where `__reduce_ex__` gives what a list or a dict holds, as iterators
 _OF_ENUMS = frozenset(("_value_", "_name_", "_sort_order_", "__objclass__"))
 
 
@@ -47,6 +50,8 @@ class ObjectWalk(CodeWalk):
             self.look_at_libraries()
         except (_TooMuch, RecursionError):
             self.hide("it holds too many objects")
+        if self.files.looked_for and self.files.too_many_absent:
+            self.hide("its code may look for more files than can be watched")
         of_objects = self.hash.hexdigest()
         self.emit("files", self.files.text())
         if self.files.too_many:
@@ -81,6 +86,7 @@ class ObjectWalk(CodeWalk):
             self._container(thing, kind)
         elif isinstance(thing, np.ndarray):
             visit_array(self, thing)
+            self._own_parts(thing, kind)
         elif isinstance(thing, type):
             self.visit_class(thing)
         elif isinstance(thing, types.ModuleType):
@@ -90,22 +96,31 @@ class ObjectWalk(CodeWalk):
         elif isinstance(thing, pathlib.PurePath):
             self.emit("path", f"{kind.__name__} {thing}")
             self.files.note(str(thing))
-        elif isinstance(thing, (np.dtype, range, slice)):
+            self._own_parts(thing, kind)
+        elif isinstance(thing, slice):
+            self.each("slice", thing.start, thing.stop, thing.step)
+        elif isinstance(thing, (np.dtype, range)):
             self.emit(kind.__qualname__, repr(thing))
+            self.visit(getattr(thing, "metadata", None))
         elif isinstance(thing, enum.Enum):
             self.emit(kind.__qualname__, repr(thing))
+            self.visit(kind)
             self.watch.space(thing, vars(thing))
             for name, value in vars(thing).items():
                 if name not in _OF_ENUMS:
                     self.visit((name, value))
         elif isinstance(thing, np.generic) and not thing.dtype.hasobject:
             self.emit(thing.dtype.str, thing.tobytes())
+            if isinstance(thing, np.void):  # may be a view of an array's row
+                self.watch.state(thing.tobytes)
         elif isinstance(thing, io.IOBase):
             self.open_file = True
             self.hide("it holds an open file")
         elif isinstance(thing, (np.random.RandomState, np.random.Generator)):
             self.generator(thing)
-        elif not visit_torch(self, thing, kind) and not visit_pandas(self, thing, kind):
+        elif visit_torch(self, thing, kind) or visit_pandas(self, thing, kind):
+            self._own_parts(thing, kind)
+        else:
             self._instance(thing, kind)
 
     def _container(self, thing: Any, kind: type) -> None:
@@ -141,6 +156,27 @@ class ObjectWalk(CodeWalk):
             return self.hash.hexdigest()
         finally:
             self.hash, self._numbers = whole, numbers
+
+    def _own_parts(self, thing: Any, kind: type) -> None:
+        """What a program's subclass, or the program itself, adds to an object that is visited in a way of its own."""
+        if not is_library_module(kind.__module__):
+            self.visit(kind)
+        space = getattr(thing, "__dict__", None)
+        if isinstance(space, dict):
+            self.watch.space(thing, space)
+            self.visit(space)
+
+    def lock(self, thing: Any) -> None:
+        """Nobody's data, but whether it is held; and another process would need one of its own."""
+        self.hide("it holds a lock", here=False)
+        self.state(lambda: _held_by(thing))
+
+    def cached(self, function: Any) -> None:
+        """What it remembers is as old as that is: to forget it, or to remember more, is a change."""
+        self.each("cached", function.__wrapped__, function.__dict__)
+        module = sys.modules.get(function.__module__)
+        if not is_library_module(function.__module__) or getattr(module, function.__name__, None) is not function:
+            self.state(lambda: function.cache_info()[1:])
 
     def bound(self, method: Any) -> None:
         """A method, of Python or of C, with what it is bound to."""
@@ -192,9 +228,14 @@ class ObjectWalk(CodeWalk):
         if custom:
             self.emit("reduced")
             self.watch.digest(thing, lambda: ObjectWalk(True, Files("", None)).take((thing,))[0])
-            for part in parts if isinstance(parts, tuple) else (parts,):
-                plain = isinstance(part, (list, tuple, dict)) or not hasattr(part, "__next__")
-                self.visit(part if plain else list(part))
+            for place, part in enumerate(parts if isinstance(parts, tuple) else (parts,)):
+                items = place in _ITEMS and part is not None
+                self.visit(list(part) if items else part)
+
+
+def _held_by(lock: Any) -> str:
+    """`<locked _thread.RLock object owner=... count=1 at 0x...>` without where it lies."""
+    return repr(lock).partition(" at 0x")[0]
 
 
 _BUILT_UPON: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes, int, float)
@@ -208,16 +249,15 @@ _VISITORS: dict[type, Callable[[ObjectWalk, Any], None]] = {
     property: lambda walk, thing: walk.each("property", thing.fget, thing.fset, thing.fdel),
     functools.partial: lambda walk, thing: walk.each("partial", thing.func, thing.args, thing.keywords),
     functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
-    type(functools.cache(lambda: None)): lambda walk, thing: walk.each("cached", thing.__wrapped__),
+    type(functools.cache(lambda: None)): ObjectWalk.cached,
     random.Random: ObjectWalk.generator,
     # What it is a view of: a copy would not change with it.
     types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
     type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),
     type(...): lambda walk, thing: walk.emit("ellipsis"),
     bytearray: ObjectWalk.bytearray,
-    # Nobody's data; but another process would need one of its own.
-    type(threading.Lock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
-    type(threading.RLock()): lambda walk, thing: walk.hide("it holds a lock", here=False),
+    type(threading.Lock()): ObjectWalk.lock,
+    type(threading.RLock()): ObjectWalk.lock,
 }
 for _kind in (types.WrapperDescriptorType, types.MethodDescriptorType, np.ufunc, types.MethodWrapperType):
     _VISITORS[_kind] = lambda walk, thing: walk.emit("builtin", repr(getattr(thing, "__name__", thing)))

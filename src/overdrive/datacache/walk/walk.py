@@ -42,4 +42,4 @@ class Walk(ABC):
 
     def generator(self, generator: Any) -> None:
         self.emit("generator", repr(frozen(state_of(generator))))
-        self.watch.generator(lambda: frozen(state_of(generator)))
+        self.watch.state(lambda: frozen(state_of(generator)))

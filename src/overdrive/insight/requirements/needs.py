@@ -41,6 +41,7 @@ class Needs:
     measured_peak: int = 0  # bytes; measured: of the process with freed blocks given back, or of the GPU's tensors
     kept_peak: int = 0  # bytes; measured: of the process as it is, where the C library keeps freed blocks
     notes: tuple[str, ...] = field(default=())
+    pairs: tuple[tuple[int, int], ...] = ()  # of layers that may be divided: numbers between them, bytes of weights
 
     @property
     def tensors(self) -> int:
@@ -90,6 +91,7 @@ class Needs:
             memory={part: int(report["memory"][part]) for part in PARTS},
             program=int(report["program"]),
             operators=_fastest(least, steps),
+            pairs=tuple((between, held) for between, held in report.get("pairs", ())),
         )
         return replace(needs, **measured)
 

@@ -16,6 +16,7 @@ from overdrive.seams.torch import (
     loaders,
     models,
     moves,
+    norms,
     operators,
     optimizers,
     ports,
@@ -35,7 +36,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     answers.watch(hub)
     patches = Patches()
     removers: list[Callable[[], None]] = [patches.restore]
-    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, ports)
+    rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, norms, ports)
     for seam in (*rooms, operators, scalars, functions, whole_calls, asked):
         removers += seam.enter(hub, patches)
     return last_first(removers)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 
 def indices_of(iterator: Any) -> Iterator[Any]:
@@ -108,6 +109,32 @@ class Peeking:
             self._left -= 1
             self._drawn.append(next(self._indices))
         return list(self._drawn)[:count]
+
+
+class Announced:
+    """Tells before it hands out each."""
+
+    def __init__(self, indices: Iterator[Any], about_to_hand_out: Callable[[], None]) -> None:
+        self._indices = indices
+        self._about_to_hand_out = about_to_hand_out
+
+    def __iter__(self) -> Announced:
+        return self
+
+    def __next__(self) -> Any:
+        self._about_to_hand_out()
+        return next(self._indices)
+
+
+def is_of_workers(iterator: Any) -> bool:
+    """Whether it is PyTorch's own, whose batches workers make."""
+    return isinstance(iterator, _MultiProcessingDataLoaderIter)
+
+
+def announce(iterator: Any, about_to_hand_out: Callable[[], None]) -> None:
+    """Before each batch that one of its workers is given; not where that waits for the program to ask for its first."""
+    if not isinstance(iterator._sampler_iter, (Gate, Announced)):
+        iterator._sampler_iter = Announced(iterator._sampler_iter, about_to_hand_out)
 
 
 class Noting:

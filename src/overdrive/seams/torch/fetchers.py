@@ -74,6 +74,17 @@ def fetch_in_worker_by(fetch: Callable[[Any, Callable[[Any, Any], Any], Any], An
     setattr(_MapDatasetFetcher, "fetch", lambda fetcher, indices: fetch(fetcher, real, indices))  # noqa: B010
 
 
+def before_each_batch(about_to_fetch: Callable[[], None]) -> None:
+    """In a loader's worker: tell this before each batch from the next on."""
+    real = _MapDatasetFetcher.fetch
+
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        about_to_fetch()
+        return real(fetcher, indices)  # type: ignore[no-untyped-call]
+
+    setattr(_MapDatasetFetcher, "fetch", fetch)  # noqa: B010
+
+
 def in_worker() -> bool:
     """Whether this process is one of a loader's workers."""
     return worker._worker_info is not None

@@ -6,10 +6,11 @@ in `fetchers`, which indices it draws in `drawn_indices`, who hears of both in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils.data import DataLoader
@@ -76,22 +77,61 @@ def makes_its_own(loader: Any) -> bool:
 
 
 def give_workers(loader: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """As `change`: workers that are not the program's, which sees at once what changes in its data set."""
-    _given.add(loader)
-    return change(loader, attributes)
+    """As `change`: workers that are not the program's, or are not as it has them."""
+    before = change(loader, attributes)
+    _programs.setdefault(loader, before)
+    return before
 
 
 def take_workers_back(loader: Any, attributes: Mapping[str, Any]) -> None:
-    _given.discard(loader)
+    _programs.pop(loader, None)
     change(loader, attributes)
 
 
 def workers_of_program(loader: Any) -> int:
     """How many workers the program has given the loader."""
-    return 0 if loader in _given else int(loader.num_workers)
+    return int(_of_program(loader, "num_workers"))
 
 
-_given: WeakSet[Any] = WeakSet()
+def lasts_for_program(loader: Any) -> bool:
+    """Whether the program's workers live on from epoch to epoch."""
+    return bool(_of_program(loader, "persistent_workers"))
+
+
+def init_of_program(loader: Any) -> Any:
+    """What the program has its workers do first; None where it has none."""
+    return _of_program(loader, "worker_init_fn") if workers_of_program(loader) else None
+
+
+def _of_program(loader: Any, name: str) -> Any:
+    return _programs.get(loader, loader.__dict__)[name]
+
+
+_programs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # what they were before
+
+
+@contextmanager
+def as_program_has_it(loader: Any) -> Iterator[None]:
+    """The loader, inside, is what it was before it was given other workers."""
+    space = loader.__dict__
+    before = {name: space[name] for name in _programs.get(loader, ())}
+    space.update(_programs.get(loader, {}))
+    try:
+        yield
+    finally:
+        space.update(before)
+
+
+@contextmanager
+def begun_by(loader: Any, init: Callable[[int], Any]) -> Iterator[None]:
+    """Workers that begin inside do this first."""
+    space = loader.__dict__
+    before, space["worker_init_fn"] = space["worker_init_fn"], init
+    try:
+        yield
+    finally:
+        if space["worker_init_fn"] is init:  # else the loader was given back meanwhile
+            space["worker_init_fn"] = before
 
 
 def open_alone(loader: Any, call: Callable[[], Any]) -> Any:
@@ -111,18 +151,19 @@ def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
     space = loader.__dict__
     names = ("num_workers", "persistent_workers", "timeout")
     before = {name: space[name] for name in names}
+    lasts = lasts_for_program(loader)
     generator = loader.generator if loader.generator is not None else torch.default_generator
     # Persistent workers drew their seed in an earlier epoch.
-    state = generator.get_state() if before["persistent_workers"] and loader._iterator is not None else None
+    state = generator.get_state() if lasts and loader._iterator is not None else None
     space.update(num_workers=0, persistent_workers=False, timeout=0)
     try:
-        with warned_as(workers=True):
+        with warned_as(workers_of_program(loader)):
             iterator = call()
     finally:
         space.update(before)
     if state is not None:
         generator.set_state(state)
-    if before["persistent_workers"]:
+    if lasts:
         loader._iterator = iterator  # its workers, if there were some, end
     return iterator
 

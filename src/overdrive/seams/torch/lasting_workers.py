@@ -1,7 +1,9 @@
-"""Workers in the place of none, or that live on from epoch to epoch, for as long as their copy of the data is valid."""
+"""Workers in the place of none, or of others that begin anew in each epoch, for as long as their copy of the data is
+valid."""
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import cache
@@ -14,11 +16,21 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from overdrive.core.progress import log
 from overdrive.seams.torch.drawn_indices import Gate, Gated, Noting, begin, opened_noting
 from overdrive.seams.torch.fetchers import Again, map_fetcher
+from overdrive.seams.torch.idle_workers import generator_of, workers_that_wait
 from overdrive.seams.torch.iterators import let_open_anew
 
 
-def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callable[[], bool]], live: bool) -> Any:
+def open_while(
+    loader: Any,
+    call: Callable[[], Any],
+    copied: Callable[[], Callable[[], bool]],
+    live: bool,
+    given_up: Callable[[], None] = lambda: None,
+) -> Any:
     """Open a loader with workers, in the place of one that starts none, or new ones for each epoch.
+
+    A batch that a worker does not hand over is fetched as the program would have fetched it, and all after it in that
+    epoch: by this process, or by workers of the program's own that begin then.
 
     Workers that live on are taken where all batches of their last epoch were, and their data is still valid. As they
     would be without, seeds are drawn for each epoch.
@@ -26,11 +38,14 @@ def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callab
     Args:
         copied: asked before workers start, which get a copy of the data set; gives what tells whether that is valid.
         live: the program is to see at once what changes: that is asked before each batch, and from the first no on
-            this process fetches for itself, what is under way first.
+            this process fetches for itself, what is under way first. Else the program has workers of its own.
+        given_up: told when the program's own workers begin.
     """
+    state = generator_of(loader).get_state()
     current = loader._iterator if loader.persistent_workers else None
     if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        current.overdrive_seeded_by = state
         return call()
     let_open_anew(loader)
     valid = copied()
@@ -38,6 +53,8 @@ def open_while(loader: Any, call: Callable[[], Any], copied: Callable[[], Callab
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         kind: Any = type(iterator)
         vars(iterator).update(overdrive_valid=valid, overdrive_live=live, overdrive_undelivered=drawn)
+        vars(iterator).update(overdrive_loader=weakref.ref(loader), overdrive_seeded_by=state)
+        vars(iterator).update(overdrive_given_up=given_up)
         iterator.__class__ = _while_valid(kind)
     elif isinstance(gate := getattr(iterator, "_sampler_iter", None), Gate):
         gate.open = True  # another technique has opened it without workers
@@ -52,6 +69,9 @@ def _while_valid(kind: Any) -> Any:
         overdrive_undelivered: deque[Any]  # indices of batches that the program has not had yet
         overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
         overdrive_over = False  # the epoch
+        overdrive_loader: Callable[[], Any]
+        overdrive_seeded_by: Any  # the state of the generator from which this epoch's seed was drawn
+        overdrive_given_up: Callable[[], None]
 
         def _reset(self, loader: Any, first_iter: bool = False) -> None:
             self.overdrive_over = False
@@ -59,8 +79,7 @@ def _while_valid(kind: Any) -> Any:
 
         def _next_data(self) -> Any:
             if self.overdrive_own is None and self.overdrive_live and not self.overdrive_valid():
-                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
-                self._shutdown_workers()
+                self._let_program_fetch()
             begin(self, self.overdrive_own is None)
             undelivered = self.overdrive_undelivered
             if self.overdrive_own is None:
@@ -78,13 +97,21 @@ def _while_valid(kind: Any) -> Any:
                     undelivered.popleft()
                     return batch
                 log.info("a loader's workers end: %s", batch.reason)
-                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
-                self._shutdown_workers()
+                self._let_program_fetch()
             if not undelivered:
                 next(self._sampler_iter)  # which notes it
             batch = self.overdrive_own.fetch(undelivered.popleft())
             if self._pin_memory:
                 return pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
             return batch
+
+        def _let_program_fetch(self) -> None:
+            self.overdrive_given_up()
+            self._shutdown_workers()
+            loader = self.overdrive_loader()
+            if self.overdrive_live or loader is None:
+                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+            else:
+                self.overdrive_own = workers_that_wait(loader, self.overdrive_seeded_by, self._num_yielded)
 
     return WhileValid

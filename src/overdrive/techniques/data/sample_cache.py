@@ -35,7 +35,7 @@ class SampleCache(Technique):
     samples made anew from what is kept.
 
     Switched off, a loader without workers fetches for itself from the next batch on, one with workers from its next
-    epoch on. One whose workers live on stays as it was first opened.
+    epoch on. One whose workers live on stays as it was first opened: they wait, in case they are needed.
 
     When it helps: where decoding and transforming samples takes more time than copying them: images, audio,
     anything parsed. Workers are not needed then, and their cores are free for the training.
@@ -53,17 +53,19 @@ class SampleCache(Technique):
     stored samples are known by a hash of the data set's attributes, code, files and library versions. All draws of
     samplers and loaders happen as before.
 
-    What it watches, before each batch: every object that can be reached from the data set and the collate
-    function, their containers, arrays and generators; the globals, closures, classes and library functions that
-    their code names; the environment that it reads; the files that were named or opened; some settings of the
-    process. What changes is fetched anew from that batch on; a data set that holds what cannot be watched is left
-    out. A fetch that draws, writes, prints or changes something, rarely as it may be, is found by its first real
-    fetch, which every sample has, and nothing is served from then on. All through a run some of what is served is
-    made again in a forked copy of the program and compared (docs/data.md): a change that nobody watched is found
-    by that, some seconds or minutes late. What would escape: such a change to few samples, or where no copy can
-    be forked; writes by another machine, or by another process through a mapping of a file; files that code in C
-    opens by names put together from parts; the clock; what a C library keeps to itself; a write past Python to a
-    descriptor (`os.write`).
+    What it watches, before each batch: every object that can be reached from the data set and the collate function,
+    their containers, arrays and generators; the globals, closures, classes and library functions that their code
+    names; the environment that it reads; the files that were named or opened; some settings of the process. What
+    changes is fetched anew from that batch on; a data set that holds what cannot be watched is left out. A fetch
+    that draws, writes, prints or changes something, rarely as it may be, is found by its first real fetch, which
+    every sample has, and nothing is served from then on. Of workers of the program's own, files and shared memory
+    are watched before each batch, as they see no other change; from the first on, they make the batches themselves.
+    All through a run some of what is served is made again in a forked copy of the program and compared
+    (docs/data.md): a change that nobody watched is found by that, some seconds or minutes late. What would escape:
+    such a change to few samples, or where no copy can be forked; writes by another machine, or by another process
+    through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`), by names put
+    together from parts; with workers that begin anew in each epoch, a file that changes after an attribute has, in
+    the same epoch; the clock; what a C library keeps to itself; a write past Python to a descriptor (`os.write`).
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

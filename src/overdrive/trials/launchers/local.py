@@ -66,6 +66,10 @@ class LocalGroup:
         with suppress(BrokenPipeError):  # it is over; the next wait says why
             self._commands.write(line)
 
+    def fileno(self) -> int:
+        """Of what it reports, for `select`."""
+        return self._reports
+
     def read(self, seconds: float) -> list[tuple[int, bytes]]:
         if select.select([self._reports], [], [], seconds)[0]:
             chunk = os.read(self._reports, 1 << 20)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from overdrive.machine import shared_memory
 from overdrive.techniques.technique import Settings
@@ -35,6 +36,7 @@ class Manager:
         # What each loader's workers hold a copy of, where it has them from us alone, or for longer than the program.
         self._copied: WeakKeyDictionary[Any, Unchanged] = WeakKeyDictionary()
         self._fetched: WeakKeyDictionary[Any, Fetched] = WeakKeyDictionary()
+        self._fallen: WeakSet[Any] = WeakSet()  # whose workers have met what the program's own have to do
         self._tried: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()  # under these settings
 
     def take(self, loader: Any) -> str | None:
@@ -54,13 +56,23 @@ class Manager:
             reason = f"this system cannot start workers by {start}"
         else:
             workers, prefetch, reason = self._room(loader)
-            if workers and not loader.num_workers and not reason:
-                reason = self._try(loader)
+            guarded = False
+            if workers and not reason and (not loader.num_workers or self._differ(loader, workers)):
+                guarded = not (unfit := self._try(loader))
+                reason = "" if loader.num_workers else unfit  # the program's own may make more ahead all the same
             if not reason:
-                self.before[loader] = _change(loader, settings, workers, prefetch)
+                self.before[loader] = _change(loader, settings, workers, prefetch, guarded)
                 return None
         self.refused[loader] = reason
         return reason
+
+    def _differ(self, loader: Any, workers: int) -> bool:
+        """Whether its workers are to be others than the program's: more or fewer, or to live on. Those that live on
+        anyhow hold its data set as it was: no others could take over from ours."""
+        if loader.persistent_workers or self._settings["draws"] == "own":
+            return False
+        settings = self._settings
+        return workers != loader.num_workers or bool(settings["persistent"]) or settings["start"] != "program"
 
     def _try(self, loader: Any) -> str:
         """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
@@ -131,11 +143,15 @@ class Manager:
                 return iterator
 
         before = self.before[loader]
+        if before["num_workers"] and loader in self._fallen:
+            self.give_back(loader)
+            return call()
         if not loader.num_workers or before["persistent_workers"]:
             return start()
-        if before["num_workers"] and not loader.persistent_workers:
+        if before["num_workers"] and not loader.persistent_workers and loader not in self._fetched:
             return start()
-        return open_while(loader, start, lambda: self._copied_now(loader), not before["num_workers"])
+        live, given_up = not before["num_workers"], partial(self._fallen.add, loader)
+        return open_while(loader, start, lambda: self._copied_now(loader), live, given_up)
 
     def _copied_now(self, loader: Any) -> Callable[[], bool]:
         """Workers are about to get a copy of the data set as it is now. Gives what tells whether it still is so.
@@ -191,27 +207,32 @@ def suits(loader: Any) -> bool:
         return False
 
 
-def _change(loader: Any, settings: Settings, workers: int, prefetch: int) -> dict[str, Any]:
-    """Set the loader's attributes; returns what they were."""
+def _change(loader: Any, settings: Settings, workers: int, prefetch: int, guarded: bool) -> dict[str, Any]:
+    """Set the loader's attributes; returns what they were.
+
+    Args:
+        guarded: they hand over nothing but what the program's would. Where it is not, those stay, and make more ahead.
+    """
     from torch.multiprocessing import get_context
 
     from overdrive.datacache.reading_worker import OnlyReading
     from overdrive.seams.torch.iterators import change, give_workers
     from overdrive.seams.torch.workers import WorkerStart
 
-    wanted: dict[str, Any] = {name: loader.__dict__[name] for name in _CHANGED} | {
-        "num_workers": workers,
-        "prefetch_factor": prefetch if workers else None,
-        "persistent_workers": bool(workers and settings["persistent"]),
-    }
-    if workers and settings["start"] != "program":
-        wanted[_CONTEXT] = get_context(str(settings["start"]))
-    spread, threads = settings["affinity"] == "spread", int(settings["threads"])
+    wanted: dict[str, Any] = {name: loader.__dict__[name] for name in _CHANGED}
+    wanted["prefetch_factor"] = prefetch if workers else None
+    spread, threads = settings["affinity"] == "spread", 1
+    if guarded or not loader.num_workers or not workers or settings["draws"] == "own":
+        wanted["num_workers"] = workers
+        wanted["persistent_workers"] = bool(workers and (settings["persistent"] or loader.persistent_workers))
+        if workers and settings["start"] != "program":
+            wanted[_CONTEXT] = get_context(str(settings["start"]))
+        threads = int(settings["threads"])
     if workers and (spread or threads > 1):
         wanted["worker_init_fn"] = WorkerStart(spread, threads, loader.worker_init_fn)
-    if workers and not loader.num_workers:
+    if workers and (guarded or not loader.num_workers):
         wanted["worker_init_fn"] = OnlyReading(wanted["worker_init_fn"], settings["draws"] == "own")
-    return change(loader, wanted) if loader.num_workers or not workers else give_workers(loader, wanted)
+    return give_workers(loader, wanted) if workers else change(loader, wanted)
 
 
 def megabytes(count: float | None) -> str:

@@ -49,7 +49,9 @@ class LoaderWorkers(Technique):
     Contract: exact. Where the program has given a loader no workers, ours only read: a batch whose fetch draws random
     numbers, changes the data set, writes, prints or fails is fetched by the program's own process, as are all after it
     in that epoch. So is every batch from the first change of the data set on, which is looked at before each one;
-    workers that live on are used again only while their copies hold. Samples are compared with the program's own in a
+    workers that live on are used again only while their copies hold. Where the program has workers of its own, which
+    begin anew in each epoch, others do their work under the same guard, and these take over, with their own seeds,
+    where one would not only read; those that live on stay as many. Samples are compared with the program's own in a
     trial, again where the number of threads or another setting changes. A sampler of the program's own, one that draws
     from the program's generator, and `SubsetRandomSampler`, whose indices may change, get no workers: theirs would be
     drawn earlier. With draws=own, each worker draws from a stream of its own, and the level falls to statistical.
@@ -143,7 +145,7 @@ class LoaderWorkers(Technique):
             if loader not in manager.before:
                 return call()
             try:
-                with warned_as(workers=bool(manager.before[loader]["num_workers"])):
+                with warned_as(int(manager.before[loader]["num_workers"])):
                     return manager.open(loader, call)
             except NoWorkers as failure:
                 manager.give_back(loader)

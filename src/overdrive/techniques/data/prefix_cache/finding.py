@@ -17,6 +17,7 @@ from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.source import Source, spread, start_method
 from overdrive.datacache.walk.code_walk import STANDS_FOR
+from overdrive.seams.torch.iterators import init_of_program
 
 SAMPLES = 12  # that are tried
 SEEDS = (11, 12, 13)
@@ -62,7 +63,7 @@ def source_of(loader: Any) -> Source:
     if loader.num_workers > 0 and start_method(loader) != "fork":
         raise Unfit("its workers are not forked, so that they share no memory with us")
     workers = int(loader.num_workers)
-    return Source(dataset, loader.collate_fn, workers, loader.worker_init_fn if workers else None, 16)
+    return Source(dataset, loader.collate_fn, workers, init_of_program(loader), 16)
 
 
 def find_methods(source: Source, contents: Contents) -> list[list[Method]]:

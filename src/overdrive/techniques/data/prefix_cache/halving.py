@@ -74,6 +74,11 @@ class Halving:
         for served in list(self._served.values()):
             served.in_batch = False
 
+    def hands_out(self) -> None:
+        """A worker is about to be given a batch."""
+        for served in list(self._served.values()):
+            served.look_for_workers()
+
     def opened(self, loader: Any) -> None:
         """New workers of this loader have begun, with the data set as it is."""
         verdict = self._verdicts.get(loader)

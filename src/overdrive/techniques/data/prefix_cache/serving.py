@@ -10,8 +10,9 @@ from typing import Any
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.switch import Switch
+from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.datacache.walk.code_walk import STANDS_FOR
-from overdrive.seams.torch.fetchers import in_worker
+from overdrive.seams.torch.fetchers import before_each_batch, in_worker
 from overdrive.techniques.data.prefix_cache.finding import Paused
 from overdrive.techniques.data.prefix_cache.guard import Reached
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix, PrefixSource
@@ -55,6 +56,7 @@ class Served:
         self._fetched = 0
         self._recall = recall
         self._shared_out = shared_out
+        self._in_worker: UnchangedInFork | None = None  # in this one
         self._note()
 
     @property
@@ -123,18 +125,42 @@ class Served:
 
     def _stale(self) -> bool:
         """Whether the object was changed since: quick enough for each sample, and thorough before each batch."""
-        thorough, self.new_batch = not in_worker() and (self.new_batch or not self.in_batch), False
+        if os.getpid() != self._process:
+            return self._stale_in_worker()
+        thorough, self.new_batch = self.new_batch or not self.in_batch, False
         try:
             if self.prefix.rebound() or (thorough and self.prefix.class_rebound()):
                 self.give_up("the data set was changed")
-            elif thorough or self.kept.touched():
-                if os.getpid() != self._process:
-                    self._off = True
-                elif self.kept.changed():
-                    return True
+            elif (thorough or self.kept.touched()) and self.kept.changed():
+                return True
         except Exception as error:
             self.give_up(f"{type(error).__name__}: {error}")
         return not self.in_force
+
+    def _stale_in_worker(self) -> bool:
+        """The same in a process that was forked since: of what it shares with the program, that tells it."""
+        try:
+            if not in_worker():
+                self._off = True
+            elif self._in_worker is None:
+                self._in_worker = self.kept.in_fork()
+                before_each_batch(self._begin_batch)
+                self.new_batch = True
+            thorough, self.new_batch = self.new_batch, False
+            self._off |= not self.kept.valid or self.prefix.rebound() or self.kept.touched()
+            if thorough and self._in_worker is not None:
+                self._off |= self.prefix.class_rebound() or self._in_worker.changed()
+        except Exception:  # what cannot be looked at is not served
+            self._off = True
+        return self._off
+
+    def _begin_batch(self) -> None:
+        self.new_batch = True
+
+    def look_for_workers(self) -> None:
+        """A worker is about to be given a batch: has anything changed that it shares with this process?"""
+        if self._source.workers and self.in_force and (reason := self.kept.changed_for_workers()):
+            self.give_up(reason)
 
     def give_up(self, reason: str) -> None:
         self._off = True

@@ -40,7 +40,8 @@ class PrefixCache(Technique):
     read; these, its code and its files are what a kept sample depends on. A sample whose first half draws,
     fails or differs in form is not kept, and is fetched by the method itself each time.
 
-    What it watches, before each batch: as `sample_cache` does, what the first half depends on, and the class. All
+    What it watches, before each batch: as `sample_cache` does, what the first half depends on, and the class; each of
+    the program's workers looks for itself, and this process at what they share with it. All
     through a run some samples are made again whole in a forked copy of the program and compared with those that are
     made from what is kept (docs/data.md): a change that nobody watched is found by that, late, if it touches more
     than a few samples. What would escape, beside what escapes `sample_cache`: a second half that changes what the
@@ -105,6 +106,7 @@ class PrefixHandle(Handle):
     def _attend(self, iterator: Any) -> None:
         """Have all that is kept looked at before each batch, where the iterator fetches in this process."""
         from overdrive.datacache.loader import is_served
+        from overdrive.seams.torch.drawn_indices import announce, is_of_workers
         from overdrive.seams.torch.fetchers import Announcing, fetch_by, fetcher_of
 
         def told(tell: Callable[[Halving], None]) -> None:
@@ -121,6 +123,8 @@ class PrefixHandle(Handle):
             told(lambda halving: halving.batch_is_made())
 
         real = fetcher_of(iterator)
+        if is_of_workers(iterator):
+            announce(iterator, lambda: told(lambda halving: halving.hands_out()))
         if real is not None and type(real) is not Announcing and not is_served(iterator):
             fetch_by(iterator, Announcing(real, about_to_fetch, fetched))
 

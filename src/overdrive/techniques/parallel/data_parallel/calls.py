@@ -66,16 +66,24 @@ class Divided:
         way = self._way(model, known, call, leaves, build)
         rows = way.rows(leaves) if way else 0
         if way is None or rows < self.group.size * (2 if way.norms else 1):
-            return call(*args, **kwargs)
+            return self._whole(model, known, call, *args, **kwargs)
         try:
             result = self._divide(model, known, way, call, leaves, build, rows)
         except Again:
             raise
         except (Exception, Deviation) as error:
             known.by_kind[_kind(model, leaves)].way = None
-            self._tell(model, str(error).strip().split("\n", 1)[0])
+            known.untold = str(error).strip().split("\n", 1)[0]
             raise Again from None
         self.divided += 1
+        return result
+
+    def _whole(self, model: Any, known: _Known, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Where the call failed in parts, and fails whole too, the error is the program's, which tells it itself."""
+        reason, known.untold = known.untold, ""
+        result = call(*args, **kwargs)
+        if reason:
+            self._tell(model, reason)
         return result
 
     def _divide(
@@ -174,7 +182,7 @@ class Divided:
         if way is not None and compiled(model) and (way.norms or way.drawn):
             way, told = None, {"reason": "it is compiled, with random numbers or batch norm"}
         if way is None:
-            self._tell(model, told["reason"])
+            known.untold = told["reason"]
             known.by_kind[kind] = _Kind(None, None, set())
             return None
         before = known.by_kind.get(kind)
@@ -204,6 +212,7 @@ class _Known:
     def __init__(self) -> None:
         self.by_kind: dict[Any, _Kind] = {}
         self.trials = 0
+        self.untold = ""  # why the call that is about to be made is made whole
 
 
 def _kind(model: Any, leaves: Sequence[Any]) -> Any:

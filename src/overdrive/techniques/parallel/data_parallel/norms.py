@@ -82,7 +82,8 @@ def _of_all(group: Group, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
     total = counts.sum()
     mean = (means * counts).sum(0) / total
     squares = squares.sum(0) + (counts * (means - mean) ** 2).sum(0)
-    return mean, squares / total, int(total)
+    [count] = total.view(1).tolist()  # `int` of a tensor is the program's way to read: it asks rank 0
+    return mean, squares / total, int(count)
 
 
 def _keep(given: dict[str, Any], mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:

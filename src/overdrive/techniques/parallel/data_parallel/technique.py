@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.techniques.technique import CannotInstall, Settings, Technique
+from overdrive.techniques.technique import CannotInstall, Knob, Settings, Technique
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
@@ -39,9 +39,13 @@ class DataParallel(Technique):
     contract = Contract.ROUNDING
     targets = ("forward", "backward")
     order = 95  # outside of all others, which act on this rank's part
+    knobs = (Knob("ranks", 2, "as how many processes the program runs", low=2),)
 
     def applies(self, facts: Facts) -> str | None:
-        return "it is a way to run, not yet part of a plan: `overdrive run --ranks N`"
+        return "it takes several processes: `overdrive tune --ranks auto` tries it, `overdrive run --ranks N` takes it"
+
+    def ranks(self, settings: Settings) -> int:
+        return int(settings["ranks"])
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         from overdrive.ranks.rank import current  # with it come ranks and sandbox, and the catalogue is read by all
@@ -54,11 +58,12 @@ class DataParallel(Technique):
             from overdrive.techniques.parallel.data_parallel.calls import Divided
 
             divided = Divided(lambda: rank.group, rank.say)
-            seams.model_called.subscribe(divided.called)
+            seams.model_called.subscribe(divided.called, replays=True)  # who watches is to see the whole batch
             seams.random_drawn.subscribe(divided.chance.answer)
             seams.operator_called("batch_norm").subscribe(divided.norms.answer)
             seams.gradients_asked.subscribe(divided.asked)
             seams.on_undo(divided.close)
 
+        seams.blameless.add(self.name)  # a call that fails in parts is made whole, as the program makes it
         seams.framework_arrived.subscribe(arrived)
         return seams.handle()

@@ -1,0 +1,85 @@
+"""`overdrive doctor --pool`: what goes between ranks, measured, and what is set up wrong for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from overdrive.cli.json_output import STDOUT, console_beside, write_json
+from overdrive.cli.line import fail
+from overdrive.machine.nvml import nvml
+from overdrive.machine.pool.curve import fit, rows
+from overdrive.machine.pool.link import link
+from overdrive.machine.pool.start import PoolUnavailable, measure_as, measure_here
+from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.pool import RULES
+from overdrive.ranks.membership import Membership, NotARank
+from overdrive.report.pool import shown
+from overdrive.version import __version__
+
+_FEW = 2  # ranks, where there are no GPUs
+
+
+def pool(ranks: int | None, quick: bool, json_path: Path | None) -> int:
+    """Measure, advise, and print: on rank 0 where a launcher has started this command once for each rank.
+
+    Returns:
+        The exit code: 1 where something is wrong, or could not be measured.
+    """
+    try:
+        membership = Membership.of(os.environ)
+    except NotARank as error:
+        fail(str(error))
+    if membership and ranks:
+        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
+    try:
+        found = measure_as(_variables(membership), quick) if membership else measure_here(ranks or _count(), quick)
+    except PoolUnavailable as error:
+        fail(str(error), 1)
+    if found is None:
+        return 0  # another rank tells
+    result = examine(found)
+    write_json(json_path, result)
+    if json_path != STDOUT:
+        shown(result, console_beside(json_path))
+    return 1 if any(each["severity"] == "wrong" for each in result["findings"]) else 0
+
+
+def examine(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What doctor makes of a measurement: all that it prints, in JSON's types."""
+    ranks = found["ranks"]
+    seconds = {name: {int(size): float(took) for size, took in times} for name, times in found["seconds"].items()}
+    measured = [row for name, times in seconds.items() for row in rows(name, len(ranks), times)]
+    best = max(row["bus_bytes_per_second"] for row in measured if row["operation"] == "all_reduce")
+    told = {"ranks": ranks, "pairs": found["pairs"], "link": link(ranks, found["backend"], best)}
+    findings, failed = advise(told, RULES)
+    return {
+        "overdrive": __version__,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "backend": found["backend"],
+        **told,
+        "measured": measured,
+        "fits": {name: fit(times) for name, times in seconds.items()},
+        "findings": [each.to_dict() for each in findings],
+        "left_out": failed,
+    }
+
+
+def _count(ask: Callable[[], dict[str, Any]] = nvml) -> int:
+    """A rank for each GPU of this machine, or a few processes."""
+    gpus = len(ask().get("gpus", []))
+    return gpus if gpus > 1 else _FEW
+
+
+def _variables(membership: Membership) -> dict[str, str]:
+    """Of a rank, as torchrun tells them: of a Slurm step too."""
+    return {
+        "RANK": str(membership.rank),
+        "WORLD_SIZE": str(membership.size),
+        "LOCAL_RANK": str(membership.local_rank),
+        "MASTER_ADDR": membership.address,
+        "MASTER_PORT": str(membership.port),
+    }

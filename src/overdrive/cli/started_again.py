@@ -1,0 +1,64 @@
+"""This very command, started again: with variables that it takes from its start, or once for each rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from overdrive.cli.line import fail
+from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.core.settings import Chosen
+from overdrive.ranks.membership import Membership, NotARank
+from overdrive.techniques.catalogue import environment_for
+
+
+def prepare_environment(techniques: list[Chosen]) -> None:
+    """Start this very command again with the variables that must be there before the process starts."""
+    needed = environment_for(techniques)
+    missing = {name: value for name, value in needed.items() if os.environ.get(name) != value}
+    if not os.environ.pop(STARTED_AGAIN, None) and missing:
+        start_again({**missing, STARTED_AGAIN: "1"})
+
+
+def hash_alike() -> None:
+    """The order of a set may decide what a program does: start this command again, with the hashes of all ranks."""
+    if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        start_again({"PYTHONHASHSEED": "0"})
+
+
+def start_again(variables: Mapping[str, str], words: Sequence[str] | None = None) -> NoReturn:
+    """In this process's place, with these variables. `words`: of the command; None: its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [sys.executable, *_interpreter_flags(), "-m", "overdrive", *(sys.argv[1:] if words is None else words)]
+    os.execve(sys.executable, command, {**os.environ, **variables})
+
+
+def _interpreter_flags() -> list[str]:
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def start_ranks(ranks: int, by_plan: bool = False) -> int:
+    """Start this very command once for each rank. `by_plan`: else an option said how many; each rank goes without."""
+    words = sys.argv[1:]
+    place = next((n for n, word in enumerate(words) if word.split("=")[0] == "--ranks"), None)
+    if place is not None and not by_plan:  # by a plan, it is an option of the script
+        del words[place : place + (1 if "=" in words[place] else 2)]
+    from overdrive.ranks.agent import start_ranks as start
+
+    return start(ranks, ["overdrive", *words], _interpreter_flags())
+
+
+def membership_in(ranks: int | None) -> Membership | None:
+    """Which rank this process is, of whoever started it. `ranks`: that the command line asks for."""
+    try:
+        membership = Membership.of(os.environ)
+    except NotARank as error:
+        fail(str(error))
+    if membership and ranks:
+        fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
+    return membership

@@ -1,0 +1,78 @@
+"""`overdrive submit`: has Slurm run the program as ranks, by a batch script that is shown."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from overdrive.cli.line import fail, parse_program, program_argument, program_command
+from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
+
+_PATIENCE = 120.0  # seconds that Slurm has to take a job
+
+
+def submit(script: str, program_name: str, folder: Path) -> int:
+    """Hand the script to Slurm, and say where the job's output will be. Returns the exit code."""
+    sbatch = shutil.which("sbatch")
+    if sbatch is None:
+        fail("There is no sbatch here: run this on a machine with Slurm's commands, or keep the script (--dry-run).")
+    try:
+        told = subprocess.run(
+            [sbatch, "--parsable"], input=script, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        fail(f"sbatch did not answer: {error}.", 1)
+    if told.returncode:
+        said = " ".join(told.stderr.split()) or "it gave no reason"
+        fail(f"Slurm did not take the job: {said} (exit code {told.returncode}).", 1)
+    job = told.stdout.strip().split(";")[0]
+    place = output(folder, program_name, job)
+    print(f"overdrive: job {job} is with Slurm; its output goes to {place}", file=sys.stderr)
+    print(f"overdrive: `squeue -j {job}` tells how it stands, `scancel {job}` ends it", file=sys.stderr)
+    return 0
+
+
+@program_command
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Machines.")
+@click.option("--gpus-per-node", type=click.IntRange(0), default=0, help="GPUs of each, with a rank for each.")
+@click.option(
+    "--ranks-per-node", type=click.IntRange(1), help="Ranks of each machine, where they are not one a GPU, or one."
+)
+@click.option("--cpus-per-rank", type=click.IntRange(1), help="Cores of each rank.")
+@click.option("--time", "limit", default="", metavar="H:MM:SS", help="The longest it may take.")
+@click.option(
+    "--sbatch",
+    "options",
+    multiple=True,
+    metavar="OPTION",
+    help="A further option of sbatch, as partition=gpu or account=mine; may be given several times.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the batch script, and submit nothing.")
+@program_argument("SCRIPT [ARGS]...")
+def command(
+    nodes: int,
+    gpus_per_node: int,
+    ranks_per_node: int | None,
+    cpus_per_rank: int | None,
+    limit: str,
+    options: tuple[str, ...],
+    dry_run: bool,
+    words: tuple[str, ...],
+) -> None:
+    """Have Slurm run the program as ranks, each `overdrive run SCRIPT`, with the numbers of one process.
+
+    The batch script is shown on standard output. It is not kept: `--dry-run SCRIPT > job.sbatch` does.
+    """
+    program = parse_program(words)
+    folder = Path.cwd()
+    allocation = Allocation(nodes, gpus_per_node, ranks_per_node or 0, cpus_per_rank or 0, limit, options)
+    try:
+        script = batch_script(allocation, [sys.executable, "-m", "overdrive", "run", *words], program.name, folder)
+    except CannotWriteScript as error:
+        fail(str(error))
+    print(script, end="", flush=True)
+    sys.exit(0 if dry_run else submit(script, program.name, folder))

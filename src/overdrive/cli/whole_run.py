@@ -1,0 +1,216 @@
+"""A program's whole run in this process, and what is said of it at its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from overdrive.cli.json_output import write_json
+from overdrive.core import progress as samples
+from overdrive.core.contract import Contract
+from overdrive.core.json_data import to_json
+from overdrive.core.program import Program, ProgramError
+from overdrive.core.settings import Chosen
+from overdrive.ranks.horovod.imports import HorovodImports
+from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.clock import clock_for
+from overdrive.worker.launch import end_as_python_would, execute
+from overdrive.worker.recording import Recorder
+from overdrive.worker.session import Session
+
+if TYPE_CHECKING:
+    from overdrive.datacache.audit import Audits
+    from overdrive.ranks.rank import Rank
+    from overdrive.survive.survivor import Survivor
+    from overdrive.worker.sentinels.sentinels import Sentinels
+
+
+def say(text: str) -> None:
+    print(f"overdrive: {text}", file=sys.stderr)
+
+
+def announce(name: str, reason: str) -> None:
+    say(f"left out {name}: {reason}")
+
+
+class Waiting:
+    """Says that a run reads samples before it goes on: over one line of a terminal, else in a line now and then."""
+
+    _SHORT = 2.0  # seconds that nobody asks about
+    _EVERY_ON_TERMINAL, _EVERY = 0.5, 30.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+        self._shown = False  # a line stands on the terminal
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` samples have been read. See `core.progress`."""
+        terminal, now = sys.stderr.isatty(), self._clock()
+        every = self._EVERY_ON_TERMINAL if terminal else self._EVERY
+        if self._told_at is None:
+            self._told_at = now + self._SHORT - every
+        if not 0 < done < total:
+            if self._shown:  # else what stands there is the program's
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self._told_at, self._shown = None, False
+        elif now - self._told_at >= every:
+            self._told_at, self._shown = now, terminal
+            text = f"overdrive: {done:,} of {total:,} samples read"
+            print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def run(
+    program: Program,
+    techniques: list[Chosen],
+    plan_name: str | None,
+    record: Path | None,
+    levels: Mapping[str, Contract] | None = None,
+    inference: bool = False,
+    rank: Rank | None = None,
+    engine: str | None = None,
+    survivor: Survivor | None = None,
+) -> int:
+    """Run it, and return the exit code that Python would have given.
+
+    Args:
+        levels: what each technique is to keep.
+        inference: the plan is of a program that trains nothing: its steps are the calls of its model.
+        engine: "overdrive" to answer `import horovod.torch` ourselves, whatever is installed.
+    """
+    HorovodImports().provide(engine == "overdrive")
+    recorder = Recorder(losses=record is not None, clock=clock_for(inference))
+    process = os.getpid()
+    audits = _audits(recorder) if techniques and rank is None else None
+    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
+    ours = [rank.observe] if rank else []
+    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each)]
+    session = Session(techniques, observers, announce, inference)
+    if sentinels:
+        sentinels.session = session
+    failure: BaseException | None = None
+    samples.on_progress = Waiting()
+    try:
+        with session:
+            execute(program)
+    except ProgramError as error:
+        say(str(error))
+        return 2
+    except BaseException as error:
+        failure = error
+    if sentinels and sentinels.in_copy:
+        os._exit(0)  # a step that was made again, and went astray
+    if os.getpid() == process:  # else a fork of the program that came back up here
+        if survivor:
+            survivor.over(failure)
+        if record is not None:
+            _write_record(record, program, recorder, session, failure)
+        broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
+        if not broke:
+            say(summary(recorder, session, plan_name))
+            for told in answered(session):
+                say(told)
+        if audits and (audits.different or (audits.same and not broke)):
+            say(made_again(audits))
+        if sentinels and (sentinels.different or (sentinels.same and not broke)):
+            say(steps_made_again(sentinels))
+        if isinstance(failure, Exception):
+            _what_may_be_ours(failure, session)
+    code = end_as_python_would(failure) if failure else 0
+    return rank.over(failure, code) if rank and os.getpid() == process else code
+
+
+def _what_may_be_ours(failure: Exception, session: Session) -> None:
+    """Before a traceback nothing is said, but what may not be the program's own fault."""
+    risks = [name for name in session.active if catalogue()[name].contract is Contract.OPEN]
+    if risks:
+        say(f"the program failed under {' and '.join(risks)}; `overdrive run --no-plan` runs it as it is")
+    if isinstance(failure, ModuleNotFoundError) and failure.name:
+        from overdrive.cli.causes import in_another_environment
+
+        if told := in_another_environment(failure.name.partition(".")[0]):
+            say(told)
+
+
+def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
+    steps = recorder.clock.steps
+    unit = "calls" if recorder.clock.inference else "steps"
+    if not steps:
+        what = "call of a model" if recorder.clock.inference else "training step"
+        return f"no {what} was seen in this program"
+    rate = recorder.samples_per_second()
+    pace = recorder.seconds_per_step()
+    speed = f", {rate:,.0f} samples/s" if rate else f", {1 / pace:,.1f} {unit}/s" if pace else ""
+    applied = ", ".join(session.active) or "nothing to apply"
+    under = "no plan" if plan_name is None else f"{plan_name} ({applied})"
+    return f"{steps:,} {unit}{speed}, {under}"
+
+
+def answered(session: Session) -> list[str]:
+    """What techniques that answer in the model's place have to say: how often they did, and how often not."""
+    return [told() for handle in session.handles.values() if (told := getattr(handle.notes, "told", None))]
+
+
+def _audits(recorder: Recorder) -> Audits:
+    from overdrive.datacache.audit import Audits  # 0.07 s, which a run without a plan has no use for
+
+    return Audits(lambda: recorder.clock.steps)
+
+
+def made_again(audits: Audits) -> str:
+    count = audits.same + audits.different
+    samples = "1 sample" if count == 1 else f"{count:,} samples"
+    return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
+
+
+def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
+    from overdrive.worker.sentinels.sentinels import Sentinels  # as the audits
+
+    return Sentinels(lambda: recorder.clock.steps, levels)
+
+
+def steps_made_again(sentinels: Sentinels) -> str:
+    count = sentinels.same + sentinels.different
+    steps = "1 step" if count == 1 else f"{count:,} steps"
+    loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
+    same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
+    found = same.get(loosest, "on average the same")
+    if sentinels.different:
+        found = f"{sentinels.different:,} not the same"
+    return f"{steps} made again without {' and '.join(sentinels.looked_at)}, {found}"
+
+
+def _write_record(
+    path: Path, program: Program, recorder: Recorder, session: Session, failure: BaseException | None
+) -> None:
+    from overdrive.core.run_record import RunRecord
+    from overdrive.worker.trackers import CannotSend, is_tracker, send
+
+    losses = [] if recorder.clock.inference else recorder.losses()
+    record = RunRecord(
+        program=program.command(),
+        steps=recorder.clock.steps,
+        samples=recorder.samples,
+        samples_per_s=recorder.samples_per_second(),
+        seconds_per_step=recorder.seconds_per_step(),
+        losses=tuple(tuple(loss.hex() for loss in step) for step in losses),
+        loss_values=tuple(map(tuple, losses)),
+        learning_rates=tuple(map(float, recorder.rates)),
+        parameters=recorder.parameters_hash(),
+        techniques=tuple(session.active),
+        left_out=session.seams.left_out,
+        error=type(failure).__name__ if failure and not isinstance(failure, SystemExit) else None,
+    )
+    try:
+        if is_tracker(str(path)):
+            send(record, str(path))
+        else:
+            write_json(path, to_json(record))
+    except OSError as error:
+        say(f"the record could not be written to {path}: {error.strerror}")
+    except CannotSend as error:
+        say(str(error))

@@ -1,0 +1,48 @@
+"""What each rank would have to hold under each layout of a run on several, from what one process needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from overdrive.insight.requirements.needs import Needs
+
+_STATES = ("gradients", "optimizer states")  # which are of the weights' sizes
+_OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`memory`: bytes a rank at the peak, by part (see `needs.PARTS`)."""
+
+    name: str
+    memory: dict[str, int]
+    said: str
+
+    def to_dict(self, limit: int | None) -> dict[str, Any]:
+        total = sum(self.memory.values())
+        fits = None if limit is None else total <= limit
+        return {"layout": self.name, "parts": self.memory, "bytes": total, "fits": fits, "said": self.said}
+
+
+def layouts(needs: Needs, ranks: int) -> list[Layout]:
+    """One process, each batch divided, and layers divided, all over so many ranks."""
+    alone = dict(needs.memory)
+    batch = {name: -(-each // ranks) if name in _OF_SAMPLES else each for name, each in alone.items()}
+    pairs = [held for between, held in needs.pairs if between % ranks == 0]
+    saved = sum(pairs) - sum(pairs) // ranks
+    share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
+    layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
+    layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
+    return [
+        Layout("one process", alone, ""),
+        Layout(f"data={ranks}", batch, "the batch, and results gathered, come on top"),
+        Layout(f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
+    ]
+
+
+def _said(divided: int, found: int) -> str:
+    if not divided:
+        return "no pairs of layers were found that could be divided"
+    rest = f" of {found}" if divided < found else ""
+    return f"if the first call proves {divided}{rest} pairs of layers; what lies between them divides too"

@@ -1,0 +1,68 @@
+"""A collective's times over sizes: bandwidths as nccl-tests define them, and latency and bandwidth by a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# Of so many ranks, what each link carries for each byte of the algorithm: nccl-tests, doc/PERFORMANCE.md.
+BUS: Mapping[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "point_to_point": lambda ranks: 1.0,
+}
+
+
+def rows(operation: str, ranks: int, seconds: Mapping[int, float]) -> list[dict[str, Any]]:
+    """Of seconds by size: of all ranks' data together, where an operation puts it together."""
+    factor = BUS[operation](ranks)
+    return [
+        {
+            "operation": operation,
+            "bytes": size,
+            "seconds": took,
+            "algorithm_bytes_per_second": size / took,
+            "bus_bytes_per_second": size / took * factor,
+        }
+        for size, took in sorted(seconds.items())
+    ]
+
+
+def fit(seconds: Mapping[int, float]) -> dict[str, float | None]:
+    """`latency_seconds` + size ÷ `bytes_per_second`, with the least squares of relative errors.
+
+    A time that does not grow with the size has no bandwidth: None. `worst_error` is the largest relative one.
+    """
+    points = [(float(size), took) for size, took in seconds.items()]
+    latency, slope = _line(points)
+    if latency < 0:
+        latency, slope = 0.0, _through_origin(points)
+    if slope < 0:
+        latency, slope = _constant(points), 0.0
+    worst = max(abs(latency + slope * size - took) / took for size, took in points)
+    return {
+        "latency_seconds": latency,
+        "bytes_per_second": 1 / slope if slope > 0 else None,
+        "worst_error": worst,
+    }
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    weights = [1 / took**2 for _, took in points]
+    total = sum(weights)
+    x = sum(w * size for w, (size, _) in zip(weights, points, strict=True)) / total
+    y = sum(w * took for w, (_, took) in zip(weights, points, strict=True)) / total
+    square = sum(w * (size - x) ** 2 for w, (size, _) in zip(weights, points, strict=True))
+    product = sum(w * (size - x) * (took - y) for w, (size, took) in zip(weights, points, strict=True))
+    slope = product / square if square else 0.0
+    return y - slope * x, slope
+
+
+def _through_origin(points: Sequence[tuple[float, float]]) -> float:
+    return sum(size / took for size, took in points) / sum((size / took) ** 2 for size, took in points)
+
+
+def _constant(points: Sequence[tuple[float, float]]) -> float:
+    return sum(1 / took for _, took in points) / sum(1 / took**2 for _, took in points)

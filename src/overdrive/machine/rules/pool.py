@@ -1,0 +1,257 @@
+"""Findings about a pool of ranks: what each of them told of its host, beside what was measured among them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from overdrive.machine.rules import memory, network
+from overdrive.machine.rules.finding import Basis, Finding, Rule, Severity, Sure, Survey
+from overdrive.machine.rules.variables import is_on
+
+_ENVIRONMENT = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
+_TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+_SHARE = 0.8  # of a link's rate: what collectives reach where nothing is wrong
+_LAME = 0.7  # of the usual bandwidth between two ranks
+_FAST = 10.0  # Gb/s from which small packets cost a core
+_SMALL, _JUMBO = 1500, 9000  # bytes of a packet
+_SAME_NEEDED = ("torch", "nvidia-nccl", "overdrive")
+
+
+def _hosts(pool: Survey) -> dict[str, Mapping[str, Any]]:
+    """One rank's reading of each host."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in pool["ranks"]:
+        found.setdefault(each["host"], each)
+    return found
+
+
+def _named(hosts: list[str]) -> str:
+    return hosts[0] if len(hosts) == 1 else f"{', '.join(hosts[:-1])} and {hosts[-1]}"
+
+
+def _active(reading: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [port for port in reading["network"].get("ports", []) if port["state"] == "ACTIVE"]
+
+
+def _used(reading: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The interface that ranks of this host talk over."""
+    return next((each for each in reading["interfaces"] if each["name"] == reading["interface"]), None)
+
+
+def sockets(pool: Survey) -> Iterator[Finding]:
+    for name, said in (("NCCL_IB_DISABLE", is_on), ("NCCL_NET", lambda value: value.lower() == "socket")):
+        hosts = [
+            host for host, each in _hosts(pool).items() if _active(each) and said(each["environment"].get(name, ""))
+        ]
+        if hosts:
+            yield Finding(
+                "pool_sockets",
+                Severity.WRONG,
+                f"InfiniBand or RoCE is there on {_named(hosts)}, and {name} has NCCL use sockets.",
+                "Machines talk over TCP, at a fraction of the ports' rate.",
+                Basis.CITED,
+                "Take the variable away on all ranks.",
+                Sure.CERTAIN,
+                f"unset {name}",
+                _ENVIRONMENT,
+            )
+
+
+def interface(pool: Survey) -> Iterator[Finding]:
+    hosts = _hosts(pool)
+    for host, reading in hosts.items() if len(hosts) > 1 else ():
+        used, name = _used(reading), reading["interface"]
+        best = max(
+            (each for each in reading["interfaces"] if each["device"]),
+            key=lambda each: each.get("gigabits_per_second", 0),
+            default=None,
+        )
+        rate = used.get("gigabits_per_second", 0) if used else 0
+        if best is None or best is used or not name:
+            continue
+        could = best.get("gigabits_per_second", 0)
+        if used is None:
+            what = f"{host} is to talk over {name}, which it does not have."
+        elif not used["device"]:
+            what = f"{host} talks over {name}, which is no network card; {best['name']} is one."
+        elif could > rate > 0:
+            what = f"{host} talks over {name} ({rate:g} Gb/s), and {best['name']} has {could:g} Gb/s."
+        else:
+            continue
+        yield Finding(
+            "pool_interface",
+            Severity.WRONG,
+            what,
+            "Ranks do not find each other, or wait for the slower way.",
+            Basis.COMPUTED,
+            "Name the interface on all ranks.",
+            Sure.LIKELY,
+            f"export NCCL_SOCKET_IFNAME={best['name']} GLOO_SOCKET_IFNAME={best['name']}",
+            _ENVIRONMENT,
+        )
+
+
+def mtu(pool: Survey) -> Iterator[Finding]:
+    hosts = _hosts(pool)
+    used = {
+        host: found for host, each in hosts.items() if (found := _used(each)) and found["device"] and "mtu" in found
+    }
+    sizes = {host: int(found["mtu"]) for host, found in used.items()}
+    if len(hosts) < 2 or not sizes:
+        return
+    if len(set(sizes.values())) > 1:
+        small, large = min(sizes, key=lambda host: sizes[host]), max(sizes.values())
+        yield Finding(
+            "pool_mtu_differs",
+            Severity.WRONG,
+            f"Hosts have packets of other sizes (MTU): {', '.join(f'{each} {size}' for each, size in sizes.items())}.",
+            "Large packets are lost on the way, and a collective stands still, or crawls.",
+            Basis.CITED,
+            "Give all hosts, and the switch between them, the same.",
+            Sure.LIKELY,
+            f"sudo ip link set dev {used[small]['name']} mtu {large}  # on {small}",
+        )
+        return
+    host, found = next(iter(used.items()))
+    if found.get("gigabits_per_second", 0) >= _FAST and sizes[host] <= _SMALL:
+        yield Finding(
+            "pool_mtu_small",
+            Severity.ADVICE,
+            f"{found['name']} has {found['gigabits_per_second']:g} Gb/s, and packets of {sizes[host]} bytes.",
+            "A core is busy with packets before the link is full, where sockets are used.",
+            Basis.CITED,
+            "Larger packets on all hosts and the switch, if it lets them through.",
+            Sure.POSSIBLE,
+            f"sudo ip link set dev {found['name']} mtu {_JUMBO}",
+        )
+
+
+def lame_pair(pool: Survey) -> Iterator[Finding]:
+    """One rank whose every link is slow, or one link of many; pairs within hosts and between them are two kinds."""
+    hosts = [each["host"] for each in pool["ranks"]]
+    for within in (True, False):
+        pairs = [each for each in pool["pairs"] if (hosts[each["ranks"][0]] == hosts[each["ranks"][1]]) is within]
+        usual = statistics.median_high(each["bytes_per_second"] for each in pairs) if len(pairs) > 2 else 0.0
+        slow = [each for each in pairs if each["bytes_per_second"] < _LAME * usual]
+        if slow:
+            yield _lame(slow, usual, hosts)
+
+
+def _lame(slow: Sequence[Mapping[str, Any]], usual: float, hosts: Sequence[str]) -> Finding:
+    common = set.intersection(*(set(each["ranks"]) for each in slow)) if len(slow) > 1 else set()
+    worst = min(slow, key=lambda each: each["bytes_per_second"])
+    one, other = worst["ranks"]
+    where = (
+        f"rank {min(common)} ({hosts[min(common)]})"
+        if common
+        else f"ranks {one} ({hosts[one]}) and {other} ({hosts[other]})"
+    )
+    share = worst["bytes_per_second"] / usual
+    return Finding(
+        "pool_slow_rail",
+        Severity.WRONG,
+        f"Data between {'others and ' if common else ''}{where} goes at {share:.0%} of the usual speed of this pool.",
+        "Collectives are as fast as their slowest link.",
+        Basis.MEASURED,
+        "Look at this host's cable, port and switch, and whether others use it; or leave it out.",
+        Sure.LIKELY,
+        "ibstat; ethtool INTERFACE | grep Speed",
+    )
+
+
+def unlike_ports(pool: Survey) -> Iterator[Finding]:
+    """Beside `network.slow`, which compares the ports of one host."""
+    rates = {
+        host: min((port.get("gigabits_per_second") or 0 for port in ports), default=0)
+        for host, each in _hosts(pool).items()
+        if (ports := _active(each))
+    }
+    best = max(rates.values(), default=0)
+    slow = [host for host, rate in rates.items() if 0 < rate < best]
+    if slow:
+        yield Finding(
+            "pool_slow_rail",
+            Severity.WRONG,
+            f"{_named(slow)} has a port with {rates[slow[0]]:g} Gb/s; the best hosts have {best:g} Gb/s.",
+            f"{rates[slow[0]] / best:.0%} of the others' speed; collectives wait for the slowest.",
+            Basis.COMPUTED,
+            "Seat or replace cable and transceiver, and look at the switch port's speed.",
+            Sure.LIKELY,
+            "ibstat",
+        )
+
+
+def access_control(pool: Survey) -> Iterator[Finding]:
+    for host, each in _hosts(pool).items():
+        if each.get("acs") and each["gpus"]:
+            yield Finding(
+                "pool_acs",
+                Severity.WRONG,
+                f"On {host} {len(each['acs'])} PCIe bridges have Access Control Services on ({each['acs'][0]}).",
+                "What GPUs and network cards say to each other goes up to the processor and back.",
+                Basis.CITED,
+                "Switch it off: in the BIOS, or until the next start by this, for each bridge.",
+                Sure.LIKELY,
+                f"sudo setpci -s {each['acs'][0]} ECAP_ACS+0x6.w=0000",
+                _TROUBLE,
+            )
+
+
+def versions(pool: Survey) -> Iterator[Finding]:
+    hosts = _hosts(pool)
+    for name in sorted({name for each in hosts.values() for name in each["versions"]}):
+        found = {host: each["versions"].get(name, "none") for host, each in hosts.items()}
+        if len(set(found.values())) < 2:
+            continue
+        needed = name in _SAME_NEEDED
+        yield Finding(
+            "pool_versions",
+            Severity.WRONG if needed else Severity.ADVICE,
+            f"Hosts have other versions of {name}: {', '.join(f'{host} {each}' for host, each in found.items())}.",
+            "Ranks that differ fail to connect, or compute other bits." if needed else "It may make ranks differ.",
+            Basis.CITED,
+            "Install the same everywhere.",
+            Sure.LIKELY if needed else Sure.POSSIBLE,
+            f"pip install {name}=={next(iter(found.values()))}" if name in ("torch", "overdrive") else "",
+        )
+
+
+def below_rate(pool: Survey) -> Iterator[Finding]:
+    link = pool.get("link")
+    if not link or link["share"] >= _SHARE:
+        return
+    yield Finding(
+        "pool_below_rate",
+        Severity.ADVICE,
+        f"All-reduce reaches {link['share']:.0%} of the {link['gigabits_per_second']:g} Gb/s of {link['what']}.",
+        f"{_SHARE:.0%} is usual where nothing is wrong.",
+        Basis.MEASURED,
+        "See over which way NCCL sends, and whether others use the network.",
+        Sure.POSSIBLE,
+        "NCCL_DEBUG=INFO torchrun ... 2>&1 | grep -E 'NET/|via'",
+    )
+
+
+def _of_each_host(rule: Rule) -> Rule:
+    """A rule about one machine, asked of each host; hosts with the same finding are told in one."""
+
+    def asked(pool: Survey) -> Iterator[Finding]:
+        found: dict[Finding, list[str]] = {}
+        for host, each in _hosts(pool).items():
+            survey = {**each, "nvidia": {"gpus": [{}] * each["gpus"]}}
+            for finding in rule(survey):
+                found.setdefault(finding, []).append(host)
+        for finding, hosts in found.items():
+            yield replace(finding, what=f"On {_named(hosts)}: {finding.what}")
+
+    asked.__name__ = rule.__name__
+    return asked
+
+
+RULES: tuple[Rule, ...] = (
+    *(sockets, interface, mtu, lame_pair, unlike_ports, access_control, versions, below_rate),
+    *map(_of_each_host, (network.gpudirect, network.slow, network.down, memory.shared_memory, memory.locked)),
+)

@@ -1,0 +1,103 @@
+"""What a Horovod program's ranks send each other: over process groups that nothing else uses."""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import ReduceOp
+
+from overdrive.ranks.group import Group
+from overdrive.seams.torch.internals import gloo_group, nccl_group
+
+_PATIENCE = timedelta(hours=24)  # as of the groups of a run: its monitor is quicker, and knows why
+_REDUCTIONS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX, "product": ReduceOp.PRODUCT}
+
+
+class Wire:
+    """All calls are made by one thread, in the same order on all ranks. `group`: None for a process that is alone."""
+
+    def __init__(self, group: Group | None) -> None:
+        self._group = group
+        self.rank, self.size = (group.rank, group.size) if group else (0, 1)
+        self._on_cpu: Any = None
+        if group:
+            self._on_cpu = gloo_group(group.store, "horovod", group.rank, group.size, _PATIENCE)
+        self._on_gpu: Any = None
+
+    @property
+    def monitor(self) -> Any:
+        return self._group.monitor if self._group else None
+
+    def exchange(self, thing: Any) -> list[Any]:
+        """What each rank says, which JSON can hold."""
+        data = json.dumps(thing).encode()
+        lengths = torch.tensor([len(data)])
+        told = self.gather(lengths, [1] * self.size).tolist()  # `item` is what techniques look at
+        whole = self.gather(torch.frombuffer(bytearray(data), dtype=torch.uint8), told)
+        return [json.loads(bytes(part.tolist())) for part in whole.split(told)]  # type: ignore[no-untyped-call]
+
+    def reduce_(self, tensor: torch.Tensor, operation: str) -> None:
+        self._done(tensor, lambda on: on.allreduce([tensor], _REDUCTIONS[operation]))
+
+    def gather(self, tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """One after the other along the first dimension, where rank r has `sizes[r]`."""
+        if self._group is None:
+            return tensor.clone()
+        most = max(sizes)
+        own = tensor.contiguous()
+        if len(own) < most:
+            own = torch.cat((own, own.new_zeros(most - len(own), *own.shape[1:])))
+        whole = own.new_empty(self.size * most, *own.shape[1:])
+        if whole.numel():
+            self._done(own, lambda on: on._allgather_base(_bytes(whole), _bytes(own)))
+        parts = whole.split(most) if most else [whole] * self.size  # type: ignore[no-untyped-call]
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    def broadcast_(self, tensor: torch.Tensor, root: int) -> None:
+        if tensor.numel():
+            sent = tensor.contiguous()
+            self._done(sent, lambda on: on.broadcast(_bytes(sent), root))
+            if sent.data_ptr() != tensor.data_ptr():
+                tensor.copy_(sent)
+
+    def deal(self, tensor: torch.Tensor, own: Sequence[int], theirs: Sequence[int]) -> torch.Tensor:
+        """`own[r]` rows of the tensor go to rank r; `theirs[r]` come from it."""
+        if self._group is None:
+            return tensor.clone()
+        whole = tensor.new_empty(sum(theirs), *tensor.shape[1:])
+        sent = tensor.contiguous()
+        self._done(sent, lambda on: on.alltoall_base(whole, sent, list(theirs), list(own)))
+        return whole
+
+    def _done(self, tensor: torch.Tensor, begin: Callable[[Any], Any]) -> None:
+        """Begin it, and wait until it is over; does not return where another rank is gone."""
+        if self._group is None:
+            return
+        try:
+            begin(self._on(tensor)).wait()
+            if tensor.is_cuda:
+                torch.cuda.current_stream(tensor.device).synchronize()
+        except RuntimeError as error:
+            self._group.lost(error)
+
+    def _on(self, tensor: torch.Tensor) -> Any:
+        assert self._group is not None
+        if not tensor.is_cuda:
+            return self._on_cpu
+        if self._on_gpu is None:
+            self._on_gpu = nccl_group(self._group.store, "horovod-gpu", self.rank, self.size, _PATIENCE)
+        return self._on_gpu
+
+
+def host() -> str:
+    return f"{socket.gethostname()} {uuid.getnode()}"
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)

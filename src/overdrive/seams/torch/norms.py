@@ -1,0 +1,37 @@
+"""Seam *norm taken*: of gradients together, which they are clipped by (`clip_grad_norm_`, `get_total_norm`).
+
+What a program computes from `.grad` by hand does not pass here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive.seams.hub import Seams
+from overdrive.seams.patch import Patches
+
+
+def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
+    if hub.norm_taken.wanted:
+        seen = _seen(hub, torch.nn.utils.clip_grad._get_total_norm)
+        patches.replace(torch.nn.utils.clip_grad, "_get_total_norm", seen)
+        patches.replace(torch.nn.utils, "get_total_norm", seen)
+    return []
+
+
+def _seen(hub: Seams, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def total_norm(
+        tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+    ) -> Any:
+        held = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        answer = hub.norm_taken.ask(plain, held, float(norm_type), foreach)
+        if answer is None:
+            return plain(held, norm_type, error_if_nonfinite, foreach)
+        return plain([answer], norm_type, True, foreach) if error_if_nonfinite else answer
+
+    return total_norm

@@ -1,0 +1,1 @@
+"""Technique `tensor_parallel`, with all that it costs."""

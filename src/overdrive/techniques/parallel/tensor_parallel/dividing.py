@@ -1,0 +1,194 @@
+"""Divides models at their first call in training: what is tried on rank 0, and then done on all."""
+
+from __future__ import annotations
+
+import importlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from overdrive.core.objective import size
+from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
+from overdrive.ranks.group import Group
+from overdrive.ranks.rank import Rank
+from overdrive.seams.hub import reason_of
+from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.tracing import traced
+from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided_by, part_of
+from overdrive.techniques.parallel.tensor_parallel.pairs import candidates, refusal, trained_by
+from overdrive.techniques.parallel.tensor_parallel.trial import Trial
+
+_NAMED = 3  # layers that a sentence names; the others are counted
+
+
+class Live:
+    """`Parts` of the ranks of this run."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.rank, self.size = group.rank, group.size
+
+    def part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        return tensor
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._group.sum_(tensor, "the parts of a layer")
+
+    def gather(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        held = tensor.detach()
+        return self._group.gather(held, dim, [held.shape[dim]] * self.size, "a layer's weights").contiguous()
+
+
+class Dividing:
+    """All that one run does about its models."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._optimizers: list[Any] = []
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._dims: dict[torch.Tensor, int] = {}  # of parameters that are divided, along which dimension
+        self._whole: dict[torch.Tensor, torch.Size] = {}  # and what they were
+        self._parts: Live | None = None
+
+    def made(self, optimizer: Any, models: Any) -> None:
+        self._optimizers.append(optimizer)
+
+    def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        new = model not in self._seen and model.training and torch.is_grad_enabled() and self._rank.group.mine()
+        optimizers = trained_by(model, self._optimizers) if new and not traced() else []
+        if optimizers:
+            self._seen.add(model)
+            self._divide(model, optimizers, call, args, kwargs)
+        return call(*args, **kwargs)
+
+    def norm(self, call: Callable[..., Any], gradients: Sequence[Any], kind: float, foreach: Any) -> Any:
+        """Of all gradients together, with the parts of all ranks."""
+        own = {id(each.grad) for each in self._dims if each.grad is not None}
+        parts = [each for each in gradients if id(each) in own]
+        if not parts:
+            return None
+        rest = [each for each in gradients if id(each) not in own]
+        mine = call(parts, kind, False, foreach).reshape(1)
+        norms = [self._rank.group.gather(mine, 0, [1] * self._rank.size, "the norm of gradients")]
+        if rest:
+            norms.append(call(rest, kind, False, foreach).reshape(1).to(mine.device))
+        return call([torch.cat(norms)], kind, False, foreach)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _divide(
+        self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        told: Any = {}
+        if self._rank.rank == 0:
+            try:
+                told = self._tried(model, optimizers, call, args, kwargs)
+            except Exception as error:  # the other ranks wait for an answer
+                told = {"pairs": [], "reasons": {"": reason_of(error)}}
+        told = self._rank.group.told_by_first(told, "which layers are divided")
+        name = type(model).__name__
+        if not told["pairs"]:
+            self._rank.say(f"{name} stays whole on every rank: {_said(told['reasons']) or 'it has no linear layers'}")
+            return
+        before = _bytes(model)
+        self._begin()
+        for one, other in told["pairs"]:
+            pair = model.get_submodule(one), model.get_submodule(other)
+            whole: dict[torch.Tensor, torch.Size] = {
+                each: each.shape for module in pair for each in module.parameters()
+            }
+            for parameter, dim in divide(pair).items():
+                self._dims[parameter], self._whole[parameter] = dim, whole[parameter]
+                self._rank.lockstep.differing.add(parameter)
+        for each in optimizers:
+            self._state_in_parts(each)
+        count = len(told["pairs"])
+        after = _bytes(model)
+        layers = "1 pair of layers is" if count == 1 else f"{count} pairs of layers are"
+        said = f"{name}: {layers} divided over {self._rank.size} ranks, parameters {size(before)} → {size(after)}"
+        whole_ones = f"; whole stay {_said(told['reasons'])}" if told["reasons"] else ""
+        self._rank.say(f"{said} a rank, and gradients and optimizer state alike{whole_ones}")
+
+    def _begin(self) -> None:
+        if self._parts is None:
+            self._parts = Live(self._rank.group)
+            divided_by(self._parts)  # for good: models have no more than their parts from here on
+
+    def _tried(
+        self, model: nn.Module, optimizers: Sequence[Any], call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        if why := refusal(model, optimizers):
+            return {"pairs": [], "reasons": {"": why}}
+        pairs, reasons = candidates(model, self._rank.size)
+        if not pairs:
+            return {"pairs": [], "reasons": reasons}
+        if not may_fork_with(model):
+            return {
+                "pairs": [],
+                "reasons": {"": "it could not be tried: its process cannot be forked (a GPU is in use)"},
+            }
+        importlib.import_module("torch._dynamo")  # PyTorch does so on the way, and looks for a folder to write to
+        try:
+            found = tried(model, lambda: Trial(model, call, args, kwargs, self._rank.size).found(pairs)).made
+        except NoTrial as error:
+            return {"pairs": [], "reasons": {"": f"it could not be tried ({error})"}}
+        return {"pairs": found["pairs"], "reasons": {**reasons, **found["reasons"]}}
+
+    def _state_in_parts(self, optimizer: Any) -> None:
+        """Its state, where it has some already, and its `state_dict`, which has the whole."""
+        live = self._parts
+        assert live is not None
+        for parameter in parameters_of(optimizer):
+            state = optimizer.state.get(parameter, {})
+            for name, value in state.items() if parameter in self._dims else ():
+                if isinstance(value, torch.Tensor) and value.shape == self._whole[parameter]:
+                    state[name] = part_of(value, self._dims[parameter], live)
+        optimizer.register_state_dict_post_hook(self._gathered)
+        optimizer.register_load_state_dict_pre_hook(self._taken_apart)
+
+    def _gathered(self, optimizer: Any, told: dict[str, Any]) -> dict[str, Any]:
+        live = self._parts
+        assert live is not None
+        return self._changed(optimizer, told, lambda each: each.shape, live.gather)
+
+    def _taken_apart(self, optimizer: Any, told: dict[str, Any]) -> dict[str, Any]:
+        live = self._parts
+        assert live is not None
+        return self._changed(
+            optimizer, told, lambda each: self._whole[each], lambda held, dim: part_of(held, dim, live)
+        )
+
+    def _changed(
+        self, optimizer: Any, told: dict[str, Any], shape: Callable[[Any], Any], act: Callable[[Any, int], Any]
+    ) -> dict[str, Any]:
+        """`told` with other tensors of divided parameters: of those that have this shape."""
+        state = dict(told["state"])
+        for place, parameter in enumerate(parameters_of(optimizer)):
+            if parameter not in self._dims or place not in state:
+                continue
+            dim = self._dims[parameter]
+            state[place] = {
+                name: act(held, dim) if isinstance(held, torch.Tensor) and held.shape == shape(parameter) else held
+                for name, held in state[place].items()
+            }
+        return {**told, "state": state}
+
+
+def _said(reasons: dict[str, str]) -> str:
+    """By layer; layers with the same reason are told together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        by_reason.setdefault(why, []).append(name)
+    return "; ".join(f"{_named(names)} ({why})" if names[0] else why for why, names in by_reason.items())
+
+
+def _named(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(each.nbytes for each in model.parameters())

@@ -1,0 +1,64 @@
+"""Technique `tensor_parallel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.techniques.technique import CannotInstall, Settings, Technique
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Handle, Seams
+
+
+class TensorParallel(Technique):
+    """Divides linear layers over the ranks of a run: each has a part of their weights, gradients and optimizer state.
+
+    What it does: every rank runs the whole script on the same batches. Of two linear layers, the second of which takes
+    what the first gives, each rank has a part of the first's outputs and of the second's inputs; what the second
+    makes is summed over ranks, and so is the gradient of what the first is given. All else, every rank computes alike.
+    The parameters stay the program's own objects, of smaller shapes; a `state_dict`, of the model or of its optimizer,
+    and a pickled model are those of one process, and so is the norm that gradients are clipped by.
+
+    When it helps: models that do not fit one device because of wide layers, such as the feed-forward parts of
+    transformers, two thirds of their weights.
+
+    When it hurts: each pair is summed twice a step over all ranks, and waits for it: over a slow link that takes longer
+    than the layers. What is not divided (attention, embeddings, norms, activations outside of the pairs) every
+    rank has and computes whole. Left whole, with the reason, is what a first call in fp64, whole and in parts, does not
+    show to be the same: pairs with something between that looks at several outputs or draws random numbers (dropout),
+    weights that are tied, optimizers that look at whole matrices, scaled gradients, models with hooks.
+
+    Contract: rounding. The products of a layer are summed in parts.
+
+    Source: Shoeybi et al., Megatron-LM, 2019 (column, then row)
+    """
+
+    name = "tensor_parallel"
+    contract = Contract.ROUNDING
+    targets = ("forward", "backward", "optimizer")
+    aims = ("memory",)
+    order = 95  # outside of all others, which act on what this rank has
+    conflicts = ("data_parallel",)
+
+    def applies(self, facts: Facts) -> str | None:
+        return "it is a way to run, not yet part of a plan: `overdrive run --ranks N --layout tensor=N`"
+
+    def install(self, seams: Seams, settings: Settings) -> Handle:
+        from overdrive.ranks.rank import current  # with it come ranks and sandbox, and the catalogue is read by all
+
+        rank = current()
+        if rank is None:
+            raise CannotInstall("it divides the work of ranks, and there is one process: `overdrive run --ranks N`")
+
+        def arrived() -> None:
+            from overdrive.techniques.parallel.tensor_parallel.dividing import Dividing
+
+            dividing = Dividing(rank)
+            seams.optimizer_made.subscribe(dividing.made)
+            seams.model_called.subscribe(dividing.called)
+            seams.norm_taken.subscribe(dividing.norm)
+
+        seams.framework_arrived.subscribe(arrived)
+        return seams.handle()

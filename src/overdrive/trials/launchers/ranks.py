@@ -1,0 +1,84 @@
+"""Starts a trial as several processes of this machine, the ranks of one program."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+from overdrive.ranks.membership import environment_of, threads_of
+from overdrive.trials.launchers.local import LocalGroup, LocalLauncher
+
+
+class RanksLauncher:
+    """Args: `ranks`: how many; each has its share of the cores, unless the environment says how many threads."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
+        port, seed = _free_port(), secrets.token_hex(16)
+        started: list[LocalGroup] = []
+        try:
+            for rank in range(self._ranks):
+                threads = {"OMP_NUM_THREADS": str(threads_of(self._ranks)), **environment}
+                own = environment_of(self._ranks, rank, port, seed)
+                started.append(LocalLauncher().start({**threads, **own}, output))
+        except OSError:
+            RanksGroup(started).stop(0.0)
+            raise
+        return RanksGroup(started)
+
+
+class RanksGroup:
+    """Rank 0 speaks for the program. All stand still together, and all are ended where one is."""
+
+    def __init__(self, ranks: Sequence[LocalGroup]) -> None:
+        self._ranks = ranks
+
+    @property
+    def size(self) -> int:
+        return len(self._ranks)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [pid for each in self._ranks for pid in each.pids]
+
+    def send(self, line: bytes) -> None:
+        for each in self._ranks:
+            each.send(line)
+
+    def read(self, seconds: float) -> list[tuple[int, bytes]]:
+        ready = select.select(self._ranks, [], [], seconds)[0]
+        return [(rank, line) for rank, each in enumerate(self._ranks) if each in ready for _, line in each.read(0.0)]
+
+    def pause(self) -> None:
+        for each in self._ranks:
+            each.pause()
+
+    def resume(self) -> None:
+        for each in self._ranks:
+            each.resume()
+
+    def exit_code(self) -> int | None:
+        codes = [each.exit_code() for each in self._ranks]
+        return next(filter(None, codes), None if None in codes else 0)
+
+    def wait(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        return all(each.wait(max(0.0, until - time.monotonic())) for each in self._ranks)
+
+    def stop(self, grace: float) -> None:
+        with ThreadPoolExecutor(max(1, self.size)) as at_once:  # one after the other, each may take the whole grace
+            list(at_once.map(lambda each: each.stop(grace), self._ranks))
+
+
+def _free_port() -> int:
+    """Of this machine, for the ranks of one trial to meet."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])

@@ -1,0 +1,98 @@
+"""What goes between ranks: fits, bandwidths, what a host tells, what the command refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from overdrive.machine.acs import redirecting_bridges
+from overdrive.machine.pool.curve import fit, rows
+from overdrive.machine.pool.link import link
+from overdrive.machine.pool.reading import interfaces
+from tests.conftest import Run
+from tests.machine.pools import host
+
+SIZES = [1 << power for power in range(10, 28, 2)]
+
+
+def test_a_fit_finds_latency_and_bandwidth_again() -> None:
+    found = fit({size: 20e-6 + size / 5e9 for size in SIZES})
+    assert found["latency_seconds"] == pytest.approx(20e-6) and found["bytes_per_second"] == pytest.approx(5e9)
+    assert found["worst_error"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_fit_has_no_negative_latency_and_no_negative_slope() -> None:
+    assert fit({1000: 1e-6, 4000: 8e-6, 16000: 64e-6})["latency_seconds"] == 0
+    assert fit({1000: 3e-6, 4000: 2e-6, 16000: 1e-6})["bytes_per_second"] is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"), [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("broadcast", 1)]
+)
+def test_bus_bandwidth_is_that_of_nccl_tests(operation: str, factor: float) -> None:
+    (row,) = rows(operation, 4, {1 << 20: 1e-3})
+    assert row["algorithm_bytes_per_second"] == (1 << 20) / 1e-3
+    assert row["bus_bytes_per_second"] == pytest.approx(factor * (1 << 20) / 1e-3)
+
+
+def test_the_share_of_a_link_is_that_of_the_slowest_host() -> None:
+    ib = link([host("a"), host("b")], "nccl", 70e9)
+    assert ib and ib["gigabits_per_second"] == 800 and ib["share"] == pytest.approx(0.7)
+    told = [host("a"), host("b", environment={"NCCL_IB_DISABLE": "1"})]
+    sockets = link(told, "nccl", 2.5e9)
+    assert sockets and sockets["what"] == "ens3 of b" and sockets["share"] == pytest.approx(0.8)
+    assert (
+        link([host("a"), host("a")], "nccl", 1e9) is None
+        and link([host("a"), host("b", interface="")], "gloo", 1) is None
+    )
+
+
+def test_interfaces_as_the_kernel_tells_them(tmp_path: Path) -> None:
+    for name, files in {
+        "eth0": {"mtu": "9000", "speed": "100000", "operstate": "up", "device/vendor": "x"},
+        "lo": {"mtu": "65536", "operstate": "unknown"},
+        "eth1": {"mtu": "1500", "speed": "-1", "operstate": "down", "device/vendor": "x"},
+    }.items():
+        for file, told in files.items():
+            path = tmp_path / "sys/class/net" / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(told + "\n")
+    assert interfaces(tmp_path) == [
+        {"name": "eth0", "mtu": 9000, "gigabits_per_second": 100.0, "device": True},
+        {"name": "lo", "mtu": 65536, "device": False},
+    ]
+
+
+def config(control: int) -> bytes:
+    """A bridge's, with another capability before that of ACS."""
+    space = bytearray(4096)
+    space[0x100:0x104] = (0x0001 | 1 << 16 | 0x148 << 20).to_bytes(4, "little")
+    space[0x148:0x14C] = (0x000D | 1 << 16).to_bytes(4, "little")
+    space[0x14E:0x150] = control.to_bytes(2, "little")
+    return bytes(space)
+
+
+def test_bridges_that_send_all_to_the_processor(tmp_path: Path) -> None:
+    for name, kind, space in (
+        ("0000:01:00.0", "0x060400", config(0x1D)),
+        ("0000:02:00.0", "0x060400", config(0)),
+        ("0000:03:00.0", "0x030200", config(0x1D)),
+    ):
+        place = tmp_path / "sys/bus/pci/devices" / name
+        place.mkdir(parents=True)
+        (place / "class").write_text(kind + "\n")
+        (place / "config").write_bytes(space)
+    assert redirecting_bridges(tmp_path) == ["0000:01:00.0"]
+    for each in tmp_path.rglob("config"):
+        each.write_bytes(each.read_bytes()[:64])  # what others than root may read
+    assert redirecting_bridges(tmp_path) is None
+
+
+def test_what_does_not_go_together_is_said(overdrive: Run, tmp_path: Path) -> None:
+    for words, said in (
+        (("--pool", "train.py"), "run it alone"),
+        (("--ranks", "2"), "--ranks is for --pool"),
+    ):
+        told = overdrive("doctor", *words, cwd=tmp_path)
+        assert told.returncode == 2 and said in told.stderr

@@ -1,0 +1,170 @@
+"""Programs written for Horovod, which is not installed: on one rank, and on two (gloo, on this machine)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from overdrive.ranks.horovod.imports import HorovodImports, installed
+from overdrive.ranks.horovod.requests import Request, ready
+from tests.conftest import Run
+
+torch = pytest.importorskip("torch")
+if installed():
+    pytest.skip("Horovod is installed", allow_module_level=True)
+
+HERE = Path(__file__).parent
+HALF = 2e-3  # of a loss, after six steps of gradients in fp16
+
+
+@pytest.fixture
+def provided() -> Iterator[None]:
+    imports = HorovodImports()
+    imports.provide()
+    yield
+    sys.meta_path.remove(imports)
+    if "horovod.torch" in sys.modules:
+        sys.modules["horovod.torch"].shutdown()
+    for name in [each for each in sys.modules if each.partition(".")[0] == "horovod"]:
+        del sys.modules[name]
+
+
+def test_one_process_trains_as_without_horovod(provided: None) -> None:
+    import horovod.torch as hvd
+
+    with pytest.raises(ValueError, match="not been initialized"):
+        hvd.rank()
+    hvd.init()
+    assert (hvd.size(), hvd.rank(), hvd.local_rank(), hvd.local_size(), hvd.cross_size()) == (1, 0, 0, 1, 1)
+    made = []
+    for wrap in (lambda optimizer, _: optimizer, lambda optimizer, model: hvd.DistributedOptimizer(optimizer, model)):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = wrap(torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters())
+        assert isinstance(optimizer, torch.optim.Adam)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).pow(2).sum().backward()
+            optimizer.step()
+        made.append(model.weight.detach())
+    assert torch.equal(*made)
+    assert hvd.allreduce(torch.tensor(3.0)).item() == 3 and hvd.join() == 0
+    assert hvd.allgather_object("a") == ["a"] and hvd.broadcast_object("a", root_rank=0) == "a"
+    assert hvd.alltoall(torch.ones(2)).tolist() == hvd.reducescatter(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_hooks_on_steps_are_called_once(provided: None) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    seen = []
+    handle = register_optimizer_step_post_hook(lambda *_: seen.append(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+    handle.remove()
+    assert len(seen) == 1
+
+
+def test_what_is_not_there_is_said(provided: None) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"stands in for horovod\.torch only"):
+        import horovod.tensorflow.keras  # noqa: F401
+    import horovod.torch as hvd
+
+    hvd.init()
+    for refused in (
+        lambda: hvd.ProcessSet([0]),
+        lambda: hvd.init([0]),
+        lambda: hvd.allreduce(torch.ones(1), op=hvd.Adasum),
+    ):
+        with pytest.raises(NotImplementedError, match="Overdrive's"):
+            refused()
+    with pytest.raises(ValueError, match="no names for 1"):
+        hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), named_parameters=[])
+
+
+def test_a_library_that_looks_for_horovod_finds_none(
+    provided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "a_library.py").write_text("from importlib.util import find_spec\nfound = find_spec('horovod')\n")
+    monkeypatch.syspath_prepend(str(folder))
+    import a_library
+
+    assert a_library.found is None and find_spec("horovod") is not None
+    del sys.modules["a_library"]
+
+
+def told(joined: bool, *requests: Request) -> dict[str, object]:
+    return {"pending": [each.told() for each in requests], "joined": joined}
+
+
+def test_requests_are_ready_when_all_ranks_have_made_them() -> None:
+    a, b, c = (Request(name, "allreduce", torch.ones(2), {"op": "sum"}) for name in "abc")
+    assert [each.name for each in ready([told(False, a, b), told(False, b, a)])] == ["a", "b"]
+    assert [each.name for each in ready([told(False, a, b), told(False, b, c)])] == ["b"]
+    alone = ready([told(True, Request("join", "join")), told(False, c)])
+    assert [each.name for each in alone] == ["c"] and alone[0].by_rank[0] is None and not alone[0].wrong()
+
+
+@pytest.mark.parametrize(
+    ("other", "wrong"),
+    [
+        (Request("a", "broadcast", torch.ones(2), {"op": "sum"}), "another operation"),
+        (Request("a", "allreduce", torch.ones(2), {"op": "max"}), "other settings"),
+        (Request("a", "allreduce", torch.ones(2).long(), {"op": "sum"}), "another type"),
+        (Request("a", "allreduce", torch.ones(3), {"op": "sum"}), "another shape"),
+        (Request("a", "allreduce", torch.ones(2), {"op": "sum"}), ""),
+    ],
+)
+def test_requests_that_differ_are_told(other: Request, wrong: str) -> None:
+    (found,) = ready([told(False, Request("a", "allreduce", torch.ones(2), {"op": "sum"})), told(False, other)])
+    assert wrong in found.wrong() and bool(wrong) is bool(found.wrong())
+
+
+@pytest.mark.cluster
+def test_losses_on_two_ranks_are_those_of_a_mean_by_hand(overdrive: Run) -> None:
+    told = overdrive("run", "--ranks", "2", "horovod_training.py", cwd=HERE)
+    assert told.returncode == 0, told.stderr
+    assert "the program brings its own parallelism (it is written for Horovod)" in told.stderr
+    lines = told.stdout.splitlines()
+    names = lines[::3]
+    assert names == ["plain", "accumulated", "sum", "synchronized", "predivided", "fp16"]
+    for name, by_hand, ours in zip(names, lines[1::3], lines[2::3], strict=True):
+        tolerance = HALF if name == "fp16" else 1e-12
+        assert list(map(float, ours.split())) == pytest.approx(list(map(float, by_hand.split())), rel=tolerance), name
+        assert len(set(by_hand.split())) == 6
+
+
+@pytest.mark.cluster
+def test_operations_on_two_ranks(overdrive: Run) -> None:
+    told = overdrive("run", "--ranks", "2", "horovod_operations.py", cwd=HERE)
+    assert told.returncode == 0 and "all as it should be" in told.stdout, told.stderr
+
+
+@pytest.mark.cluster
+def test_ranks_that_ask_for_different_things_are_stopped(script: Callable[[str], Path], overdrive: Run) -> None:
+    text = "import torch, horovod.torch as hvd\nhvd.init()\n"
+    path = script(text + "hvd.allreduce(torch.ones(1), name='ab'[hvd.rank()])\n")
+    told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=60)
+    assert told.returncode and re.search(
+        r"rank . waits for allreduce\.. in step 1, and rank . for allreduce", told.stderr
+    )
+
+
+@pytest.mark.cluster
+def test_under_torchrun(script: Callable[[str], Path], python: Run) -> None:
+    text = "import torch, horovod.torch as hvd\nhvd.init()\nx = hvd.allreduce(torch.tensor(float(hvd.rank())))\n"
+    path = script(text + "if hvd.rank() == 0: print(hvd.size(), hvd.local_rank(), x.item())\n")
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    told = python(*launcher, "-m", "overdrive", "run", "train.py", cwd=path.parent)
+    assert told.returncode == 0 and told.stdout == "2 0 0.5\n", told.stderr

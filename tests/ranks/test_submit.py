@@ -1,0 +1,100 @@
+"""`overdrive submit`: the batch script, what Slurm says to it, and what is said where there is no Slurm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
+from tests.conftest import Run
+
+SBATCH = """#!/bin/sh
+echo "$@" > asked.txt
+cat > given.sh
+{answer}
+"""
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a command that stands in for Slurm's; a test writes what it does."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    path = folder / "sbatch"
+    path.write_text(SBATCH.format(answer="echo '41;cluster'"))
+    path.chmod(0o755)
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:])")
+    return path
+
+
+def test_a_job_is_submitted_and_its_script_is_shown(sbatch: Path, tmp_path: Path, overdrive: Run) -> None:
+    words = ("--nodes", "2", "--gpus-per-node", "8", "--time", "4:00:00", "--sbatch", "partition=gpu")
+    told = overdrive("submit", *words, "train.py", "--lr", "0.1 1", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert f"job 41 is with Slurm; its output goes to {tmp_path / 'train.py-41.out'}" in told.stderr
+    assert (tmp_path / "given.sh").read_text() == told.stdout
+    assert (tmp_path / "asked.txt").read_text() == "--parsable\n"
+    for line in ("nodes=2", "ntasks-per-node=8", "gpus-per-node=8", "time=4:00:00", "partition=gpu"):
+        assert f"\n#SBATCH --{line}\n" in told.stdout
+    assert told.stdout.endswith(f"{sys.executable} -m overdrive run train.py --lr '0.1 1'\n")
+
+
+def test_a_dry_run_shows_the_script_alone(sbatch: Path, tmp_path: Path, overdrive: Run) -> None:
+    told = overdrive("submit", "--dry-run", "--ranks-per-node", "4", "--cpus-per-rank", "2", "train.py", cwd=tmp_path)
+    assert told.returncode == 0 and not told.stderr and not (tmp_path / "given.sh").exists()
+    assert "\n#SBATCH --ntasks-per-node=4\n#SBATCH --cpus-per-task=2\n" in told.stdout
+
+
+def test_the_script_runs_the_program(tmp_path: Path) -> None:
+    """Where `srun` is a command that runs the rest once, names with spaces and quotes come through."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "srun").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (folder / "srun").chmod(0o755)
+    script = batch_script(
+        Allocation(), [sys.executable, "-c", "import sys; print(sys.argv[1:])", "it's"], "a b", folder
+    )
+    done = subprocess.run(
+        ["bash"], input=script, text=True, capture_output=True, env={"PATH": f"{folder}:/usr/bin:/bin"}
+    )
+    assert done.stdout == '["it\'s"]\n' and f'#SBATCH --chdir="{folder}"\n' in script
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "code", "sentence"),
+    [
+        ("echo 'sbatch: error: invalid partition' >&2; exit 1", [], 1, "did not take the job: sbatch: error: invalid"),
+        ("", ["--time", "soon"], 2, "'soon' is no time"),
+        ("", ["--nodes", "0"], 2, "0 is not in the range"),
+        ("", ["--sbatch", "comment=a\nb"], 2, "has a line's end"),
+        (None, [], 2, "There is no sbatch here"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    answer: str | None,
+    words: list[str],
+    code: int,
+    sentence: str,
+    sbatch: Path,
+    tmp_path: Path,
+    overdrive: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if answer is None:  # Slurm itself may be installed
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        sbatch.write_text(SBATCH.format(answer=answer))
+    told = overdrive("submit", *words, "train.py", cwd=tmp_path)
+    assert told.returncode == code and sentence in told.stderr and "Traceback" not in told.stderr
+    assert not (tmp_path / "given.sh").exists() or code == 1
+
+
+def test_names_that_cannot_stand_in_a_script_are_refused() -> None:
+    with pytest.raises(CannotWriteScript, match='has a "'):
+        batch_script(Allocation(), ["x"], 'a"b', Path("/tmp"))
+    assert output(Path("/tmp"), "a%b") == Path("/tmp/a%%b-%j.out")
