@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,13 +82,14 @@ def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeyp
         assert stream.write(part) == len(part)
     assert b"".join(printed) == text[cut:]
     assert kept.read_bytes() == text
+    stream.close()
 
 
 def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     first = RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
     with pytest.raises(Unusable, match="in use"):
         RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
-    os.close(first._handle)
+    first.close()
     with pytest.raises(Unusable, match=r"torch .*1, and now 2.*--fresh"):
         other = {"script": "a", "versions": {"torch": "2"}}
         RunFolder(tmp_path / "run", other, fresh=False)

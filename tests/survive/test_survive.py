@@ -20,6 +20,7 @@ import torch
 torch.manual_seed(3); random.seed(4)
 nn = torch.nn
 model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.4), nn.Linear(16, 2))
+model.register_forward_hook(lambda module, given, result: print("in a call", len(given[0])))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
 x = torch.randn(60, 6); y = (x.sum(1) > 0).long()

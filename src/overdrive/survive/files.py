@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.conf
 _PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
 
 
+class _Thread(threading.local):
+    busy = False  # what it opens now is ours
+
+
 class Files:
     """Made once in a process: what listens to writes cannot be taken away."""
 
@@ -41,7 +46,8 @@ class Files:
         self.before: dict[str, State] = {}  # of each path, in the order in which they were changed first
         self._known: dict[str, tuple[Any, State]] = {}  # by path: the file's stamp, and its state then
         self._process = os.getpid()
-        self._busy = False
+        self._own = _Thread()
+        self._lock = threading.Lock()
         self.noting = False
         self.on_started: Callable[[], object] = lambda: None  # the program has another one started
         self._temporary = tempfile.gettempdir()
@@ -66,13 +72,14 @@ class Files:
 
     def note(self, path: Any) -> None:
         """The program is about to change what is there."""
-        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._busy:
+        if isinstance(path, int) or not self.noting or os.getpid() != self._process or self._own.busy:
             return
-        self._busy = True
+        self._own.busy = True
         try:
-            self._note(_place(os.fsdecode(path)))
+            with self._lock:
+                self._note(_place(os.fsdecode(path)))
         finally:
-            self._busy = False
+            self._own.busy = False
 
     def noted(self, path: str) -> str:
         """`path`, of which note was taken."""
@@ -115,15 +122,16 @@ class Files:
         What Python keeps back of an open one stays there: the program may ask for a file's size, and a run that is made
         again keeps back the same.
         """
-        self._busy = True
+        self._own.busy = True
         try:
-            return {path: self._state(path) or ["absent"] for path in self.before}
+            with self._lock:
+                return {path: self._state(path) or ["absent"] for path in self.before}
         finally:
-            self._busy = False
+            self._own.busy = False
 
     def put_back(self, states: dict[str, State]) -> None:
         """Make them so again; those that are not named, as they were before the run."""
-        self._busy = True
+        self._own.busy = True
         try:
             wanted = {**self.before, **states}
             for path in sorted(wanted, reverse=True):  # what is in a folder before the folder
@@ -132,7 +140,7 @@ class Files:
             for path in sorted(wanted):
                 self._make(path, wanted[path])
         finally:
-            self._busy = False
+            self._own.busy = False
 
     def content(self, digest: str) -> Path:
         return self._contents / digest

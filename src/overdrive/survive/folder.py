@@ -43,6 +43,14 @@ class RunFolder:
             )
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock()
+        try:
+            self._open(identity, fresh, seed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, identity: Mapping[str, Any], fresh: bool, seed: str) -> None:
+        path = self.path
         if fresh:
             self._empty()
         self.is_new = not (path / _MANIFEST).exists()
@@ -62,6 +70,9 @@ class RunFolder:
     @property
     def journal(self) -> Path:
         return self.path / "journal"
+
+    def close(self) -> None:
+        os.close(self._handle)
 
     def note(self, **notes: Any) -> None:
         self.notes.update(notes)

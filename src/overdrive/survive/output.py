@@ -14,14 +14,23 @@ from typing import Any
 
 
 class _Counted(io.RawIOBase):
-    """Standard output, past the lines that were written before."""
+    """Standard output, past the lines that were written before.
+
+    Attributes:
+        at: how many lines the program has written, and how many bytes of the line after them.
+    """
 
     def __init__(self, kept: Path) -> None:
         self._handle = os.open(kept, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with open(kept, "rb") as file:
             before = file.read()
-        self._lines = before.count(b"\n")  # of which none is to come again
-        self._rest = len(before) - before.rfind(b"\n") - 1  # bytes of the line after them
+        self._before = before.count(b"\n"), len(before) - before.rfind(b"\n") - 1
+        self.at = 0, 0
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._handle)
+        super().close()
 
     def writable(self) -> bool:
         return True
@@ -33,19 +42,21 @@ class _Counted(io.RawIOBase):
         return os.isatty(1)
 
     def write(self, data: Any) -> int:
-        new = bytes(data)
-        while self._lines and new:
-            _, newline, new = new.partition(b"\n")
-            self._lines -= len(newline)
-        if self._rest and not self._lines and new:
-            end = new.find(b"\n")
-            known = min(self._rest, len(new) if end < 0 else end)
-            new = new[known:]
-            self._rest = 0 if new else self._rest - known
+        new = b"".join(map(self._new, bytes(data).splitlines(keepends=True)))
         if new:
             _write(1, new)
             _write(self._handle, new)
         return len(data)
+
+    def _new(self, part: bytes) -> bytes:
+        """Of a line or a part of one, what was not written before."""
+        (line, column), (lines, rest) = self.at, self._before
+        ends = part.endswith(b"\n")
+        self.at = (line + 1, 0) if ends else (line, column + len(part))
+        if line < lines:
+            return b""
+        known = max(0, rest - column) if line == lines else 0
+        return part[min(known, len(part) - ends) :]
 
 
 class _Muted(io.RawIOBase):
@@ -80,8 +91,21 @@ class Output:
         sys.stdout.flush()
         sys.stderr.flush()
         self._errors = _Muted()
-        sys.stdout = sys.__stdout__ = _text(_Counted(kept), sys.stdout)  # type: ignore[misc]
+        self._counted = _Counted(kept)
+        self._out = _text(self._counted, sys.stdout)
+        sys.stdout = sys.__stdout__ = self._out  # type: ignore[misc]
         sys.stderr = sys.__stderr__ = _text(self._errors, sys.stderr)  # type: ignore[misc]
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """How far the program has come."""
+        self._out.flush()
+        return self._counted.at
+
+    def go_on_at(self, lines: int, rest: int) -> None:
+        """A run that was made again has come to where this was written: calls that it skipped have perhaps printed."""
+        self._out.flush()
+        self._counted.at = lines, rest
 
     def mute(self, muted: bool) -> None:
         sys.stderr.flush()

@@ -91,6 +91,10 @@ def found(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.snapshot"), reverse=True)
 
 
+def steps_of(folder: Path) -> list[int]:
+    return [int(path.stem.rpartition("-")[2]) for path in found(folder)]
+
+
 def keep(candidate: Path, folder: Path, step: int) -> None:
     """Let it be one of the snapshots, and the oldest go."""
     os.replace(candidate, path_of(folder, step))

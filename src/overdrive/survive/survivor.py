@@ -66,6 +66,7 @@ class Survivor:
         self._plain_clock = time.monotonic
         self._files = Files(folder.path)
         self._files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
+        self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
         self._rehearsed: RehearsedFiles | None = None
         self._patches: Patches | None = None
         self._snapshots = Snapshots(folder.path)
@@ -318,10 +319,21 @@ class Survivor:
         due = self._plain_clock() >= self._due_at or self._asked_at > max(self._snapshots.kept, 0)
         if self._snapshots.under_way:
             due = self._snapshots.stepped(optimizer)
+            if not self._snapshots.under_way and not due:
+                self._drop_contents()
         if self._asked_at and self._snapshots.kept >= self._asked_at:
             self._end(f"the same command goes on after step {self._snapshots.kept:,}")
         if due and not self.why_not and id(optimizer) not in self._snapshots.crossed:
             self._take(optimizer)
+
+    def _drop_contents(self) -> None:
+        """A snapshot was kept, and an old one is gone: so are the files' contents that only that one had."""
+        from overdrive.survive import snapshot
+
+        steps = snapshot.steps_of(self.folder.path)
+        self._states = {step: self._states[step] for step in steps if step in self._states}
+        if len(self._states) == len(steps):  # else one is an earlier process's
+            self._files.keep_only(list(self._states.values()))
 
     def _end(self, sentence: str) -> NoReturn:
         self._say(f"stopped by {signal.Signals(self.ending.asked_by).name}: {sentence}")
@@ -335,16 +347,18 @@ class Survivor:
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found)
             length, digest = self.journal.flush()
-            header = {
+            header: dict[str, Any] = {
                 "format": 1,
                 "step": self.steps,
                 "journal": {"bytes": length, "sha256": digest},
                 "gradients there": self._with_gradients,
+                "printed": self._output.at,
                 "files": self._files.states(),
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
             }
             if self.folder.notes.get("modules") != (modules := modules_of_program()):
                 self.folder.note(modules=modules)
+            self._states[self.steps] = header["files"]
             self._snapshots.take(found, optimizer, header, taking)
         except state.CannotTake as error:
             self.cannot_skip(str(error))
@@ -365,6 +379,7 @@ class Survivor:
             state.put_back(found, target.header, target.block)
             watch_graphs(found, self._passed_through)
             assert self._rehearsed is not None
+            self._output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
             self._with_gradients = target.header["gradients there"]
         except Exception as error:
