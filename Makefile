@@ -28,7 +28,8 @@ test-long: $(VENV)/.test
 test-faults: $(VENV)/.test
 	$(PYTEST) -m faults
 
-# Programs on two ranks: fifty small ones, those of tests/programs, faults, launchers. 15 minutes on 2 cores.
+# Programs on two ranks: fifty small ones, those of tests/programs, faults, launchers; and under a real Slurm where that is
+# installed (apt-get install slurmctld slurmd slurm-client). 25 minutes on 2 cores.
 test-cluster: $(VENV)/.test
 	$(BIN)/python -m pytest -m cluster tests/ranks
 
