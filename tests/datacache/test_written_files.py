@@ -119,5 +119,13 @@ def test_more_of_them_than_can_be_looked_at_are_as_good_as_written_to(
     assert "cannot be watched" in (files.written() or "")
 
 
+def test_names_in_folders_that_are_not_there_are_watched_by_what_they_would_lie_in(tmp_path: Path) -> None:
+    files = WrittenFiles()
+    files.add(str(tmp_path / f"a cat and{number}" / "or a dog") for number in range(1000))
+    assert files.written() is None
+    (tmp_path / "a cat and7").mkdir()
+    assert files.written()
+
+
 def test_who_watches_nothing_is_told_nothing() -> None:
     assert WrittenFiles().written() is None

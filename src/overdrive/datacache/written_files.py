@@ -32,6 +32,7 @@ _EVENT = struct.Struct("iIII")
 _MOST_BYTES = 1 << 16
 _MOST_LOOKED_AT = 300  # files, 1.5 µs each, in folders without an account
 _MOST_LINKED = 2000  # files of a folder, of which it is asked whether they have other names: 2 µs each
+_FEW = 64  # files that are looked at one by one; of more their whole folder is
 _CLOCK = 0.02  # seconds by which the times of files may lag behind
 
 
@@ -55,7 +56,7 @@ class WrittenFiles:
         self._mappings = mappings_made()
 
     def add(self, paths: Iterable[str], read_since: bool = False) -> None:
-        """What is written to these counts. Where the kernel keeps no account, nothing does.
+        """What is written to these counts.
 
         Args:
             read_since: they were read since this was made, so that it counts if they were written to since then.
@@ -94,7 +95,7 @@ class WrittenFiles:
         self._names[folder] |= new
         for name in new & self._others.get(folder, set()):
             self._written = os.path.join(folder, name)
-        for name in new & _links_in(folder) if new else ():
+        for name in _links_among(new, folder):
             target = os.path.realpath(os.path.join(folder, name))
             self._add(self._folder(os.path.dirname(target)), {os.path.basename(target)}, read_since)
         if folder not in self._accounted:
@@ -127,6 +128,7 @@ class WrittenFiles:
         self._names[folder] = set()
         if (above := os.path.dirname(folder)) != folder and not os.path.isdir(folder):
             self._watch(above)  # it may come to be there
+            self._accounted.add(folder)
             return self._add(above, {os.path.basename(folder)})
         self._above.add(folder)
         number = self._asked(folder, _WRITES | _ITSELF | _ONLY_FOLDERS)
@@ -202,9 +204,11 @@ def _status(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _links_in(folder: str) -> set[str]:
+def _links_among(names: set[str], folder: str) -> set[str]:
+    if len(names) <= _FEW:
+        return {name for name in names if os.path.islink(os.path.join(folder, name))}
     try:
         with os.scandir(folder) as entries:
-            return {each.name for each in entries if each.is_symlink()}
+            return names & {each.name for each in entries if each.is_symlink()}
     except OSError:
         return set()
