@@ -107,11 +107,11 @@ def test_a_trial_of_two_ranks_steps_and_is_proved(
 def test_ranks_that_pay_come_into_a_plan_and_ranks_that_do_not_are_told(
     script: Write, python: Run, overdrive: Run
 ) -> None:
-    path = script(SLOW)
-    told = overdrive("tune", "--ranks", "2", "--budget", "4m", "train.py", "400", cwd=path.parent, timeout=400)
+    path = script(SLOW.replace("2e-3", "5e-3"))  # that it pays is to be clear on a busy machine
+    told = overdrive("tune", "--ranks", "2", "--budget", "6m", "train.py", "400", cwd=path.parent, timeout=600)
     plan = path.with_name("train.overdrive.toml").read_text()
     assert told.returncode == 0 and "settings = { ranks = 2 }" in plan, told.stdout + told.stderr
-    assert re.search(r"2 ranks make 1\.\d\dx", told.stdout.replace("\n", " "))
+    assert re.search(r"2 ranks make [12]\.\d\dx", told.stdout.replace("\n", " ")), told.stdout
     quick = path.with_name("quick.py")
     quick.write_text(SLOW.replace("sleep(len(x) * 2e-3)", "pass"))
     words = ("--techniques", "fused_optimizer", "--budget", "1m")

@@ -107,5 +107,6 @@ def _tune(found: Findings, program: Program, minutes: int | None = None) -> str:
     options += ["--budget", f"{minutes}m"] if minutes else []
     options += [] if found.objective == TIME else ["--objective", str(found.objective)]
     options += ["--techniques", ",".join(sorted(found.only))] if found.only else []
+    options += [] if found.ranks is None else ["--ranks", str(found.ranks or "auto")]
     options += ["--stdin", program.stdin] if program.stdin else []
     return f"`{shlex.join(['overdrive', 'tune', *options])} {program.command()}`"

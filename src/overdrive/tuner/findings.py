@@ -114,6 +114,7 @@ class Findings:
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
     disturbed: float = 0.0  # share of the screening's pairs of blocks in which others held the cores
     screened: Mapping[str, Interval] = field(default_factory=dict)  # speedups that were measured within processes
+    ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0

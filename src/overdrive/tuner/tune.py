@@ -27,6 +27,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     """Find the fastest plan that keeps the contract, within the budget."""
     found = Findings(request.program, request.contract, request.objective, request.only)
     found.budget = request.most_seconds()
+    found.ranks = request.ranks
     found.runs = request.runs if request.budget is None else None
     found.earlier = checkpoint.earlier_duels()
     duels = DuelRunner(pool, checkpoint, progress)
