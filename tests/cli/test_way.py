@@ -38,7 +38,7 @@ PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "rounding"\n[[technique]
         (("run", "trian.py"), "closest: train.py"),
         (("report", "train.py"), "There is no plan train.overdrive.toml: `overdrive tune train.py` makes one"),
         (("verify", "train.py"), "There is no plan train.overdrive.toml: `overdrive tune train.py` makes one"),
-        (("report", "train.overdrive.toml", "more"), "more"),
+        (("report", "one.overdrive.toml", "other.overdrive.toml", "more"), "no third plan: more"),
     ],
 )
 def test_a_line_that_is_not_quite_right_is_answered_with_what_was_meant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def test_a_dry_run_shows_the_script_alone(sbatch: Path, tmp_path: Path, overdriv
     told = overdrive("submit", "--dry-run", "--ranks-per-node", "4", "--cpus-per-rank", "2", "train.py", cwd=tmp_path)
     assert told.returncode == 0 and not told.stderr and not (tmp_path / "given.sh").exists()
     assert "\n#SBATCH --ntasks-per-node=4\n#SBATCH --cpus-per-task=2\n" in told.stdout
+
+
+def test_the_job_is_told_as_json(sbatch: Path, tmp_path: Path, overdrive: Run) -> None:
+    told = overdrive("submit", "--json", "-", "train.py", cwd=tmp_path)
+    found = json.loads(told.stdout)
+    assert found["job"] == "41" and found["output"] == str(tmp_path / "train.py-41.out")
+    assert found["script"] == (tmp_path / "given.sh").read_text()
 
 
 def test_the_script_runs_the_program(tmp_path: Path) -> None:

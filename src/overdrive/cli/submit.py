@@ -9,14 +9,15 @@ from pathlib import Path
 
 import click
 
+from overdrive.cli.json_output import STDOUT, json_option, write_json
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
 
 _PATIENCE = 120.0  # seconds that Slurm has to take a job
 
 
-def submit(script: str, program_name: str, folder: Path) -> int:
-    """Hand the script to Slurm, and say where the job's output will be. Returns the exit code."""
+def submit(script: str, program_name: str, folder: Path) -> tuple[str, str]:
+    """Hand the script to Slurm, and say where the job's output will be. Returns the job's number, and that place."""
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         fail("There is no sbatch here: run this on a machine with Slurm's commands, or keep the script (--dry-run).")
@@ -30,10 +31,10 @@ def submit(script: str, program_name: str, folder: Path) -> int:
         said = " ".join(told.stderr.split()) or "it gave no reason"
         fail(f"Slurm did not take the job: {said} (exit code {told.returncode}).", 1)
     job = told.stdout.strip().split(";")[0]
-    place = output(folder, program_name, job)
+    place = str(output(folder, program_name, job))
     print(f"overdrive: job {job} is with Slurm; its output goes to {place}", file=sys.stderr)
     print(f"overdrive: `squeue -j {job}` tells how it stands, `scancel {job}` ends it", file=sys.stderr)
-    return 0
+    return job, place
 
 
 @program_command
@@ -52,6 +53,7 @@ def submit(script: str, program_name: str, folder: Path) -> int:
     help="A further option of sbatch, as partition=gpu or account=mine; may be given several times.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the batch script, and submit nothing.")
+@json_option
 @program_argument("SCRIPT [ARGS]...")
 def command(
     nodes: int,
@@ -61,6 +63,7 @@ def command(
     limit: str,
     options: tuple[str, ...],
     dry_run: bool,
+    json_path: Path | None,
     words: tuple[str, ...],
 ) -> None:
     """Have Slurm run the program as ranks, each `overdrive run SCRIPT`, with the numbers of one process.
@@ -74,5 +77,10 @@ def command(
         script = batch_script(allocation, [sys.executable, "-m", "overdrive", "run", *words], program.name, folder)
     except CannotWriteScript as error:
         fail(str(error))
-    print(script, end="", flush=True)
-    sys.exit(0 if dry_run else submit(script, program.name, folder))
+    if json_path != STDOUT:
+        print(script, end="", flush=True)
+    job, place = ("", "") if dry_run else submit(script, program.name, folder)
+    try:
+        write_json(json_path, {"version": 1, "script": script, "job": job, "output": place})
+    except OSError as error:
+        fail(f"{json_path} cannot be written ({error.strerror}).", 1)
