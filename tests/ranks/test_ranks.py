@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -232,6 +233,17 @@ def test_inside_torchrun(script: Write, python: Run) -> None:
 
 
 @cluster
+def test_as_many_ranks_as_the_project_file_says(script: Write, python: Run, overdrive: Run) -> None:
+    """Each rank reads that file, too."""
+    path = script(acting("pass"))
+    (path.parent / "pyproject.toml").write_text("[tool.overdrive.run]\nranks = 2\n")
+    one = python("train.py", cwd=path.parent)
+    many = overdrive("run", "--record", "record.json", "train.py", cwd=path.parent)
+    assert many.returncode == 0 and not difference(one.stdout, many.stdout, 1e-5), many.stderr
+    assert json.loads((path.parent / "record.json").read_text())["techniques"] == ["data_parallel"]
+
+
+@cluster
 def test_inside_a_slurm_step(script: Write, python: Run) -> None:
     """As `srun -n 2` sets the variables: Slurm itself is not there."""
     path = script(acting("pass"))
@@ -313,7 +325,7 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
     ("variables", "options", "sentence"),
     [
         ({}, ["--ranks", "0"], "0 is not in the range"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, ["--ranks", "2"], "This is rank 1 of 2 already"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, ["--ranks", "3"], "This is rank 1 of 2 already"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, [], "The launcher says that this is rank 2 of 2."),
         ({"RANK": "x", "WORLD_SIZE": "2"}, [], "The variables of the launcher cannot be understood"),
     ],

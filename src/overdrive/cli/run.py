@@ -174,7 +174,7 @@ def command(
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
-    if ranks and ranks > 1:
+    if ranks and ranks > 1 and membership is None:
         raise Later(partial(start_ranks, ranks))
     if survive is not None:
         hash_alike()

@@ -59,6 +59,6 @@ def membership_in(ranks: int | None) -> Membership | None:
         membership = Membership.of(os.environ)
     except NotARank as error:
         fail(str(error))
-    if membership and ranks:
+    if membership and ranks not in (None, membership.size):  # as many: [tool.overdrive] says so to every rank
         fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
     return membership

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from overdrive.sandbox.redirect import on_path
 from overdrive.seams.hub import reason_of
 from overdrive.seams.patch import Patches
-from overdrive.survive import answers, clocks
+from overdrive.survive import clocks
+from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children
 from overdrive.survive.files import Files, open_for_writing
 from overdrive.survive.identity import modules_of_program
-from overdrive.survive.journal import Damaged, Diverged, Journal
+from overdrive.survive.journal import Damaged, Journal
 from overdrive.survive.rehearsed_files import RehearsedFiles
 from overdrive.survive.taking import Snapshots, watch_graphs
 
@@ -70,8 +71,7 @@ class Survivor:
         self._rehearsed: RehearsedFiles | None = None
         self._patches: Patches | None = None
         self._snapshots = Snapshots(folder.path)
-        self._optimizers: list[Any] = []
-        self._with_gradients = ""  # which parameters of theirs had one, when that was noted last
+        self._calls = Calls(self)
 
     @property
     def replaying(self) -> bool:
@@ -79,7 +79,7 @@ class Survivor:
 
     def begin(self) -> None:
         """Before the program starts: find the newest snapshot that is whole."""
-        clocks.tell(self._time)
+        clocks.tell(self._calls.time)
         self.ending.listen()
         self._find()
         if self._target is not None:
@@ -107,18 +107,10 @@ class Survivor:
 
     def __call__(self, seams: Seams) -> None:
         seams.framework_arrived.subscribe(self._follow_torch)
-        seams.optimizer_made.subscribe(lambda optimizer, models: self._optimizers.append(optimizer))
-        seams.model_called.subscribe(self._guarded(self._model_called))
-        seams.optimizer_called.subscribe(self._guarded(self._step_called))
-        seams.backward_called.subscribe(self._guarded(self._backward_called))
-        seams.gradients_called.subscribe(self._guarded(self._gradients_called))
-        seams.value_asked.subscribe(self._guarded(self._value_asked))
-        seams.shape_asked.subscribe(self._guarded(self._shape_asked))
-        if self.replaying:
-            seams.random_drawn.subscribe(self._guarded(self._random_drawn))
-        seams.step_ends.subscribe(self._guarded(self._step_ends))
+        self._calls.follow(seams)
+        seams.step_ends.subscribe(self.guarded(self._step_ends))
 
-    def _guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """`act`, whose failure ends what it is part of: who is left out by the hub must not have begun to answer."""
 
         @functools.wraps(act)
@@ -155,9 +147,7 @@ class Survivor:
         if failure is None or (isinstance(failure, SystemExit) and not failure.code):
             self.folder.note(finished=True)
 
-    # -- what the program asks for ------------------------------------------------------------------
-
-    def _aside(self) -> bool:
+    def aside(self) -> bool:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
         return self.inside or bool(self.why_not) or self._elsewhere()
 
@@ -165,129 +155,6 @@ class Survivor:
         if os.getpid() != self._process:
             return True
         return threading.get_ident() != self._thread
-
-    def _next(self, kind: str, told: str) -> Any:
-        try:
-            return self.journal.next(kind, told)
-        except Diverged as error:
-            self.begin_anew(f"at step {self.steps}, {error}")
-
-    def _time(self, plain: Callable[[], Any]) -> Any:
-        if self._aside():
-            return plain()
-        if self.replaying:
-            return self._next("time", "the time")[1]
-        value = plain()
-        self.journal.add("time", value)
-        return value
-
-    def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._aside():
-            return call()
-        name, tensor = subject
-        if self.replaying:
-            entry = self._next("value", f"the value of a tensor ({name})")
-            return answers.given(entry[1], tensor, call)
-        value, self.inside = None, True
-        try:
-            value = call()
-        finally:
-            self.inside = False
-        try:
-            self.journal.add("value", answers.told(value))
-        except answers.TooMuch as error:
-            self.cannot_skip(str(error))
-        return value
-
-    def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
-        if self._aside():
-            return call()
-        if not self.replaying:
-            result = call()
-            self.journal.add("shapes", answers.shapes(result))
-            return result
-        wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
-        return answers.of_shapes(call(), wanted)
-
-    def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        return answers.drawn(name, args, kwargs) if self.replaying and not self._aside() else None
-
-    # -- calls that are skipped ---------------------------------------------------------------------
-
-    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
-        from overdrive.survive import state, structure
-
-        if self.replaying:
-            entry = self._next(kind, told)
-            if self.journal.peek("host"):
-                state.set_host(self.journal.next("host", "")[1])
-            return structure.made(entry[1], given, self._passed_through)
-        before = state.host_state()
-        self.inside = True
-        try:
-            result = call()
-        finally:
-            self.inside = False
-        try:
-            self.journal.add(kind, structure.told(result, given))
-        except structure.CannotTell as error:
-            self.cannot_skip(f"{told} returns {error}")
-        if state.host_state() is not before and not _same(state.host_state(), before):
-            self.journal.add("host", state.host_told())
-        return result
-
-    def _passed_through(self) -> None:
-        self.begin_anew("a loss goes back through a step before the snapshot")
-
-    def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._aside():
-            return call(*args, **kwargs)
-        told = f"a call of {type(model).__name__}"
-        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
-
-    def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
-        if self._aside():
-            return call()
-        return self._skipped("gradients", "torch.autograd.grad", (), call)
-
-    def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
-        if self._aside():
-            return call()
-        result = self._skipped("backward", "a backward pass", (), call)
-        if self.replaying:
-            if self.journal.peek("leaves"):
-                self._with_gradients = self.journal.next("leaves", "")[1]
-            answers.fill_gradients(self._optimizers, self._with_gradients)
-        elif (there := answers.gradients_there(self._optimizers)) != self._with_gradients:
-            self._with_gradients = there
-            self.journal.add("leaves", there)
-        return result
-
-    def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._aside():
-            return call(*args, **kwargs)
-        closure, args, kwargs = answers.closure_of(args, kwargs)
-        if closure is None:
-            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
-        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
-
-    def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
-        if self.replaying:
-            while self.journal.peek("closure"):
-                self.journal.next("closure", "")
-                with _gradients_on():
-                    closure()
-            return self._skipped("step", "an optimizer's step", (), lambda: None)
-
-        def counted() -> Any:
-            self.journal.add("closure")
-            self.inside = False
-            try:
-                return closure()
-            finally:
-                self.inside = True
-
-        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
 
     def _follow_torch(self) -> None:
         """Given a path, PyTorch opens it where nobody hears of it."""
@@ -301,8 +168,6 @@ class Survivor:
 
     def _known_path(self, path: str) -> str | None:
         return path if path in self._files.before else None
-
-    # -- steps --------------------------------------------------------------------------------------
 
     def _step_ends(self, optimizer: Any) -> None:
         if self._elsewhere():
@@ -351,7 +216,7 @@ class Survivor:
                 "format": 1,
                 "step": self.steps,
                 "journal": {"bytes": length, "sha256": digest},
-                "gradients there": self._with_gradients,
+                "gradients there": self._calls.with_gradients,
                 "printed": self._output.at,
                 "files": self._files.states(),
                 "positions": [[path, place] for _, path, place, _ in open_for_writing(self._known_path)],
@@ -377,11 +242,11 @@ class Survivor:
         try:
             found = heap.Heap(sys._getframe())
             state.put_back(found, target.header, target.block)
-            watch_graphs(found, self._passed_through)
+            watch_graphs(found, self._calls.passed_through)
             assert self._rehearsed is not None
             self._output.go_on_at(*target.header["printed"])
             self._rehearsed.leave(target.header["files"], target.header["positions"])
-            self._with_gradients = target.header["gradients there"]
+            self._calls.with_gradients = target.header["gradients there"]
         except Exception as error:
             self.begin_anew(f"what it holds at step {self.steps} is not what it held then: {error}")
         finally:
@@ -392,13 +257,3 @@ class Survivor:
         self._output.mute(False)
         self._say(f"gone on after step {self.steps:,}")
         self._due_at = self._plain_clock() + self._every
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
-
-
-def _gradients_on() -> Any:
-    import torch
-
-    return torch.enable_grad()

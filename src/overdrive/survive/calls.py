@@ -1,0 +1,169 @@
+"""What the program calls and asks for, noted the first time, and answered from the journal when it is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overdrive.survive import answers
+from overdrive.survive.journal import Diverged
+
+if TYPE_CHECKING:
+    from overdrive.seams.hub import Seams
+    from overdrive.survive.survivor import Survivor
+
+
+class Calls:
+    """
+    Attributes:
+        optimizers: that the program made.
+        with_gradients: which of their parameters had a gradient, when that was noted last.
+    """
+
+    def __init__(self, run: Survivor) -> None:
+        self._run = run
+        self.optimizers: list[Any] = []
+        self.with_gradients = ""
+
+    def follow(self, seams: Seams) -> None:
+        guarded = self._run.guarded
+        seams.optimizer_made.subscribe(lambda optimizer, models: self.optimizers.append(optimizer))
+        seams.model_called.subscribe(guarded(self._model_called))
+        seams.optimizer_called.subscribe(guarded(self._step_called))
+        seams.backward_called.subscribe(guarded(self._backward_called))
+        seams.gradients_called.subscribe(guarded(self._gradients_called))
+        seams.value_asked.subscribe(guarded(self._value_asked))
+        seams.shape_asked.subscribe(guarded(self._shape_asked))
+        if self._run.replaying:
+            seams.random_drawn.subscribe(guarded(self._random_drawn))
+
+    def _next(self, kind: str, told: str) -> Any:
+        try:
+            return self._run.journal.next(kind, told)
+        except Diverged as error:
+            self._run.begin_anew(f"at step {self._run.steps}, {error}")
+
+    def time(self, plain: Callable[[], Any]) -> Any:
+        if self._run.aside():
+            return plain()
+        if self._run.replaying:
+            return self._next("time", "the time")[1]
+        value = plain()
+        self._run.journal.add("time", value)
+        return value
+
+    def _value_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._run.aside():
+            return call()
+        name, tensor = subject
+        if self._run.replaying:
+            entry = self._next("value", f"the value of a tensor ({name})")
+            return answers.given(entry[1], tensor, call)
+        value, self._run.inside = None, True
+        try:
+            value = call()
+        finally:
+            self._run.inside = False
+        try:
+            self._run.journal.add("value", answers.told(value))
+        except answers.TooMuch as error:
+            self._run.cannot_skip(str(error))
+        return value
+
+    def _shape_asked(self, subject: Any, call: Callable[[], Any]) -> Any:
+        if self._run.aside():
+            return call()
+        if not self._run.replaying:
+            result = call()
+            self._run.journal.add("shapes", answers.shapes(result))
+            return result
+        wanted = self._next("shapes", f"a shape that depends on a tensor's values ({subject[0]})")[1]
+        return answers.of_shapes(call(), wanted)
+
+    def _random_drawn(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return answers.drawn(name, args, kwargs) if self._run.replaying and not self._run.aside() else None
+
+    def _skipped(self, kind: str, told: str, given: Any, call: Callable[[], Any]) -> Any:
+        from overdrive.survive import state, structure
+
+        if self._run.replaying:
+            entry = self._next(kind, told)
+            if self._run.journal.peek("host"):
+                state.set_host(self._run.journal.next("host", "")[1])
+            return structure.made(entry[1], given, self.passed_through)
+        before = state.host_state()
+        self._run.inside = True
+        try:
+            result = call()
+        finally:
+            self._run.inside = False
+        try:
+            self._run.journal.add(kind, structure.told(result, given))
+        except structure.CannotTell as error:
+            self._run.cannot_skip(f"{told} returns {error}")
+        if state.host_state() is not before and not _same(state.host_state(), before):
+            self._run.journal.add("host", state.host_told())
+        return result
+
+    def passed_through(self) -> None:
+        self._run.begin_anew("a loss goes back through a step before the snapshot")
+
+    def _model_called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._run.aside():
+            return call(*args, **kwargs)
+        told = f"a call of {type(model).__name__}"
+        return self._skipped("model", told, (args, kwargs), lambda: call(*args, **kwargs))
+
+    def _gradients_called(self, inputs: Any, call: Callable[[], Any]) -> Any:
+        if self._run.aside():
+            return call()
+        return self._skipped("gradients", "torch.autograd.grad", (), call)
+
+    def _backward_called(self, tensors: Any, call: Callable[[], Any]) -> Any:
+        if self._run.aside():
+            return call()
+        result = self._skipped("backward", "a backward pass", (), call)
+        if self._run.replaying:
+            if self._run.journal.peek("leaves"):
+                self.with_gradients = self._run.journal.next("leaves", "")[1]
+            answers.fill_gradients(self.optimizers, self.with_gradients)
+        elif (there := answers.gradients_there(self.optimizers)) != self.with_gradients:
+            self.with_gradients = there
+            self._run.journal.add("leaves", there)
+        return result
+
+    def _step_called(self, optimizer: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._run.aside():
+            return call(*args, **kwargs)
+        closure, args, kwargs = answers.closure_of(args, kwargs)
+        if closure is None:
+            return self._skipped("step", "an optimizer's step", (), lambda: call(*args, **kwargs))
+        return self._step_with_closure(closure, lambda counted: call(*args, closure=counted, **kwargs))
+
+    def _step_with_closure(self, closure: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
+        if self._run.replaying:
+            while self._run.journal.peek("closure"):
+                self._run.journal.next("closure", "")
+                with _gradients_on():
+                    closure()
+            return self._skipped("step", "an optimizer's step", (), lambda: None)
+
+        def counted() -> Any:
+            self._run.journal.add("closure")
+            self._run.inside = False
+            try:
+                return closure()
+            finally:
+                self._run.inside = True
+
+        return self._skipped("step", "an optimizer's step", (), lambda: call(counted))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one[0] == other[0] and (one[1] is other[1] or repr(one[1]) == repr(other[1]))
+
+
+def _gradients_on() -> Any:
+    import torch
+
+    return torch.enable_grad()
