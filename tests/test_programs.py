@@ -18,10 +18,14 @@ from tests.programs.manifest import PROGRAMS, NaiveProgram
 
 
 def together(*levels: Contract) -> tuple[str, ...]:
-    """All techniques that promise one of these levels; of two that cannot go together, the first."""
+    """All techniques that promise one of these levels; of two that cannot go together, the first.
+
+    Not what makes several processes, which goes with none of the others: see tests/ranks.
+    """
     names: list[str] = []
     for name, technique in catalogue().items():
-        if technique.is_for(False) and technique.contract in levels and not conflict(name, names):
+        alone = technique.ranks(technique.defaults()) > 1
+        if technique.is_for(False) and technique.contract in levels and not alone and not conflict(name, names):
             names.append(name)
     return tuple(names)
 

@@ -118,9 +118,12 @@ def _held(weight: Any, count: int, shared: bool) -> Any:
     return program()
 
 
-def test_what_a_program_holds_is_put_back_or_the_first_difference_named() -> None:
+def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from overdrive.survive import heap
     from overdrive.survive.state import OtherState, Taking, put_back
 
+    # Other tests of this process, as modules, would be the program's too.
+    monkeypatch.setattr(heap, "_is_programs", lambda module: getattr(module, "__name__", "") == __name__)
     then = held(torch.arange(4.0), 3, shared=True)
     taken = Taking(then)
     blocks = [bytes(each) for each in taken.blocks]

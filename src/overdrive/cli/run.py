@@ -100,7 +100,12 @@ def run_as_rank(
     rank.technique = technique
     # All record, since what is read they all read.
     if plan is not None and plan_path is not None:
-        return run(program, _chosen(plan), plan_path.name, record, rank=rank, engine=engine)
+        chosen = _chosen(plan)
+        divides = [each for each in chosen if ranks_for([each]) > 1]
+        for name, _ in chosen:
+            if name not in dict(divides):
+                rank.say(f"left out {name}: beside ranks it was never proved")
+        return run(program, divides, plan_path.name, record, rank=rank, engine=engine)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     settings = {"ranks": membership.size} if technique == "data_parallel" else {}

@@ -151,13 +151,13 @@ def open_without_workers(loader: Any, call: Callable[[], Any]) -> Any:
     space = loader.__dict__
     names = ("num_workers", "persistent_workers", "timeout")
     before = {name: space[name] for name in names}
-    lasts = lasts_for_program(loader)
+    lasts, workers = lasts_for_program(loader), workers_of_program(loader)
     generator = loader.generator if loader.generator is not None else torch.default_generator
     # Persistent workers drew their seed in an earlier epoch.
     state = generator.get_state() if lasts and loader._iterator is not None else None
     space.update(num_workers=0, persistent_workers=False, timeout=0)
     try:
-        with warned_as(workers_of_program(loader)):
+        with warned_as(workers):
             iterator = call()
     finally:
         space.update(before)
