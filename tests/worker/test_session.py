@@ -46,3 +46,19 @@ def test_what_a_worker_inherits_is_not_collected_there(within: bool, said: bytes
     """A loader's iterator that an error holds in a cycle would stop its workers from there, and print an error."""
     with Session() if within else contextlib.nullcontext():
         assert said_in_a_fork() == said
+
+
+def test_collecting_goes_on_after_a_fork_in_both() -> None:
+    with Session():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and gc.isenabled()
+        gc.disable()
+        try:
+            child = os.fork()
+            if not child:
+                os._exit(1 if gc.isenabled() else 0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and not gc.isenabled()
+        finally:
+            gc.enable()

@@ -179,13 +179,17 @@ def _is_written(mode: int, flags: int) -> bool:
 def _buffers_before(descriptors: set[int]) -> list[Any]:
     """Python's files that write to these."""
     found = []
+    collects = gc.isenabled()
+    gc.disable()  # an iterator of the parent's that is collected here would stop the parent's workers
     gc.unfreeze()  # what is frozen would not be found
     for thing in gc.get_objects():
         if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)):
             with contextlib.suppress(Exception):
                 if thing.fileno() in descriptors:
                     found.append(thing)
-    gc.freeze()  # an iterator of the parent's that is collected here would stop the parent's workers
+    gc.freeze()
+    if collects:
+        gc.enable()
     return found
 
 

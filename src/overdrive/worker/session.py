@@ -20,17 +20,39 @@ Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called a
 _entered: set[Session] = set()
 
 
-def _keep_what_is_inherited() -> None:
+class _Inherited:
     """What a program's worker inherits is not collected there: when that is, our objects decide beside the program's.
 
     An iterator over data that an error of the parent's holds in a cycle would stop the parent's workers, and PyTorch
-    prints an error of its own. Whether that comes to pass depends on how much was allocated, without us too.
+    prints an error of its own. Whether that comes to pass depends on how much was allocated, without us too. Nothing is
+    collected from before the fork on: what Python itself does in the child comes before our turn, and allocates.
     """
-    if _entered:
-        gc.freeze()
+
+    def __init__(self) -> None:
+        self._paused = False
+        self._forks = 0  # that are under way: threads may fork at once
+
+    def before(self) -> None:
+        self._forks += 1
+        if _entered and gc.isenabled():
+            self._paused = True
+            gc.disable()
+
+    def in_child(self) -> None:
+        if _entered:
+            gc.freeze()
+        self._forks = 1
+        self.in_parent()
+
+    def in_parent(self) -> None:
+        self._forks -= 1
+        if self._paused and not self._forks:
+            self._paused = False
+            gc.enable()
 
 
-os.register_at_fork(after_in_child=_keep_what_is_inherited)
+_inherited = _Inherited()
+os.register_at_fork(before=_inherited.before, after_in_child=_inherited.in_child, after_in_parent=_inherited.in_parent)
 
 
 class Session:
