@@ -101,7 +101,7 @@ def run_as_rank(
     # All record, since what is read they all read.
     if plan is not None and plan_path is not None:
         chosen = _chosen(plan)
-        divides = [each for each in chosen if ranks_for([each]) > 1]
+        divides = _dividing(chosen)
         for name, _ in chosen:
             if name not in dict(divides):
                 rank.say(f"left out {name}: beside ranks it was never proved")
@@ -110,6 +110,11 @@ def run_as_rank(
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     settings = {"ranks": membership.size} if technique == "data_parallel" else {}
     return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
+
+
+def _dividing(techniques: list[Chosen]) -> list[Chosen]:
+    """Those that make several processes, beside which no other was proved."""
+    return [each for each in techniques if ranks_for([each]) > 1]
 
 
 def _chosen(plan: Plan) -> list[Chosen]:
@@ -195,7 +200,7 @@ def command(
         hash_alike()
         fits = planned == membership.size and layout is None
         if fits:
-            prepare_environment(techniques)
+            prepare_environment(_dividing(techniques))
         fitting = plan if fits else None
         raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
     if planned > 1 and ranks is None:
