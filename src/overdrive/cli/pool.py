@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.cli.line import fail
+from overdrive.cli.started_again import membership_in
 from overdrive.machine.nvml import nvml
 from overdrive.machine.pool.curve import fit, rows
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.start import PoolUnavailable, measure_as, measure_here
 from overdrive.machine.rules.advise import advise
 from overdrive.machine.rules.pool import RULES
-from overdrive.ranks.membership import Membership, NotARank
+from overdrive.ranks.membership import Membership
 from overdrive.report.pool import shown
 from overdrive.version import __version__
 
@@ -29,10 +29,7 @@ def pool(ranks: int | None, quick: bool, json_path: Path | None) -> int:
     Returns:
         The exit code: 1 where something is wrong, or could not be measured.
     """
-    try:
-        membership = Membership.of(os.environ)
-    except NotARank as error:
-        fail(str(error))
+    membership = membership_in(None)
     if membership and ranks:
         fail(f"This is rank {membership.rank} of {membership.size} already, started by a launcher: leave out --ranks.")
     try:

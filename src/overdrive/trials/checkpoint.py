@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from overdrive.core.contract import Contract
@@ -32,9 +33,6 @@ class TuneCheckpoint:
         self._screening = ledger.recall(self.key, "screening").get("all")
         self._results = ledger.recall(self.key, "result")
         self._script = program.target if program.module else os.path.realpath(program.target)
-        found = summary()
-        kind = "\0".join(("gains", found.cpu, *(found.gpus or ())))
-        self._gains_key = hashlib.sha256(kind.encode()).hexdigest()
 
     @property
     def resumes(self) -> bool:
@@ -53,6 +51,12 @@ class TuneCheckpoint:
 
     def remember_screening(self, state: dict[str, Any]) -> None:
         self._ledger.remember(self.key, "screening", "all", state)
+
+    @cached_property
+    def _gains_key(self) -> str:
+        """Of this kind of machine; read anew where a screening asks, and by nothing else."""
+        found = summary()
+        return hashlib.sha256("\0".join(("gains", found.cpu, *(found.gpus or ()))).encode()).hexdigest()
 
     def gains(self) -> dict[str, list[tuple[float, float]]]:
         """What screenings of the user's other scripts found on this kind of machine, by technique.

@@ -100,11 +100,15 @@ class _Reduced(torch.autograd.Function):
         return made, None, None, None, None, None
 
 
+def _named(tensors: Sequence[torch.Tensor], name: str | None) -> list[tuple[str | None, torch.Tensor]]:
+    """Each tensor of a group with a name of its own, where the group has one."""
+    return [(None if name is None else f"{name}.{place}", tensor) for place, tensor in enumerate(tensors)]
+
+
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor], average: bool | None = None, name: str | None = None, *args: Any, **kwargs: Any
 ) -> Handle:
-    names = [None if name is None else f"{name}.{each}" for each in range(len(tensors))]
-    requests = [reduced(tensor, average, own, *args, **kwargs) for tensor, own in zip(tensors, names, strict=True)]
+    requests = [reduced(tensor, average, own, *args, **kwargs) for own, tensor in _named(tensors, name)]
     return Handle(requests, list)
 
 
@@ -126,6 +130,5 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> list[torch.Tensor]:
-    names = [None if name is None else f"{name}.{each}" for each in range(len(tensors))]
     rest = (compression, op, prescale_factor, postscale_factor, process_set)
-    return [allreduce(tensor, average, own, *rest) for tensor, own in zip(tensors, names, strict=True)]
+    return [allreduce(tensor, average, own, *rest) for own, tensor in _named(tensors, name)]
