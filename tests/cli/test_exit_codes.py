@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from overdrive.cli import tune as tune_command
 from overdrive.cli.group import cli
+from tests.cli.test_watching import LOSES, hangs
 from tests.conftest import ROOT, Run
 
 Write = Callable[[str], Path]
@@ -25,7 +26,7 @@ STOPPED = "overdrive: stopped. What was established is kept: the same command go
 
 def test_the_page_names_those_that_are_tested_here() -> None:
     page = (ROOT / "docs" / "exit-codes.md").read_text()
-    assert set(re.findall(r"^\| `(\d+)`", page, re.MULTILINE)) == {"0", "1", "2", "70", "130", "143"}
+    assert set(re.findall(r"^\| `(\d+)`", page, re.MULTILINE)) == {"0", "1", "2", "65", "70", "75", "130", "143"}
 
 
 def test_run_ends_as_the_program_does(script: Write, overdrive: Run) -> None:
@@ -39,6 +40,24 @@ def test_0_1_and_2(script: Write, overdrive: Run) -> None:
     assert overdrive("tune", "train.py", cwd=path.parent).returncode == 1  # the program failed
     assert overdrive("tune", "--budget", "never", "train.py", cwd=path.parent).returncode == 2
     assert overdrive("report", "nothing.toml", cwd=path.parent).returncode == 2
+
+
+@pytest.mark.fault("nan")
+def test_65_is_a_loss_that_is_not_finite(script: Write, overdrive: Run) -> None:
+    path = script(LOSES)
+    got = overdrive("run", "--on-nan", "stop", "train.py", cwd=path.parent)
+    assert got.returncode == 65 and got.stdout == "step 1\nstep 2\nstep 3\n"
+    assert "the loss of step 4 is nan: the run ends here" in got.stderr and "Traceback" not in got.stderr
+    assert (path.parent / "last").read_text() == "kept"  # its `finally`, as where it had called sys.exit there
+
+
+@pytest.mark.fault("hang")
+def test_75_is_a_run_that_stands(script: Write, overdrive: Run) -> None:
+    path = script(hangs("print('here'); stands()"))
+    got = overdrive("run", "--on-hang", "stop", "--hang-after", "1s", "train.py", cwd=path.parent)
+    assert got.returncode == 75 and got.stdout == "here\n", got.stderr
+    assert "no step and no batch for 1 s, since step 10; the stacks" in got.stderr
+    assert " in stands\n" in (path.parent / "train.stacks.txt").read_text()
 
 
 def test_70_is_a_defect_of_overdrives_own(script: Write, monkeypatch: pytest.MonkeyPatch) -> None:

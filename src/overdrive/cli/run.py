@@ -17,6 +17,7 @@ from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import EVERY, Wish, survivor_of
 from overdrive.cli.values import Duration
+from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import announce, run, say
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program
@@ -72,11 +73,11 @@ _SURVIVE = (
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
-def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish) -> int:
+def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish, watch: WatchWish) -> int:
     survivor = survivor_of(program, wish, say, partial(start_again, {}))
     if plan_path is not None and survivor.folder.is_new:
         say(f"{plan_path.name} is left out: a run that survives has no plan yet")
-    return run(program, [], None, record, survivor=survivor)
+    return run(program, [], None, record, survivor=survivor, wish=watch)
 
 
 def run_as_rank(
@@ -87,6 +88,7 @@ def run_as_rank(
     plan_path: Path | None,
     engine: str | None,
     technique: str,
+    watch: WatchWish,
 ) -> int:
     """
     Args:
@@ -105,11 +107,11 @@ def run_as_rank(
         for name, _ in chosen:
             if name not in dict(divides):
                 rank.say(f"left out {name}: beside ranks it was never proved")
-        return run(program, divides, plan_path.name, record, rank=rank, engine=engine)
+        return run(program, divides, plan_path.name, record, rank=rank, engine=engine, wish=watch)
     if plan_path is not None:
         rank.say(f"{plan_path.name} is left out: it was not proved on {membership.size} ranks")
     settings = {"ranks": membership.size} if technique == "data_parallel" else {}
-    return run(program, [(technique, settings)], None, record, rank=rank, engine=engine)
+    return run(program, [(technique, settings)], None, record, rank=rank, engine=engine, wish=watch)
 
 
 def _dividing(techniques: list[Chosen]) -> list[Chosen]:
@@ -147,6 +149,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 @click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
 @click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
+@watch_options
 @click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
@@ -160,6 +163,9 @@ def command(
     every: float,
     fresh: bool,
     requeue_code: int | None,
+    on_nan: str | None,
+    on_hang: str | None,
+    hang_after: float | None,
     record: Path | None,
     words: tuple[str, ...],
 ) -> None:
@@ -173,6 +179,8 @@ def command(
         fail("Standard output is the program's own: name a file for --json.")
     if engine == "horovod" and not installed():
         fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
+    watch = WatchWish(on_nan, on_hang, hang_after)
+    watch.check(survives=survive is not None)
     program = parse_program(words)
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
@@ -188,7 +196,8 @@ def command(
         raise Later(partial(start_ranks, ranks))
     if survive is not None:
         hash_alike()
-        raise Later(partial(run_surviving, program, record, plan_path, Wish(survive, every, fresh, requeue_code)))
+        survives = Wish(survive, every, fresh, requeue_code)
+        raise Later(partial(run_surviving, program, record, plan_path, survives, watch))
     techniques: list[Chosen] = []
     levels, inference = {}, False
     if plan is not None:
@@ -202,10 +211,10 @@ def command(
         if fits:
             prepare_environment(_dividing(techniques))
         fitting = plan if fits else None
-        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique))
+        raise Later(partial(run_as_rank, membership, program, record, fitting, plan_path, engine, technique, watch))
     if planned > 1 and ranks is None:
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
     name = plan_path.name if plan_path else None
-    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine))
+    raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine, wish=watch))

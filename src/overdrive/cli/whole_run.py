@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overdrive.cli.json_output import write_json
+from overdrive.cli.watching import Watching, WatchWish
 from overdrive.core import progress as samples
 from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
@@ -74,6 +75,7 @@ def run(
     rank: Rank | None = None,
     engine: str | None = None,
     survivor: Survivor | None = None,
+    wish: WatchWish | None = None,
 ) -> int:
     """Run it, and return the exit code that Python would have given.
 
@@ -87,8 +89,9 @@ def run(
     process = os.getpid()
     audits = _audits(recorder) if techniques and rank is None else None
     sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
+    watching = Watching(wish or WatchWish(), program, lambda: recorder.clock.steps, say, rank, survivor)
     ours = [rank.observe] if rank else []
-    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each)]
+    observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each), *watching.observers]
     session = Session(techniques, observers, announce, inference)
     if sentinels:
         sentinels.session = session
@@ -120,7 +123,7 @@ def run(
             say(steps_made_again(sentinels))
         if isinstance(failure, Exception):
             _what_may_be_ours(failure, session)
-    code = end_as_python_would(failure) if failure else 0
+    code = watching.code(end_as_python_would(failure) if failure else 0)
     return rank.over(failure, code) if rank and os.getpid() == process else code
 
 

@@ -54,12 +54,18 @@ def start_ranks(ranks: int, words: Sequence[str], flags: Sequence[str] = ()) -> 
         return _failed(error.failures, Path(logs))
     except SignalException as error:
         _discard_scratch(Path(logs))
-        shutil.rmtree(logs, ignore_errors=True)
+        _discard_logs(Path(logs))
         signal.signal(error.sigval, signal.SIG_DFL)  # so that the shell sees how it ended
         os.kill(os.getpid(), error.sigval)
     _discard_scratch(Path(logs))
-    shutil.rmtree(logs, ignore_errors=True)
+    _discard_logs(Path(logs))
     return 0
+
+
+def _discard_logs(logs: Path) -> None:
+    """But for the stacks of a rank that stood for a while: their place was told."""
+    if not any(each.stat().st_size for each in logs.glob("*.stacks.log")):
+        shutil.rmtree(logs, ignore_errors=True)
 
 
 def _discard_scratch(logs: Path) -> None:
@@ -83,7 +89,7 @@ def _failed(failures: Any, logs: Path) -> int:
     if rank and any(each.stat().st_size for each in logs.glob("rank*.log")):
         print(f"overdrive: what ranks above 0 printed is in {logs}", file=sys.stderr)
     else:
-        shutil.rmtree(logs, ignore_errors=True)
+        _discard_logs(logs)
     if code < 0:
         print(f"overdrive: rank {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         return 128 - code

@@ -54,6 +54,10 @@ class Monitor:
         self.number += counted
         self._waits = self.number if counted else 0, what, time.monotonic()
 
+    @property
+    def waiting(self) -> bool:
+        return self._waits is not None
+
     def goes_on(self) -> None:
         self._waits = None
 

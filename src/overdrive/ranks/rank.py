@@ -78,6 +78,14 @@ class Rank:
     def divides(self) -> bool:
         return not self._membership.own
 
+    @property
+    def waits_for_others(self) -> bool:
+        return "group" in self.__dict__ and self.group.monitor.waiting
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} of {self.size} on {socket.gethostname()}"
+
     @cached_property
     def group(self) -> Group:
         from overdrive.ranks.group import Group
@@ -163,8 +171,7 @@ class Rank:
 
     def _tell(self, failure: BaseException | None) -> None:
         step = self.group.monitor.step + 1
-        where = f"rank {self.rank} of {self.size} on {socket.gethostname()} failed in step {step}"
-        self.output.say(f"{where}; what it printed is in {self.output.log}")
+        self.output.say(f"{self.name} failed in step {step}; what it printed is in {self.output.log}")
         if failure is not None and not isinstance(failure, SystemExit):
             self._clean(failure)
             self.output.tell("".join(traceback.format_exception(failure)))

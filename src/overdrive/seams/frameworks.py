@@ -46,6 +46,14 @@ class StepRecorder(Protocol):
         """Of parameters, optimizer states and random states: equal only where the runs are equal."""
 
 
+class LossValues(Protocol):
+    def noted(self, loss: Any, step: int) -> tuple[int, float] | None:
+        """`loss` is sent backward, in this step. The first step known by now whose loss is not finite, with its value.
+
+        Waits for no device: a loss on one is known some steps later.
+        """
+
+
 class FrameworkSeams(Protocol):
     """The module `overdrive.seams.NAME`."""
 
@@ -53,6 +61,9 @@ class FrameworkSeams(Protocol):
         """Patch what the hub's subscribers need; returns what takes every patch away again."""
 
     def make_step_recorder(self, hub: Seams, losses: bool) -> StepRecorder: ...
+
+    def make_loss_values(self, every: int) -> LossValues | None:
+        """Of losses on a device one in `every` is looked at. None where this framework's are not seen."""
 
     def seed(self, seed: int) -> None:
         """Seed the framework's own generators."""

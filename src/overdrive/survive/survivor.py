@@ -92,6 +92,10 @@ class Survivor:
                 self._files.put_back({})
             self._files.listen()
 
+    def ask(self) -> None:
+        """For a snapshot after the step that is under way."""
+        self._due_at = self._plain_clock()
+
     def _find(self) -> None:
         from overdrive.survive import snapshot
 

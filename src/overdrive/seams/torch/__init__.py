@@ -26,9 +26,18 @@ from overdrive.seams.torch import (
     zeroing,
 )
 from overdrive.seams.torch.control import peak_memory, refuse_chance, seed, synchronize
+from overdrive.seams.torch.loss_values import LossValues as make_loss_values
 from overdrive.seams.torch.step_recorder import make_step_recorder
 
-__all__ = ["enter", "make_step_recorder", "peak_memory", "refuse_chance", "seed", "synchronize"]
+__all__ = [
+    "enter",
+    "make_loss_values",
+    "make_step_recorder",
+    "peak_memory",
+    "refuse_chance",
+    "seed",
+    "synchronize",
+]
 
 
 def enter(hub: Seams) -> Callable[[], None]:

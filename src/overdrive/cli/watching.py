@@ -1,0 +1,116 @@
+"""`overdrive run --on-nan`, `--on-hang`: what is told of a run that goes wrong, and what is done then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from overdrive.cli.line import fail
+from overdrive.cli.values import Duration
+from overdrive.core.program import Program
+from overdrive.worker.watching.losses import LOST, LossWatch
+
+if TYPE_CHECKING:
+    from overdrive.ranks.rank import Rank
+    from overdrive.seams.hub import Seams
+    from overdrive.survive.survivor import Survivor
+    from overdrive.worker.watching.stacks import Stacks
+
+HANG_AFTER = 300.0
+
+_ON_NAN = "A loss that is not finite is told once; then the run ends (code 65), or takes a snapshot of --survive."
+_ON_HANG = "Watch for hangs: tell of one, write the stacks of all threads, or also end the run (code 75)."
+_HANG_AFTER = "Of --on-hang: no shorter pause is called a hang (5m), nor any usual one."
+
+
+@dataclass(frozen=True)
+class WatchWish:
+    """What the command's line asks for."""
+
+    on_nan: str | None = None
+    on_hang: str | None = None
+    hang_after: float | None = None
+
+    def check(self, survives: bool) -> None:
+        if self.on_nan == "snapshot" and not survives:
+            fail("--on-nan snapshot belongs to --survive.")
+        if self.hang_after is not None and self.on_hang is None:
+            fail("--hang-after belongs to --on-hang.")
+
+
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--hang-after", type=Duration(), help=_HANG_AFTER),
+        click.option("--on-hang", type=click.Choice(["stop", "stacks", "go-on"]), help=_ON_HANG),
+        click.option("--on-nan", type=click.Choice(["stop", "snapshot", "go-on"]), help=_ON_NAN),
+    ):
+        command = option(command)
+    return command
+
+
+class Watching:
+    """All that watches one run.
+
+    Attributes:
+        observers: for its `Session`.
+    """
+
+    def __init__(
+        self,
+        wish: WatchWish,
+        program: Program,
+        steps: Callable[[], int],
+        say: Callable[[str], None],
+        rank: Rank | None = None,
+        survivor: Survivor | None = None,
+    ) -> None:
+        """
+        Args:
+            steps: complete ones so far.
+        """
+        self._losses = LossWatch(wish.on_nan, steps, rank.say if rank else say)
+        self.observers: list[Callable[[Seams], None]] = [self._losses]
+        if survivor:
+            self._losses.take_snapshot = survivor.ask
+        if wish.on_hang:
+            from overdrive.worker.watching.hangs import HangWatch
+
+            stacks = None if wish.on_hang == "go-on" else _stacks(program, rank, survivor)
+            least = wish.hang_after or HANG_AFTER
+            hangs = HangWatch(wish.on_hang, least, steps, stacks, _say_at_once if rank is None else _by_name(rank))
+            if rank:
+                hangs.waits_for_others = lambda: rank.waits_for_others
+            self.observers.append(hangs)
+
+    def code(self, code: int) -> int:
+        """The exit code: a thread of the program's that is ended for its loss does not end the program."""
+        return LOST if self._losses.stopped and not code else code
+
+
+def _stacks(program: Program, rank: Rank | None, survivor: Survivor | None) -> Stacks:
+    from overdrive.worker.watching.stacks import Stacks
+
+    if survivor:
+        path = survivor.folder.path / "stacks.txt"
+    elif rank and rank.output.log:
+        path = rank.output.log.with_suffix(".stacks.log")
+    else:
+        path = Path(f"{Path(program.name).stem}.stacks.txt").resolve()
+    try:
+        return Stacks(path)
+    except OSError as error:
+        fail(f"The stacks of a hang cannot be written to {path}: {error.strerror}.")
+
+
+def _say_at_once(text: str) -> None:
+    """Another thread may hold the stream."""
+    os.write(2, f"overdrive: {text}\n".encode(errors="replace"))
+
+
+def _by_name(rank: Rank) -> Callable[[str], None]:
+    return lambda text: rank.output.say(f"{rank.name}: {text}")

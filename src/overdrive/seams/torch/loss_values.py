@@ -1,0 +1,89 @@
+"""Which losses are not finite, known without waiting for a device.
+
+A loss on the CPU is a number already: reading it costs 2 us. One on a GPU is copied into main memory beside the
+program, and looked at when a later loss comes: the copy is there when the memory no longer holds what was put there
+before it. So no call of CUDA asks for it, which a recording of a graph in another thread would not outlive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, isnan
+from typing import Any
+
+import torch
+
+from overdrive.seams.torch.internals import unseen_by_modes
+from overdrive.seams.torch.tracing import traced
+
+_PLACES = 64  # losses of a GPU that may be under way at once; those that come while all are taken are not looked at
+_SHORT, _INT, _LONG = torch.int16, torch.int32, torch.int64
+_BITS = {torch.float32: _INT, torch.float64: _LONG, torch.bfloat16: _SHORT, torch.float16: _SHORT}
+_NOT_THERE = {_INT: 0x7FABCDEF, _LONG: 0x7FFABCDEF1234567, _SHORT: 0x7FEB}  # NaNs that no sum gives
+
+
+@dataclass
+class _Copies:
+    """Of losses of one type, in the order in which they were sent."""
+
+    values: torch.Tensor  # in main memory that a GPU writes to
+    bits: torch.Tensor  # the same memory
+    sent: list[tuple[int, int]]  # place and step
+    place: int = 0
+
+
+class LossValues:
+    def __init__(self, every: int) -> None:
+        """`every`: of losses on a GPU one in so many is copied, which costs some 10 us."""
+        self._item = torch.Tensor.item  # as it is before any seam puts another in its place
+        self._every, self._count = every, 0
+        self._copies: dict[torch.dtype, _Copies] = {}
+
+    def noted(self, loss: Any, step: int) -> tuple[int, float] | None:
+        """`loss` is sent backward, in this step. The first step known by now whose loss is not finite, with its value.
+
+        Tensors of more than one number, and what the program computes under a transform or a mode of its own, are not
+        looked at.
+        """
+        if type(loss) is not torch.Tensor or traced():
+            return None
+        with unseen_by_modes():
+            if loss.numel() != 1:
+                return None
+            if loss.is_cpu:
+                return _lost(self._item(loss), loss.dtype, step)
+            return self._noted_on_gpu(loss, step) if loss.is_cuda else None
+
+    def _noted_on_gpu(self, loss: torch.Tensor, step: int) -> tuple[int, float] | None:
+        found = self._arrived()
+        self._count += 1
+        if found or self._count % self._every or loss.dtype not in _BITS or torch.cuda.is_current_stream_capturing():
+            return found
+        copies = self._copies.get(loss.dtype) or self._make(loss.dtype)
+        if len(copies.sent) < _PLACES:
+            copies.bits[copies.place] = _NOT_THERE[copies.bits.dtype]
+            copies.values[copies.place].copy_(loss.detach().reshape(()), non_blocking=True)
+            copies.sent.append((copies.place, step))
+            copies.place = (copies.place + 1) % _PLACES
+        return None
+
+    def _make(self, kind: torch.dtype) -> _Copies:
+        values = torch.empty(_PLACES, dtype=kind, pin_memory=True)
+        self._copies[kind] = _Copies(values, values.view(_BITS[kind]), [])
+        return self._copies[kind]
+
+    def _arrived(self) -> tuple[int, float] | None:
+        for kind, copies in self._copies.items():
+            empty = _NOT_THERE[copies.bits.dtype]
+            while copies.sent and self._item(copies.bits[copies.sent[0][0]]) != empty:
+                place, step = copies.sent.pop(0)
+                if found := _lost(self._item(copies.values[place]), kind, step):
+                    return found
+        return None
+
+
+def _lost(value: Any, kind: torch.dtype, step: int) -> tuple[int, float] | None:
+    """In 16 bits infinity is none: so overflows what a `GradScaler` has scaled, which it expects. A loss that is really
+    lost is not a number one step later."""
+    lost = isnan(value) if kind is torch.float16 else not isfinite(value)
+    return (step, value) if lost else None

@@ -1,0 +1,218 @@
+"""Losses that are not finite, pauses that are too long, stacks in a file: the parts, in this process."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from overdrive.seams.torch.loss_values import LossValues  # noqa: E402
+from overdrive.worker.recording import Recorder  # noqa: E402
+from overdrive.worker.session import Session  # noqa: E402
+from overdrive.worker.watching.losses import LOST, LossLost, LossWatch  # noqa: E402
+from overdrive.worker.watching.pauses import Pauses  # noqa: E402
+from overdrive.worker.watching.stacks import Stacks  # noqa: E402
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "lost"),
+    [
+        (1.0, torch.float32, False),
+        (NAN, torch.float32, True),
+        (-INF, torch.float32, True),
+        (INF, torch.bfloat16, True),
+        (INF, torch.float16, False),  # a scaled loss overflows, and its scaler expects that
+        (NAN, torch.float16, True),
+    ],
+)
+def test_a_loss_on_the_cpu_is_known_at_once(value: float, kind: Any, lost: bool) -> None:
+    found = LossValues(1).noted(torch.tensor(value, dtype=kind), 3)
+    assert (found is not None and found[0] == 3) is lost
+
+
+def test_several_numbers_are_no_loss_and_what_is_transformed_is_left_alone() -> None:
+    values = LossValues(1)
+    assert values.noted(torch.tensor([NAN, NAN]), 1) is None
+    seen = []
+    torch.func.vmap(lambda x: (seen.append(values.noted(x, 1)), x)[1])(torch.tensor([NAN, NAN]))
+    assert seen == [None]
+
+
+def test_a_mode_of_the_programs_sees_nothing_of_it() -> None:
+    calls: list[Any] = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    class Operators(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    values, loss = LossValues(1), torch.tensor(NAN)
+    with Functions():
+        assert values.noted(loss, 1) == (1, pytest.approx(NAN, nan_ok=True))
+    with Operators():
+        values.noted(loss, 1)
+    assert calls == []
+
+
+def test_a_loss_on_a_gpu_is_known_when_its_copy_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins for losses on a GPU: their copies come when the test says so."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, pin_memory=False, **more: empty(*size, **more))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    under_way: list[Callable[[], object]] = []
+    monkeypatch.setattr(
+        torch.Tensor,
+        "copy_",
+        lambda place, loss, non_blocking=False: under_way.append(lambda: place.fill_(loss.item())),
+    )
+    for kind in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        values = LossValues(1)
+        sent = [values._noted_on_gpu(torch.tensor(each, dtype=kind), n) for n, each in enumerate([1.0, NAN, 2.0])]
+        assert sent == [None] * 3  # nothing has come yet
+        under_way.pop(0)()
+        assert values._noted_on_gpu(torch.tensor(2.0, dtype=kind), 3) is None
+        under_way.pop(0)()
+        found = values._noted_on_gpu(torch.tensor(2.0, dtype=kind), 4)
+        assert found is not None and found[0] == 1 and found[1] != found[1]
+        under_way.clear()
+    for step in range(200):  # none ever comes
+        assert values._noted_on_gpu(torch.tensor(1.0, dtype=kind), step) is None
+    assert len(under_way) < 100
+    under_way.clear()
+    few = LossValues(16)
+    for step in range(64):
+        few._noted_on_gpu(torch.tensor(1.0), step)
+        while under_way:
+            under_way.pop(0)()
+    assert few._count == 64 and few._copies[torch.float32].place == 4
+
+
+def _train(losses: list[float], action: str | None, scaled: bool = False) -> tuple[list[str], int, list[int]]:
+    """What was told, how many steps were made, and after which loss a snapshot was asked for."""
+    told: list[str] = []
+    snapshots: list[int] = []
+    recorder = Recorder()
+    watch = LossWatch(action, lambda: recorder.clock.steps, told.append)
+    watch.take_snapshot = lambda: snapshots.append(recorder.clock.steps + 1)
+    with Session([], [recorder, watch]):
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([weight], lr=0.0)
+        try:
+            for value in losses:
+                (weight.sum() * value).backward()
+                if value == value or not scaled:
+                    optimizer.step()
+        except LossLost as error:
+            assert error.code == LOST
+            told.append("ended")
+    return told, recorder.clock.steps, snapshots
+
+
+@pytest.mark.fault("nan")
+def test_a_loss_that_is_not_finite_is_told_once_and_the_run_goes_on() -> None:
+    for action in (None, "go-on"):
+        told, steps, _ = _train([1.0, 1.0, NAN, NAN, INF], action)
+        assert len(told) == 1 and "the loss of step 3 is nan; the run goes on" in told[0] and steps == 5
+
+
+def test_it_ends_after_the_step_or_where_a_scaler_leaves_the_step_out() -> None:
+    told, steps, _ = _train([1.0, NAN, 1.0], "stop")
+    assert "the loss of step 2 is nan: the run ends here" in told[0] and told[1:] == ["ended"] and steps == 2
+    told, steps, _ = _train([1.0, NAN, NAN, 1.0], "stop", scaled=True)
+    assert told[1:] == ["ended"] and steps == 1
+
+
+def test_a_snapshot_is_asked_for_once() -> None:
+    told, steps, snapshots = _train([1.0, NAN, NAN], "snapshot")
+    assert len(told) == 1 and snapshots == [2] and steps == 3
+
+
+def test_what_counts_as_a_hang_is_learned_from_the_run() -> None:
+    pauses = Pauses(60)
+    assert pauses.look(1000, 0, 5) == 0  # before the first step anything may take any time
+    now = 1000.0
+    for step in range(1, 50):
+        now += 0.5
+        assert pauses.look(now, step, step) == 0
+    assert pauses.bound == 60 and pauses.look(now + 50, 49, 49) == 50
+    assert pauses.look(now + 51, 49, 50) == 0  # an evaluation fetches batches
+    assert pauses.bound == 3 * 51  # and may take three times as long
+    slow = Pauses(60)
+    for step in range(1, 10):
+        slow.look(step * 100.0, step, step)
+    assert slow.bound == 1000
+
+
+def test_a_process_that_was_stopped_has_made_no_pause() -> None:
+    pauses = Pauses(60)
+    pauses.look(0, 1, 1)
+    pauses.stood_still(3600)
+    assert pauses.look(3605, 1, 1) == 5
+
+
+@pytest.fixture
+def stacks(tmp_path: Path) -> Iterator[Stacks]:
+    made = Stacks(tmp_path / "stacks.txt")
+    yield made
+    faulthandler.unregister(made._signal)
+    os.close(made._handle)
+
+
+def test_stacks_of_all_threads_and_what_is_no_alarm_is_taken_back(stacks: Stacks) -> None:
+    let_go = threading.Event()
+
+    def stands_in_the_thread() -> None:
+        let_go.wait()
+
+    thread = threading.Thread(target=stands_in_the_thread)
+    thread.start()
+    path = stacks.path
+    try:
+        os.kill(os.getpid(), signal.SIGRTMAX - 3)  # as a timer of the kernel does
+        while not path.stat().st_size:
+            time.sleep(0.01)
+        stacks.forget()
+        assert path.stat().st_size == 0
+        assert stacks.write("the head")
+        stacks.forget()
+        stacks.close()
+    finally:
+        let_go.set()
+        thread.join()
+    text = path.read_text()
+    assert text.startswith("the head") and "stands_in_the_thread" in text and sys._getframe().f_code.co_name in text
+
+
+def test_a_file_that_nothing_was_written_to_is_gone(stacks: Stacks) -> None:
+    stacks.close()
+    assert not stacks.path.exists()
+
+
+def test_nothing_is_written_to_a_file_that_the_program_opened_in_our_place(stacks: Stacks, tmp_path: Path) -> None:
+    own = os.open(tmp_path / "data", os.O_WRONLY | os.O_CREAT)
+    os.dup2(own, stacks._handle)  # as where all descriptors were closed, and one opened
+    os.close(own)
+    assert not stacks.write("the head")
+    stacks.forget()
+    stacks.close()
+    assert (tmp_path / "data").read_bytes() == b""
