@@ -1,6 +1,6 @@
-"""The pages that are made from code: the catalogue, a page per technique, the commands, the schemas.
+"""The pages that are made from code: the catalogue, a page per technique, the commands, the schemas, the faults.
 
-python docs/pages.py   writes docs/catalogue.md anew, after a technique came or went
+python docs/pages.py   writes docs/catalogue.md anew, after a technique came or went, and docs/faults.md, after a test
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from faults import faults_page
 
 from overdrive.cli.group import COMMANDS, cli
 from overdrive.core.json_schema import schema_of
@@ -169,3 +170,4 @@ def write_all(pages: Path) -> None:
 
 if __name__ == "__main__":
     (HERE / "catalogue.md").write_text(catalogue_page(), encoding="utf-8")
+    (HERE / "faults.md").write_text(faults_page(), encoding="utf-8")

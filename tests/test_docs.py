@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
+import faults  # noqa: E402
 import pages  # noqa: E402
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.md"))]
@@ -71,6 +72,14 @@ def test_the_catalogue_is_that_of_the_code() -> None:
     assert (DOCS / "catalogue.md").read_text(encoding="utf-8") == pages.catalogue_page()
     for name in catalogue():
         assert f"`{name}`" in pages.catalogue_page()
+
+
+def test_the_table_of_faults_is_that_of_the_tests() -> None:
+    """After a test with a mark came or went: python docs/pages.py"""
+    assert (DOCS / "faults.md").read_text(encoding="utf-8") == faults.faults_page()
+    known, shown = faults.known(), faults.shown(ROOT / "tests")
+    assert shown.keys() <= known.keys() and [f"{number}" for number in range(1, 29)] == list(known)[:28]
+    assert {name for name, row in known.items() if "left" in row} == known.keys() - shown.keys()
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -74,6 +74,7 @@ def test_70_is_a_defect_of_overdrives_own(script: Write, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.fault(10)
 def test_a_signal_is_answered_with_what_is_kept(number: int, code: int, script: Write) -> None:
     path = script(WAITS)
     process = subprocess.Popen(

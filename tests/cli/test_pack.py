@@ -114,6 +114,7 @@ def test_a_run_under_the_plan_starts_with_all_samples(
     assert json.loads(record.read_text())["techniques"] == []
 
 
+@pytest.mark.fault(11)
 def test_a_packing_that_was_killed_goes_on_after_the_last_whole_table(
     project: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_line_ends_of_another_system_are_no_edit(tuned_plan: Path, report: Repor
     assert "Trains 5.2 times" in report(str(tuned_plan)).stdout
 
 
+@pytest.mark.fault(14)
 def test_a_ledger_that_is_no_ledger_is_survived(tuned_plan: Path, report: Report) -> None:
     default_path().write_bytes(b"not a database" * 999)
     done = report(str(tuned_plan))
@@ -114,6 +115,7 @@ def test_a_ledger_that_is_no_ledger_is_survived(tuned_plan: Path, report: Report
     assert "ledger" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.fault(25)
 def test_a_hostile_record_is_inert(plan: Path, report: Report) -> None:
     with Ledger.open(default_path()) as ledger:
         remember(ledger, PLAN, result(notice=HOSTILE, program=HOSTILE, proof={"sentence": HOSTILE, "level": HOSTILE}))
@@ -186,6 +188,7 @@ def test_a_plan_that_cannot_be_read_is_told_in_one_sentence(plan: Path, report: 
 
 
 @pytest.mark.parametrize("where", ["missing/report.html", "folder"])
+@pytest.mark.fault(13)
 def test_a_report_that_cannot_be_written_is_told_in_one_sentence(plan: Path, report: Report, where: str) -> None:
     (plan.parent / "folder").mkdir()
     done = report(str(plan), "-o", str(plan.parent / where))

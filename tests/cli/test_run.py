@@ -202,6 +202,7 @@ def test_a_plan_of_the_forked_prefetch_still_loads(script: Write, overdrive: Run
         ('overdrive = 1\nprogram = "a"\ncontract = "exact"\ncolour = "red"\n', 4, "colour"),
     ],
 )
+@pytest.mark.fault(24)
 def test_a_faulty_plan_is_refused_with_its_line_before_the_program_starts(
     text: str, line: int, says: str, script: Write, overdrive: Run
 ) -> None:

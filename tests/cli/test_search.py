@@ -106,6 +106,7 @@ def test_a_program_that_always_fails_is_told_so(project: Make, overdrive: Run) -
     assert done.returncode == 1 and "fails by itself" in done.stderr and "no data" in done.stderr
 
 
+@pytest.mark.fault(10)
 def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, overdrive: Run) -> None:
     folder = project().parent
     words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", VALUES, "train.py")
@@ -129,6 +130,7 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, over
     assert "going on from a search" in done.stdout and "the program as it is" not in done.stdout
 
 
+@pytest.mark.fault(15)
 def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
     folder = project("import time; time.sleep(0.5)").parent
     words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", "lr=0.01..2", "train.py")

@@ -100,6 +100,7 @@ def test_a_program_that_was_mended_from_outside_is_tried_anew(script: Write, ove
     assert "broken off" not in done.stdout
 
 
+@pytest.mark.fault(1)
 def test_a_program_that_fails_shows_its_own_message(script: Write, overdrive: Run) -> None:
     path = script(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
@@ -116,6 +117,7 @@ def test_a_program_without_training_is_refused_in_one_sentence(script: Write, ov
     assert "no training step" in done.stderr
 
 
+@pytest.mark.fault(18)
 def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.002", "0"))
     done, _ = tuned(overdrive, path, "--budget", "60s")
@@ -138,6 +140,7 @@ def test_ctrl_c_stops_a_tune_in_one_sentence(script: Write, overdrive: Run) -> N
     assert "the same command goes on from there" in errors and "Traceback" not in errors
 
 
+@pytest.mark.fault(13)
 def test_a_folder_that_cannot_be_written_is_named_before_anything_starts(script: Write, overdrive: Run) -> None:
     path = script("raise SystemExit('must not start')\n")
     done = overdrive("tune", "-o", "/proc/plan.toml", path.name, cwd=path.parent)
@@ -170,6 +173,7 @@ def test_a_wish_that_means_nothing_is_refused(
     assert done.returncode == 2 and says in done.stderr and "must not start" not in done.stdout
 
 
+@pytest.mark.fault(23)
 def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, overdrive: Run) -> None:
     noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
     text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1).replace("EPOCHS", "1000")

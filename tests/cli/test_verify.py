@@ -67,6 +67,7 @@ def test_rounding_is_seen_in_steps_from_the_same_states(project: Project, overdr
     assert found["reference"] == "fp64" and found["states"] >= 16 and found["tensors"] == 4
 
 
+@pytest.mark.fault(18)
 def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, overdrive: Run) -> None:
     folder = project("allocator", "a = a * (float('nan') if step == 5 else 1)")
     done = overdrive("verify", "plan.toml", "train.py", cwd=folder)
@@ -74,6 +75,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, over
     assert "not finite in step 5" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.fault(23)
 def test_a_program_that_differs_from_itself_is_told_so(project: Project, overdrive: Run) -> None:
     folder = project("allocator", "a = a + 1e-3 * torch.from_numpy(numpy.random.default_rng().normal(size=20)).float()")
     done = overdrive("verify", "plan.toml", "train.py", cwd=folder)

@@ -121,6 +121,7 @@ def test_the_stacks_are_there_though_a_library_holds_pythons_lock(script: Write)
         "faulthandler.cancel_dump_traceback_later()",
     ],
 )
+@pytest.mark.fault("false-alarm")
 def test_what_is_no_hang_is_not_told_and_nothing_is_left(here: str, script: Write, python: Run, overdrive: Run) -> None:
     path = script(hangs(here))
     got = overdrive("run", "--on-hang", "stop", "--hang-after", "3s", "train.py", cwd=path.parent)

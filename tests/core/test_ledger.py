@@ -84,6 +84,7 @@ def test_the_folder_is_the_users_own(path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.fault(9)
 def test_a_killed_process_loses_nothing_that_it_was_told_is_kept(path: Path) -> None:
     process = child(
         "ledger = Ledger.open(Path(sys.argv[1]))\n"
@@ -105,6 +106,7 @@ def test_a_killed_process_loses_nothing_that_it_was_told_is_kept(path: Path) -> 
         still_works(ledger)
 
 
+@pytest.mark.fault(15)
 def test_processes_that_begin_and_write_at_once_all_keep_their_rows(path: Path) -> None:
     writers = [
         child(
@@ -163,6 +165,7 @@ def overwritten_by_a_text(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [random_bytes, truncated, cut_to_half_a_header, zeroed_in_the_middle, overwritten_by_a_text]
 )
+@pytest.mark.fault(14)
 def test_a_damaged_file_is_set_aside_and_a_new_one_begun(path: Path, damage: object) -> None:
     filled(path)
     damage(path)  # type: ignore[operator]
@@ -186,6 +189,7 @@ def test_a_second_damaged_file_does_not_overwrite_the_first(path: Path) -> None:
     assert len(list(path.parent.glob("ledger.sqlite.damaged-*"))) == 3
 
 
+@pytest.mark.fault(14)
 def test_no_flipped_bit_in_the_header_stops_a_tune(path: Path) -> None:
     filled(path, 20)
     whole = path.read_bytes()
@@ -201,6 +205,7 @@ def test_no_flipped_bit_in_the_header_stops_a_tune(path: Path) -> None:
             still_works(ledger)
 
 
+@pytest.mark.fault(14)
 def test_a_flipped_bit_in_a_value_is_found_and_the_value_left_out(path: Path) -> None:
     filled(path, 20)
     path.write_bytes(path.read_bytes().replace(b'{"row": 7,', b'{"row": 6,'))
@@ -237,6 +242,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     file.close()
 
 
+@pytest.mark.fault(13)
 def test_a_disk_that_fills_up_midway_is_told_once_and_the_tune_goes_on(path: Path) -> None:
     process = child(
         "import resource\n"
@@ -264,6 +270,7 @@ def test_a_disk_that_fills_up_midway_is_told_once_and_the_tune_goes_on(path: Pat
         assert list(recalled) == ["early", *map(str, range(len(recalled) - 1))]
 
 
+@pytest.mark.fault(13)
 def test_a_disk_that_is_full_from_the_start_means_memory(path: Path) -> None:
     process = child(
         "import resource\n"
@@ -277,6 +284,7 @@ def test_a_disk_that_is_full_from_the_start_means_memory(path: Path) -> None:
     assert "cannot be used" in process.communicate()[0]
 
 
+@pytest.mark.fault(13, 27)
 def test_a_folder_or_file_that_must_not_be_written_means_memory() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -302,12 +310,14 @@ def test_a_folder_or_file_that_must_not_be_written_means_memory() -> None:
 
 
 @pytest.mark.parametrize("where", ["/proc/overdrive/ledger.sqlite", "/dev/null/ledger.sqlite", "/dev/full", "/"])
+@pytest.mark.fault(13)
 def test_a_place_that_is_no_place_for_a_file_means_memory(where: str) -> None:
     with Ledger.open(Path(where)) as ledger:
         assert ledger.notice is not None and "nothing is kept" in ledger.notice
         still_works(ledger)
 
 
+@pytest.mark.fault(15)
 def test_a_ledger_that_another_program_has_locked_means_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path, 1)
     monkeypatch.setattr("overdrive.core.ledger._WAIT_SECONDS", 0.05)
@@ -320,6 +330,7 @@ def test_a_ledger_that_another_program_has_locked_means_memory(path: Path, monke
     hog.close()
 
 
+@pytest.mark.fault(15)
 def test_a_lock_that_lasts_midway_means_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.core.ledger._WAIT_SECONDS", 0.05)
     with Ledger.open(path) as ledger:

@@ -73,6 +73,7 @@ def test_it_is_the_users_own(store: Store) -> None:
     assert (store.folder / "key").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.fault("others")
 def test_refuses_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -81,6 +82,7 @@ def test_refuses_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
         Store(shared)
 
 
+@pytest.mark.fault("others")
 def test_refuses_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(StoreUnavailable, match="belongs to another user"):
@@ -95,6 +97,7 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert samples_folder() == Path("/y")
 
 
+@pytest.mark.fault(12, 24)
 def test_every_flipped_bit_and_missing_byte_is_noticed(store: Store) -> None:
     partial_of(store).finish([], 1.0)
     whole = {file.name: file.read_bytes() for file in (store.folder / "key").iterdir()}
@@ -122,6 +125,7 @@ def test_every_flipped_bit_and_missing_byte_is_noticed(store: Store) -> None:
         {"depends": 3},
     ],
 )
+@pytest.mark.fault(24)
 def test_a_strange_manifest_is_refused(store: Store, change: dict[str, Any]) -> None:
     partial_of(store).finish([], 1.0)
     manifest = store.folder / "key" / "manifest.json"
@@ -219,6 +223,7 @@ def test_files_that_the_others_read_count_too(store: Store, tmp_path: Path) -> N
     assert store.open("key") is None
 
 
+@pytest.mark.fault(9)
 def test_what_a_dead_process_was_filling_is_taken_over(store: Store) -> None:
     die(partial_of(store))
     assert store.join("key") is None
@@ -356,6 +361,7 @@ def test_every_flipped_bit_and_missing_byte_among_ragged_rows_is_noticed(store: 
 
 
 @pytest.mark.parametrize("entry", [(-1, 4), (0, 0), (0, ROOM + 1), (140, 40)])
+@pytest.mark.fault(24)
 def test_an_index_that_points_elsewhere_is_refused(store: Store, entry: tuple[int, int]) -> None:
     """Even with the sum that belongs to it."""
     partial = ragged_partial(store)

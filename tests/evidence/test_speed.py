@@ -93,6 +93,7 @@ def test_a_planted_five_percent_is_found() -> None:
     assert found / 60 >= 0.9
 
 
+@pytest.mark.fault(21)
 def test_a_stalled_block_does_not_move_the_estimate() -> None:
     pairs = duel(np.random.default_rng(5), truth=1.2, blocks=20, block_sd=0.01)
     stalled = [Pair(0, 10, 20.0, 0.2, True), *pairs[1:]]

@@ -306,6 +306,7 @@ def test_a_failed_recording_breaks_the_generator_until_it_is_given_a_state(gpu: 
     nn.functional.dropout(x)
 
 
+@pytest.mark.fault(6)
 def test_memory_runs_out_and_one_process_may_have_it_alone() -> None:
     with fake_cuda(memory=1000) as gpu:
         kept = torch.ones(200, device="cuda")

@@ -59,6 +59,7 @@ def test_a_tick_more_or_less_of_every_core_is_nobody_s(tmp_path: Path, clock: li
     assert watch.since(before).others == 0.0
 
 
+@pytest.mark.fault(22)
 def test_throttling_and_what_the_host_takes_count_as_waiting(tmp_path: Path, clock: list[float]) -> None:
     machine(tmp_path, 1.0, 1.0, 100.0)
     watch = Watch([7], tmp_path)
@@ -90,6 +91,7 @@ def test_a_process_that_is_over_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel keeps no scheduler statistics")
+@pytest.mark.fault(21)
 def test_two_that_share_a_core_wait_for_each_other() -> None:
     core = min(os.sched_getaffinity(0))
     spinners = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(2)]

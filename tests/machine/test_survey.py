@@ -101,6 +101,7 @@ def test_neither_serial_numbers_nor_uuids_are_kept(tmp_path: Path) -> None:
     assert "00000000-0000" not in json.dumps(look("h100x8", tmp_path))
 
 
+@pytest.mark.fault(27)
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     """As on macOS, without /proc and /sys."""
     found = survey(tmp_path / "missing", {}, load=False)
@@ -110,6 +111,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.fault(27)
 def test_damaged_answers_are_survived(name: str, tmp_path: Path) -> None:
     """Every file of the tree cut, garbled or gone, and every answer of NVML missing, in turns."""
     unpack(name, tmp_path)

@@ -157,6 +157,7 @@ def test_operations_on_two_ranks(overdrive: Run) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.fault(17)
 def test_ranks_that_ask_for_different_things_are_stopped(script: Callable[[str], Path], overdrive: Run) -> None:
     text = "import torch, horovod.torch as hvd\nhvd.init()\n"
     path = script(text + "hvd.allreduce(torch.ones(1), name='ab'[hvd.rank()])\n")

@@ -100,6 +100,7 @@ def test_what_is_not_divided_is_said_with_its_reason(overdrive: Run) -> None:
 
 
 @cluster
+@pytest.mark.fault(19)
 def test_seeded_defects_change_the_numbers(python: Run, overdrive: Run) -> None:
     one = numbers_of(python("small_programs.py", *set(DEFECTS.values()), cwd=HERE).stdout)
     told = overdrive("run", "--ranks", "2", "defects.py", cwd=HERE)
@@ -120,6 +121,7 @@ def test_defects_of_what_is_drawn_are_found_in_the_trial_of_a_call(python: Run, 
 
 @cluster
 @pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.fault(19)
 def test_a_rank_that_differs_stops_the_run(name: str, overdrive: Run) -> None:
     told = overdrive("run", "--ranks", "2", "defects.py", "guarded", name, cwd=HERE, timeout=60)
     assert told.returncode == 1 and not told.stdout
@@ -140,6 +142,7 @@ def test_output_files_and_exit_code_are_those_of_one_process(script: Write, pyth
     assert {each.name: each.read_text() for each in (path.parent / "out").iterdir()} == files == {"kept.txt": "line\n"}
 
 
+@pytest.mark.fault(16)
 def test_the_error_of_one_rank_ends_all_and_is_shown(script: Write, overdrive: Run) -> None:
     path = script(acting("if rank == 1: raise ValueError('only here')"))
     began = time.monotonic()
@@ -180,6 +183,7 @@ APART = "rank 0 asks for a model's result in step 4, and rank 1 for "
         ("if rank == 1: time.sleep(3)", ""),
     ],
 )
+@pytest.mark.fault(16, 17)
 def test_a_rank_that_goes_astray_ends_all(line: str, sentence: str, script: Write, overdrive: Run) -> None:
     path = script(acting(line))
     told = overdrive("run", "--ranks", "2", "train.py", cwd=path.parent, timeout=75)
@@ -189,7 +193,20 @@ def test_a_rank_that_goes_astray_ends_all(line: str, sentence: str, script: Writ
 
 
 @cluster
+@pytest.mark.fault(17, "hang")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stands_by_itself_names_itself(rank: int, script: Write, overdrive: Run) -> None:
+    path = script(acting(f"if rank == {rank}: time.sleep(60)"))
+    told = overdrive("run", "--ranks", "2", "--on-hang", "stop", "--hang-after", "3s", "train.py", cwd=path.parent)
+    assert told.returncode == 75 and f"rank {rank} of 2 on " in told.stderr, told.stderr
+    assert told.stderr.count("no step and no batch for 3 s, since step") == 1
+    place = re.search(r"stacks of all threads are in (\S+?):", told.stderr)
+    assert place and "train.py" in Path(place[1]).read_text()
+
+
+@cluster
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.fault(10)
 def test_signals_end_all_ranks(number: signal.Signals, script: Write) -> None:
     path = script(acting("print('ready', flush=True); time.sleep(60)"))
     command = [sys.executable, "-m", "overdrive", "run", "--ranks", "2", "train.py"]
@@ -324,12 +341,14 @@ def test_a_program_with_its_own_parallelism_is_run_as_it_is(
 @pytest.mark.parametrize(
     ("variables", "options", "sentence"),
     [
+        ({}, ["--ranks", "2", "--survive"], "A run on several ranks does not survive yet"),
         ({}, ["--ranks", "0"], "0 is not in the range"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, ["--ranks", "3"], "This is rank 1 of 2 already"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, [], "The launcher says that this is rank 2 of 2."),
         ({"RANK": "x", "WORLD_SIZE": "2"}, [], "The variables of the launcher cannot be understood"),
     ],
 )
+@pytest.mark.fault(28)
 def test_bad_input_is_one_sentence(
     variables: dict[str, str],
     options: list[str],

@@ -89,6 +89,7 @@ def test_the_page_holds_the_same_and_a_chart_of_both() -> None:
     assert text.count("<svg") == 2 and "A  the whole plan" in text and "B  the whole plan" in text
 
 
+@pytest.mark.fault(25)
 def test_hostile_results_are_inert() -> None:
     hostile = sample(program=HOSTILE, contract=HOSTILE, versions={HOSTILE: HOSTILE}, notice=HOSTILE)
     assert "<script" not in page(compared(hostile, sample()), (HOSTILE, HOSTILE))

@@ -61,6 +61,7 @@ def test_makes_sense_with_any_part_missing(name: str) -> None:
     assert "<html" in page(without)
 
 
+@pytest.mark.fault(25)
 def test_hostile_names_are_inert() -> None:
     text = page(hostile())
     assert "<script" not in text and 'onerror="alert' not in text
@@ -166,6 +167,7 @@ def test_makes_sense_with_any_detail_missing_or_absurd(name: str, new: Any) -> N
         assert "<html" in page(result(**{name: part}, duels=[], losses={}))
 
 
+@pytest.mark.fault(25)
 def test_hostile_names_are_inert_where_the_proof_is_shown() -> None:
     text = page(hostile())
     for harmless in ("the batches of 412 steps, by checksum", "features.0.weight", "training loss", "full factorial"):
@@ -218,6 +220,7 @@ def headline_of(text: str) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 @pytest.mark.parametrize("make", [result, hostile], ids=["ordinary", "hostile"])
+@pytest.mark.fault(25)
 def test_a_browser_shows_it_without_an_error(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(page(make()), encoding="utf-8")

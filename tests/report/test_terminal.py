@@ -52,6 +52,7 @@ def test_without_a_terminal_there_is_no_control_code_and_no_endless_line() -> No
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.fault(25)
 def test_hostile_names_are_inert(terminal: bool) -> None:
     text = printed(hostile(), terminal)
     assert "\x1b]0;" not in text and "\x1b[31m" not in text and "\x00" not in text

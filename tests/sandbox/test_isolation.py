@@ -349,6 +349,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+@pytest.mark.fault("files")
 def test_the_script_works_and_the_files_stay_as_they_were(desk: Desk, tier: str, script: str) -> None:
     before = desk.files()
     ended = desk.run(tier, script)
@@ -357,6 +358,7 @@ def test_the_script_works_and_the_files_stay_as_they_were(desk: Desk, tier: str,
     assert desk.files() == before
 
 
+@pytest.mark.fault("files")
 def test_a_database_stays_as_it_was(desk: Desk, tier: str) -> None:
     prepare = "import sqlite3; c = sqlite3.connect('study.db'); c.execute('create table t (x)'); c.commit()"
     subprocess.run([sys.executable, "-c", prepare], cwd=desk.project, check=True)
@@ -466,6 +468,7 @@ TORCH_SCRIPTS = {
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 @pytest.mark.parametrize("script", TORCH_SCRIPTS.values(), ids=TORCH_SCRIPTS)
+@pytest.mark.fault("files")
 def test_torch_works_and_the_files_stay_as_they_were(desk: Desk, tier: str, script: str) -> None:
     if desk.person.python != sys.executable:
         pytest.skip(f"{desk.person.name} can't read the interpreter that has torch")

@@ -44,6 +44,7 @@ result = searched(program, folder / "journal", budget=60.0)
 """
 
 
+@pytest.mark.fault(9)
 def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> None:
     killed = 0
     for number in range(21):
@@ -61,6 +62,7 @@ def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> Non
     assert len(result["comparison"]["seeds"]) == 10
 
 
+@pytest.mark.fault(13)
 def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = Simulated(lambda values, chance: 90.0, 0)
     inner = program.run

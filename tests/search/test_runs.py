@@ -89,12 +89,14 @@ def test_a_target_is_reached_on_the_way(pool: TrialPool, script: Callable[[str],
     assert run.reached is not None and run.reached < run.seconds - 0.3
 
 
+@pytest.mark.fault(3)
 def test_one_that_takes_too_long_has_failed(pool: TrialPool, script: Callable[[str], Path]) -> None:
     text = PROGRAM.replace("        loss =", "        import time; time.sleep(0.2)\n        loss =")
     run = made(pool, script(text), Metric("Test loss")).run({}, 0, 3.0)
     assert run.state == "failed" and "longer than" in run.why
 
 
+@pytest.mark.fault(18)
 def test_one_that_diverges_has_no_metric(pool: TrialPool, script: Callable[[str], Path]) -> None:
     run = made(pool, script(PROGRAM), Metric("Test loss")).run({"lr": 1e6}, 0, 60.0)
     assert run.state == "diverged" and run.metric is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,7 @@ from overdrive.survive.journal import Damaged, Diverged, Journal
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.fault(14)
 def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path: Path) -> None:
     numbers = [0.1 + 0.2, 5e-324, -0.0, math.inf]
     journal = Journal(tmp_path / "journal")
@@ -43,6 +46,53 @@ def test_a_journal_gives_back_every_bit_and_goes_on_after_its_snapshot(tmp_path:
         third.read(length, digest)
 
 
+_CALLS = ("open", "fsync", "replace", "write", "unlink")  # of `os`, of which each may be the last
+
+
+@pytest.mark.fault(11)
+def test_killed_at_any_call_that_writes_a_snapshot_the_one_before_is_whole(tmp_path: Path) -> None:
+    """In a copy of this process that ends at its n-th call to the system, for every n."""
+    blocks = [np.full(100_000, 7, np.uint8)]
+    for last in range(100):
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        for step in (1, 2):
+            snapshot.write(folder / "candidate", {"step": step}, blocks)
+            snapshot.keep(folder / "candidate", folder, step)
+        copy = os.fork()
+        if copy == 0:
+            _killed_at(last)
+            snapshot.write(folder / "candidate", {"step": 3}, blocks)
+            snapshot.keep(folder / "candidate", folder, 3)
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        newest = snapshot.read(snapshot.found(folder)[0])  # raises where it is not whole
+        assert newest.header["step"] in (2, 3) and bytes(newest.block(0)) == blocks[0].tobytes()
+        assert len(snapshot.found(folder)) >= 2
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+    assert last >= 4 and newest.header["step"] == 3
+
+
+def _killed_at(last: int) -> None:
+    calls = 0
+
+    def dies(plain: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*args, **kwargs)
+
+        return counted
+
+    for name in _CALLS:
+        setattr(os, name, dies(getattr(os, name)))
+
+
+@pytest.mark.fault(12, 24)
 @pytest.mark.parametrize("place", [0, 9, 30, -40, -1])
 def test_any_changed_byte_of_a_snapshot_is_seen(place: int, tmp_path: Path) -> None:
     path = tmp_path / "step-000000001.snapshot"
@@ -85,6 +135,7 @@ def test_what_was_printed_is_not_printed_again(cut: int, tmp_path: Path, monkeyp
     stream.close()
 
 
+@pytest.mark.fault(15)
 def test_a_folder_is_one_runs_and_one_process(tmp_path: Path) -> None:
     first = RunFolder(tmp_path / "run", {"script": "a", "versions": {"torch": "1"}}, fresh=False)
     with pytest.raises(Unusable, match="in use"):

@@ -17,6 +17,7 @@ FROM_START = {"self_compiled", "jit_scripted", "plain_sgd_by_hand", "no_training
 
 
 @pytest.mark.parametrize("program", [each for each in PROGRAMS if not each.needs], ids=lambda each: each.name)
+@pytest.mark.fault("killed")
 def test_it_ends_as_uninterrupted(
     program: NaiveProgram, overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

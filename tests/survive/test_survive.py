@@ -71,6 +71,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.fault("killed", 28)
 def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(survive: RunIt, tmp_path: Path) -> None:
     """Output, the log that it appends to, and its checkpoint, in every byte; killed again while it is made again."""
     whole = survive(TRAIN, "whole")
@@ -109,6 +110,7 @@ def test_what_a_call_leaves_in_python_sends_the_run_to_its_start_and_it_ends_rig
 
 
 @pytest.mark.survive
+@pytest.mark.fault(10)
 def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, tmp_path: Path) -> None:
     whole = survive(TRAIN, "whole")
     first = survive(TRAIN, "killed", dies=12, by=signal.SIGUSR1, every="10m")
@@ -121,6 +123,7 @@ def test_a_signal_of_the_scheduler_is_answered_with_a_snapshot(survive: RunIt, t
 
 
 @pytest.mark.survive
+@pytest.mark.fault(12)
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(survive: RunIt, tmp_path: Path) -> None:
     whole = survive(TRAIN, "whole")
     first = survive(TRAIN, "killed", dies=20)
@@ -131,3 +134,47 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(survive: RunIt, tm
     second = survive(TRAIN, "killed")
     assert f"{newest.name} is not what was written" in second.stderr and "gone on after step" in second.stderr
     assert first.stdout + second.stdout == whole.stdout
+
+
+FILLS = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(300, 1000)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1, 12):
+    loss = model(torch.randn(8, 300)).pow(2).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    print(step, loss.item(), "x" * WIDTH)
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.survive
+@pytest.mark.fault(13)
+@pytest.mark.parametrize(("width", "said"), [(10, "no snapshot after step"), (200_000, "cannot be gone on with")])
+def test_a_disk_of_1_mb_is_told_and_the_run_goes_on(width: int, said: str, tmp_path: Path) -> None:
+    """Of which a snapshot is too large, or all that is printed."""
+    (tmp_path / "train.py").write_text(FILLS.replace("WIDTH", str(width)))
+    (tmp_path / "disk").mkdir()
+    run = f"{sys.executable} -m overdrive run --survive=disk/run --every 0.001s train.py"
+    script = f"mount -t tmpfs -o size=1m tmpfs disk && {{ {run} > out; echo ended $? >&2; }}"
+    got = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    if "ended" not in got.stderr:
+        pytest.skip(f"no tmpfs can be mounted here: {got.stderr}")
+    assert "ended 0" in got.stderr and got.stderr.count(said) == 1, got.stderr
+    weights = (tmp_path / "model.pt").read_bytes()
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert plain.stdout == (tmp_path / "out").read_text() and weights == (tmp_path / "model.pt").read_bytes()
+
+
+LOSES = TRAIN.replace("(model(inputs), targets)", "(model(inputs), targets) * (float('nan') if step == 9 else 1)")
+
+
+@pytest.mark.survive
+@pytest.mark.fault("nan")
+def test_a_snapshot_is_taken_where_a_loss_is_lost(survive: RunIt, tmp_path: Path) -> None:
+    first = survive(LOSES, "killed", "--on-nan", "snapshot", dies=20, every="10m")
+    assert first.stderr.count("the loss of step 10 is nan; a snapshot is taken") == 1, first.stderr
+    assert [path.name for path in (tmp_path / "killed-run").glob("*.snapshot")] == ["step-000000010.snapshot"]
+    second = survive(LOSES, "killed", every="10m")
+    assert second.returncode == 0 and "gone on after step 10" in second.stderr

@@ -104,6 +104,7 @@ def known() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("case", "kind", "number"), cases())
+@pytest.mark.fault(1)
 def test_a_program_goes_on_as_without_the_technique(
     case: Case, kind: str, number: int, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

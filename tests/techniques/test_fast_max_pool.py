@@ -169,6 +169,7 @@ def lambda_free(x: torch.Tensor) -> torch.Tensor:
     return F.max_pool2d(x, 2)
 
 
+@pytest.mark.fault(27)
 def test_without_a_compiler_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert catalogue()[NAME].applies(Facts()) == "there is no C compiler on this machine"
@@ -176,6 +177,7 @@ def test_without_a_compiler_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @compiled
+@pytest.mark.fault(27)
 def test_a_compiler_that_fails_takes_the_technique_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\necho 'cc: no such machine' >&2\nexit 1\n")

@@ -57,6 +57,7 @@ def pairs_where(waited: list[float], gain: float = 1.5) -> list[Pair]:
     return [Pair(0, 10, gain + 0.01 * (i % 3), 1.0, True, (0.0, each), (1.0, 1.0)) for i, each in enumerate(waited)]
 
 
+@pytest.mark.fault(21)
 def test_what_a_neighbour_disturbed_does_not_count_and_beyond_half_of_it_there_is_no_verdict() -> None:
     spec = TrialSpec(Program("script.py"))
     for quiet, gain, expected in ((30, 1.5, "FASTER"), (19, 1.5, "INCONCLUSIVE"), (19, 2.0, "FASTER")):

@@ -119,11 +119,13 @@ def test_a_program_that_is_over_says_after_how_many_steps(trial: Make) -> None:
     assert exit_reason_of(trial()) == ("ended", "after 200 steps")
 
 
+@pytest.mark.fault(1)
 def test_a_program_that_raises_ends_with_its_exception(trial: Make) -> None:
     kind, detail = exit_reason_of(trial("if step == 5: raise ValueError('bad batch')"))
     assert (kind, detail) == ("exception", "ValueError: bad batch")
 
 
+@pytest.mark.fault(2)
 def test_a_program_that_crashes_ends_with_its_signal(trial: Make) -> None:
     kind, detail = exit_reason_of(trial("if step == 5: os.kill(os.getpid(), signal.SIGSEGV)"))
     assert (kind, detail) == ("crash", "SIGSEGV")
@@ -133,6 +135,7 @@ def test_a_program_that_exits_ends_with_its_code(trial: Make) -> None:
     assert exit_reason_of(trial("if step == 5: sys.exit(3)"))[0] == "exception"
 
 
+@pytest.mark.fault(7)
 def test_a_program_out_of_memory_is_told_from_a_failing_one(trial: Make) -> None:
     assert exit_reason_of(trial("if step == 5: raise MemoryError()"))[0] == "oom"
 
@@ -143,6 +146,7 @@ HOARD = """if step == 5:
         hoard = [torch.empty(1 << 26) for _ in range(100)]"""
 
 
+@pytest.mark.fault(7)
 def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> None:
     kind, detail = exit_reason_of(trial(HOARD))
     assert kind == "oom" and "allocate" in detail
@@ -152,6 +156,7 @@ def test_after_one_that_ran_out_of_memory_the_next_starts_clean(trial: Make) -> 
     assert exit_reason_of_running(following) == ("ended", "after 200 steps")
 
 
+@pytest.mark.fault(3)
 def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
     one = trial("if step == 5: time.sleep(1000)")
@@ -160,6 +165,31 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(trial: Make, monkeypatch:
     assert not psutil.pid_exists(one.group.pids[0])
 
 
+HOLDS_THE_LOCK = (  # a lock of C, taken twice, by calls that do not let go of Python's
+    "import ctypes; libc, lock = ctypes.PyDLL(None), (ctypes.c_byte * 64)(); "
+    "step == 5 and [libc.pthread_mutex_lock(lock) for _ in range(2)]"
+)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("if step == 5: os.kill(os.getpid(), signal.SIGSTOP)", marks=pytest.mark.fault(4)),
+        pytest.param(HOLDS_THE_LOCK, marks=[pytest.mark.fault(3), pytest.mark.long]),
+        pytest.param("while step == 5: pass", marks=[pytest.mark.fault(3), pytest.mark.long]),
+    ],
+)
+def test_one_that_is_stopped_spins_or_holds_pythons_lock_is_ended_too(
+    fault: str, trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overdrive.trials.trial._LEAST_PATIENCE", 2.0)
+    one = trial(fault)
+    assert exit_reason_of(one)[0] == "hang"
+    one.stop()
+    assert not psutil.pid_exists(one.group.pids[0])
+
+
+@pytest.mark.fault(3, "unruly")
 def test_a_program_that_ignores_signals_is_ended_all_the_same(trial: Make) -> None:
     one = trial("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     one.first_step()
@@ -167,6 +197,7 @@ def test_a_program_that_ignores_signals_is_ended_all_the_same(trial: Make) -> No
     assert not psutil.pid_exists(one.group.pids[0])
 
 
+@pytest.mark.fault(8)
 def test_between_blocks_the_whole_group_stands_still(trial: Make) -> None:
     child = "step or subprocess.Popen([sys.executable, '-c', 'while True: pass'])"
     one = trial(f"import subprocess; {child}")
@@ -189,8 +220,10 @@ def test_the_programs_output_stays_out_of_the_tuners(trial: Make, capfd: pytest.
     assert "training" not in capfd.readouterr().out
 
 
-def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tmp_path: Path) -> None:
-    path = script(TRAIN.replace("FAULT", "pass"))
+@pytest.mark.fault(8, 9)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_tuner_leaves_no_trial_behind(workers: int, script: Callable[[str], Path]) -> None:
+    path = script(TRAIN.replace("FAULT", FETCHING.replace("shuffle=True", f"num_workers={workers}")))
     tuner = (
         "import sys, time\n"
         "from overdrive.core.program import Program\n"
@@ -205,14 +238,16 @@ def test_a_killed_tuner_leaves_no_trial_behind(script: Callable[[str], Path], tm
     )
     parent = subprocess.Popen([sys.executable, "-c", tuner], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    child = int(parent.stdout.readline())
+    child = psutil.Process(int(parent.stdout.readline()))
+    family = [child, *child.children(recursive=True)]
+    assert len(family) > workers
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    for _ in range(50):
-        if not _alive_pid(child):
+    for _ in range(100):
+        if not any(map(_alive, family)):
             break
         time.sleep(0.1)
-    assert not _alive_pid(child)
+    assert not any(map(_alive, family))
 
 
 def _group(pid: int) -> int:
@@ -223,8 +258,7 @@ def _group(pid: int) -> int:
 
 
 def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _alive_pid(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

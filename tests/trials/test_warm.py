@@ -134,6 +134,7 @@ def test_a_nursery_that_is_gone_costs_nothing_but_time(tmp_path: Path, pool: Tri
     again.stop()
 
 
+@pytest.mark.fault(2)
 def test_a_trial_whose_nursery_dies_is_told_as_killed(tmp_path: Path, pool: TrialPool) -> None:
     spec = program(tmp_path, GOES_ON, "")
     launcher = warmed(pool)
@@ -147,6 +148,7 @@ def test_a_trial_whose_nursery_dies_is_told_as_killed(tmp_path: Path, pool: Tria
     trial.stop()
 
 
+@pytest.mark.fault(8)
 def test_nothing_is_left_when_the_pool_is_closed(tmp_path: Path) -> None:
     with TrialPool() as pool:
         launcher = warmed(pool)

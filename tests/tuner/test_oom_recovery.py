@@ -61,6 +61,7 @@ def found(script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Mon
     return Findings(program, Contract.ROUNDING, TIME, frozenset({"micro_batch"}))
 
 
+@pytest.mark.fault(6)
 def test_a_batch_that_does_not_fit_is_split_until_it_does(found: Findings) -> None:
     with TrialPool() as pool:
         checkpoint = TuneCheckpoint(Ledger(), found.program, "here")

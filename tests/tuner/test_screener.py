@@ -158,6 +158,7 @@ def test_what_gains_only_beside_another_has_its_duel(
     assert seen.hopeless("idle") and seen.speedups["other"].low > 1.3
 
 
+@pytest.mark.fault(2)
 def test_one_that_kills_its_process_is_left_out_by_name(
     trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +238,7 @@ def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monke
 
 
 @pytest.mark.parametrize(("busy", "says"), [(2, True), (7, False)])
+@pytest.mark.fault(21)
 def test_a_busy_machine_is_not_believed(
     busy: int, says: bool, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_what_is_faster_is_adopted_proved_and_confirmed(
     assert [each.name for each in plan_of(found, result).techniques] == ["fast"]
 
 
+@pytest.mark.fault(1)
 def test_what_breaks_the_program_is_left_out_with_its_reason(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_what_leaves_itself_out_is_not_adopted(offer: Offer, tmp_path: Path, mon
         (Simulated(paces(cheat=3), loss=lambda active: float("nan") if active else 1.0), "not finite in step 1"),
     ],
 )
+@pytest.mark.fault(18, 19, 20)
 def test_what_is_fast_but_wrong_is_not_adopted(
     program: Simulated, says: str, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -509,6 +511,7 @@ def test_a_program_that_is_soon_over_is_measured_all_the_same(
     assert "and about 200 are needed" in found.refusal and "times as many" in found.refusal  # the next step
 
 
+@pytest.mark.fault(1)
 def test_a_program_that_fails_by_itself_is_refused(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,6 +521,7 @@ def test_a_program_that_fails_by_itself_is_refused(
     assert found.refusal == "The program fails by itself (exception: ValueError: no data)." and found.refusal_is_failure
 
 
+@pytest.mark.fault(9)
 def test_a_tune_that_was_broken_off_goes_on_where_it_was(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,6 +549,7 @@ def test_a_tune_that_was_broken_off_goes_on_where_it_was(
     assert len(first.started) > 0
 
 
+@pytest.mark.fault(9)
 def test_a_proof_under_many_seeds_that_was_stopped_goes_on(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -669,6 +674,7 @@ def test_what_saves_memory_is_tried_for_time_only_where_the_limit_asks_for_it(
     assert "more than was allowed" in reasons(found)["greedy"]
 
 
+@pytest.mark.fault(6)
 def test_a_program_that_runs_out_of_memory_gets_what_it_needs_to_run(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from tests.fakes.cuda import fake_cuda
         (ValueError("the program's own"), "exception"),
     ],
 )
+@pytest.mark.fault(6)
 def test_what_a_gpu_without_room_says_is_known(error: BaseException, kind: str) -> None:
     assert kind_of(error) == kind
 

@@ -113,6 +113,7 @@ def test_the_same_steps_are_the_same_and_leave_no_trace(plain: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["late_output", "late_gradient", "late_rate", "late_draw"])
+@pytest.mark.fault(19)
 def test_an_exact_technique_that_turns_wrong_late_is_switched_off(name: str) -> None:
     sentinels, session, _ = watched(["innocent", name])
     assert sentinels.different == 1

@@ -147,6 +147,7 @@ def test_a_snapshot_is_asked_for_once() -> None:
     assert len(told) == 1 and snapshots == [2] and steps == 3
 
 
+@pytest.mark.fault("false-alarm")
 def test_what_counts_as_a_hang_is_learned_from_the_run() -> None:
     pauses = Pauses(60)
     assert pauses.look(1000, 0, 5) == 0  # before the first step anything may take any time
@@ -163,6 +164,7 @@ def test_what_counts_as_a_hang_is_learned_from_the_run() -> None:
     assert slow.bound == 1000
 
 
+@pytest.mark.fault("false-alarm")
 def test_a_process_that_was_stopped_has_made_no_pause() -> None:
     pauses = Pauses(60)
     pauses.look(0, 1, 1)
@@ -178,6 +180,7 @@ def stacks(tmp_path: Path) -> Iterator[Stacks]:
     os.close(made._handle)
 
 
+@pytest.mark.fault("false-alarm")
 def test_stacks_of_all_threads_and_what_is_no_alarm_is_taken_back(stacks: Stacks) -> None:
     let_go = threading.Event()
 

@@ -44,6 +44,7 @@ def test_there_are_as_many_as_were_promised() -> None:
 
 @pytest.mark.parametrize("level", [EXACT, ROUNDING], ids=str)
 @pytest.mark.parametrize("kind", DEFECTS, ids=named)
+@pytest.mark.fault(19)
 def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
     check = provers[kind.program].judged(kind.name, level)
     assert check.level is None

@@ -83,6 +83,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", [each.name for each in DEFECTS if each.name in FEW])
+@pytest.mark.fault(19)
 def test_a_defect_of_a_step_is_seen(name: str) -> None:
     assert looked_at(name, Contract.EXACT).different == 1
 

@@ -7,6 +7,7 @@ finds what it had written by then.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from overdrive.survive.ours import belongs_to_us, is_library_file, is_python_fil
 
 State = list[Any]  # ["absent"], ["folder", mode], ["link", target] or ["file", sha256, mode]
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)  # of the run's folder, not of the file
 _STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.fork")
 _CACHES = tuple(os.path.expanduser(each) + "/" for each in ("~/.cache", "~/.config", "~/.triton", "~/.nv"))
 _PASSING = ("tmp", "pymp-", "torch", "psm_", "sem.", "wandb")  # in the system's folder for temporary files
@@ -50,6 +52,7 @@ class Files:
         self._lock = threading.Lock()
         self.noting = False
         self.on_started: Callable[[], object] = lambda: None  # the program has another one started
+        self.on_lost: Callable[[OSError], object] = lambda error: None  # what a file was could not be kept
         self._temporary = tempfile.gettempdir()
         if self._list.exists():
             for line in self._list.read_text(errors="surrogateescape").splitlines():
@@ -78,6 +81,10 @@ class Files:
         try:
             with self._lock:
                 self._note(_place(os.fsdecode(path)))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self.on_lost(error)
         finally:
             self._own.busy = False
 

@@ -18,6 +18,7 @@ class _Counted(io.RawIOBase):
 
     Attributes:
         at: how many lines the program has written, and how many bytes of the line after them.
+        failure: why no more is kept; the program's own output goes on.
     """
 
     def __init__(self, kept: Path) -> None:
@@ -26,6 +27,7 @@ class _Counted(io.RawIOBase):
             before = file.read()
         self._before = before.count(b"\n"), len(before) - before.rfind(b"\n") - 1
         self.at = 0, 0
+        self.failure: OSError | None = None
 
     def close(self) -> None:
         if not self.closed:
@@ -45,8 +47,15 @@ class _Counted(io.RawIOBase):
         new = b"".join(map(self._new, bytes(data).splitlines(keepends=True)))
         if new:
             _write(1, new)
-            _write(self._handle, new)
+            self._keep(new)
         return len(data)
+
+    def _keep(self, new: bytes) -> None:
+        try:
+            if self.failure is None:
+                _write(self._handle, new)
+        except OSError as error:
+            self.failure = error
 
     def _new(self, part: bytes) -> bytes:
         """Of a line or a part of one, what was not written before."""
@@ -101,6 +110,11 @@ class Output:
         """How far the program has come."""
         self._out.flush()
         return self._counted.at
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why what it prints is no longer kept."""
+        return self._counted.failure
 
     def go_on_at(self, lines: int, rest: int) -> None:
         """A run that was made again has come to where this was written: calls that it skipped have perhaps printed."""

@@ -8,6 +8,7 @@ ends that attempt: the run begins anew from its start, which is always right.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -56,6 +57,7 @@ class Survivor:
         self.folder, self._output, self._every, self._say = folder, output, every, say
         self._start_again = start_again
         self.ending = ending
+        self._told_failure = False
         self._asked_at = 0  # the step before which that was
         self.journal = Journal(folder.journal)
         self.steps = 0
@@ -67,6 +69,7 @@ class Survivor:
         self._plain_clock = time.monotonic
         self._files = Files(folder.path)
         self._files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
+        self._files.on_lost = self._lost
         self._states: dict[int, Any] = {}  # of its files, by the snapshot's step
         self._rehearsed: RehearsedFiles | None = None
         self._patches: Patches | None = None
@@ -140,8 +143,12 @@ class Survivor:
         """Found out while recording: the program cannot be made again up to a snapshot."""
         if not self.why_not:
             self.why_not = reason
-            self.folder.note(**{"from the start": reason})
+            with contextlib.suppress(OSError):  # no room there: then it is found out again
+                self.folder.note(**{"from the start": reason})
             self._say(f"this program cannot be gone on with in its middle: {reason}. Killed, it begins from its start")
+
+    def _lost(self, error: OSError) -> None:
+        self.cannot_skip(f"{self.folder.path} takes no more ({error.strerror})")
 
     def over(self, failure: BaseException | None) -> None:
         """The program has ended; by itself, where nothing is given or its code is 0."""
@@ -149,7 +156,8 @@ class Survivor:
         if self.replaying:
             self.begin_anew("it ended before it came to the snapshot's step" + (f" ({failure})" if failure else ""))
         if failure is None or (isinstance(failure, SystemExit) and not failure.code):
-            self.folder.note(finished=True)
+            with contextlib.suppress(OSError):
+                self.folder.note(finished=True)
 
     def aside(self) -> bool:
         """Whether nothing is to be noted or answered: inside of a call, in a thread or a process of the program's."""
@@ -177,6 +185,8 @@ class Survivor:
         if self._elsewhere():
             return
         self.steps += 1
+        if self._output.failure:
+            self._lost(self._output.failure)
         if self.ending.asked_by and (self.why_not or self.replaying):
             self._end("it begins from its start again" if self.why_not else "it goes on from the snapshot before")
         if self._target is not None:
@@ -190,10 +200,20 @@ class Survivor:
             due = self._snapshots.stepped(optimizer)
             if not self._snapshots.under_way and not due:
                 self._drop_contents()
+                self._tell_failure()
         if self._asked_at and self._snapshots.kept >= self._asked_at:
             self._end(f"the same command goes on after step {self._snapshots.kept:,}")
         if due and not self.why_not and id(optimizer) not in self._snapshots.crossed:
             self._take(optimizer)
+
+    def _tell_failure(self) -> None:
+        """Of a snapshot that was due to be kept: there may be room for the next."""
+        failure = self._snapshots.failure
+        if failure and not self._told_failure:
+            self._told_failure = True
+            self._say(f"no snapshot after step {self.steps:,}: {self.folder.path} takes no more ({failure.strerror})")
+        if failure and self.ending.asked_by:
+            self._end("it goes on from the snapshot before")
 
     def _drop_contents(self) -> None:
         """A snapshot was kept, and an old one is gone: so are the files' contents that only that one had."""

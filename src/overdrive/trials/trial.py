@@ -5,6 +5,7 @@ Never imports a framework. Whatever the program does, what comes back is a value
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -50,14 +51,16 @@ class Trial:
         self._longest_wait = 0.0
         self._failure: Failed | None = None
         self._started = time.monotonic()
-        samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        keep = [str(pool.compiled)]
+        with contextlib.suppress(OSError):  # no home to write to: a technique that keeps samples leaves itself out
+            samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep.append(str(samples_folder()))
         ranks = ranks_for(spec.techniques)
         starts = RanksLauncher(ranks) if ranks > 1 else launcher or pool.launcher
         self.group = starts.start(_environment(pool, spec), self._log)
         self._watch = Watch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
-        keep = [str(samples_folder()), str(pool.compiled)]
         keep += [spec.replay.folder] if spec.replay else []
         keep += [str(pool.recordings)] if spec.profiling else []
         self._send(Job(spec, pool.isolate, str(self._folder), tuple(keep), str(pool.recordings), pool.also))

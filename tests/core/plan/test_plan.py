@@ -208,6 +208,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), FAULTS, ids=[words for _, _, words in FAULTS])
+@pytest.mark.fault(24)
 def test_a_fault_is_one_sentence_with_the_right_line(text: str, line: int, words: str) -> None:
     error = fault(text)
     assert words in str(error)
@@ -336,6 +337,7 @@ def test_what_is_given_again_has_its_line(text: str, line: int | None) -> None:
     ],
     ids=["bytes", "lines", "nesting", "bytes of letters"],
 )
+@pytest.mark.fault(24)
 def test_what_is_too_much_for_a_plan_is_refused(text: str) -> None:
     assert str(fault(text)).startswith("plan.toml")
 
@@ -386,6 +388,7 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new.toml").stat().st_mode) == 0o640
 
 
+@pytest.mark.fault(13)
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("old")

@@ -150,6 +150,7 @@ def test_what_a_gpu_does_not_tell_is_no_fault(missing: str, tmp_path: Path) -> N
     assert failed == [] and not {"power_cap", "application_clocks"} & set(rules(findings))
 
 
+@pytest.mark.fault(22)
 def test_clocks_that_were_lowered(tmp_path: Path) -> None:
     levels = found("mig_slice", tmp_path, change=says("nvmlDeviceGetApplicationsClock", 900, at="0"))
     finding = next(each for each in levels["wrong"] if each.rule == "application_clocks")

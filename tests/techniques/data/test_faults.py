@@ -117,6 +117,7 @@ def test_pictures_changed_between_runs_are_read_anew(pictures: Path, filling: st
         assert seen_of(DataLoader(Pictures(pictures), 4)) == second != first
 
 
+@pytest.mark.fault(13)
 def test_the_disk_fills_up(pictures: Path, filling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are taken before the first sample is written, so it is then, or at the end, that none are left."""
     real, calls = os.posix_fallocate, []
@@ -132,6 +133,7 @@ def test_the_disk_fills_up(pictures: Path, filling: str, monkeypatch: pytest.Mon
     assert len(calls) >= 2 and not list((pictures.parent / "cache").glob("partial-*"))
 
 
+@pytest.mark.fault(13)
 def test_the_disk_is_full_when_the_manifest_is_written(
     pictures: Path, filling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +150,7 @@ def test_the_disk_is_full_when_the_manifest_is_written(
 
 
 @pytest.mark.parametrize("technique", ["sample_cache", "prefix_cache"])
+@pytest.mark.fault(8)
 def test_a_worker_killed_while_it_fills(technique: str, pictures: Path) -> None:
     """torch's own error, as without us; and the next run is none the worse."""
 
@@ -331,6 +334,7 @@ def ranks(folder: Path, pictures: Path, *arguments: str) -> list[dict[str, Any] 
     return [json.loads(output) if output else None for output in outputs]
 
 
+@pytest.mark.fault(15)
 def test_two_processes_fill_one_table(pictures: Path, tmp_path: Path) -> None:
     one, other = ranks(tmp_path, pictures)
     assert one is not None and other is not None
@@ -342,6 +346,7 @@ def test_two_processes_fill_one_table(pictures: Path, tmp_path: Path) -> None:
     assert len(names) == 1 and not names[0].startswith("partial")
 
 
+@pytest.mark.fault(9)
 def test_the_other_one_goes_on_where_one_is_killed_and_nothing_is_kept(pictures: Path, tmp_path: Path) -> None:
     rest = [each for each in ranks(tmp_path, pictures, "killed") if each is not None]
     (tmp_path / "meeting" / "dying").unlink()
