@@ -137,7 +137,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(survive: RunIt, tm
 
 
 FILLS = """
-import sys, torch
+import os, signal, torch
 torch.manual_seed(0)
 model = torch.nn.Linear(300, 1000)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -145,6 +145,7 @@ for step in range(1, 12):
     loss = model(torch.randn(8, 300)).pow(2).mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
     print(step, loss.item(), "x" * WIDTH)
+    if step == 5 and "ENDS" in os.environ: os.kill(os.getpid(), signal.SIGTERM)
 torch.save(model.state_dict(), "model.pt")
 """
 
@@ -156,12 +157,15 @@ def test_a_disk_of_1_mb_is_told_and_the_run_goes_on(width: int, said: str, tmp_p
     """Of which a snapshot is too large, or all that is printed."""
     (tmp_path / "train.py").write_text(FILLS.replace("WIDTH", str(width)))
     (tmp_path / "disk").mkdir()
-    run = f"{sys.executable} -m overdrive run --survive=disk/run --every 0.001s train.py"
-    script = f"mount -t tmpfs -o size=1m tmpfs disk && {{ {run} > out; echo ended $? >&2; }}"
+    run = f"{sys.executable} -m overdrive run --survive=disk/run --every 0.001s"
+    script = (
+        "mount -t tmpfs -o size=1m tmpfs disk && "
+        f"{{ {run} train.py > out; echo ended $? >&2; ENDS=1 {run} --fresh train.py > /dev/null; echo ended $?; }}"
+    )
     got = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     if "ended" not in got.stderr:
         pytest.skip(f"no tmpfs can be mounted here: {got.stderr}")
-    assert "ended 0" in got.stderr and got.stderr.count(said) == 1, got.stderr
+    assert "ended 0" in got.stderr and got.stderr.count(said) == 2 and got.stdout == "ended 143\n", got.stderr
     weights = (tmp_path / "model.pt").read_bytes()
     plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
     assert plain.stdout == (tmp_path / "out").read_text() and weights == (tmp_path / "model.pt").read_bytes()

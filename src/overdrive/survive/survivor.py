@@ -213,7 +213,8 @@ class Survivor:
             self._told_failure = True
             self._say(f"no snapshot after step {self.steps:,}: {self.folder.path} takes no more ({failure.strerror})")
         if failure and self.ending.asked_by:
-            self._end("it goes on from the snapshot before")
+            before = any(self.folder.path.glob("step-*.snapshot"))
+            self._end(f"it {'goes on from the snapshot before' if before else 'begins from its start again'}")
 
     def _drop_contents(self) -> None:
         """A snapshot was kept, and an old one is gone: so are the files' contents that only that one had."""

@@ -16,7 +16,6 @@ from overdrive.worker.watching.pauses import Pauses
 from overdrive.worker.watching.stacks import Stacks
 
 HUNG = 75  # exit code of a run that is ended because it stands, as EX_TEMPFAIL of sysexits.h: it may be tried again
-LEAST = 300.0  # seconds
 _LOOKS = 60  # within the least time that is called a hang, but every 5 s at most
 _OFTEN, _SELDOM = 0.1, 5.0
 _LATE = 1.0  # seconds by which a look may be late; else the process was stopped, or C held Python's lock

@@ -65,29 +65,33 @@ class Stacks:
         return self._identity() == self._file
 
     def write(self, head: str) -> bool:
-        """Whether there is a place to write to."""
-        if not self.ours:
+        """Whether there was a place to write to."""
+        try:
+            if self.ours:
+                self._write(head)
+            return self.ours
+        except OSError:
             return False
+
+    def _write(self, head: str) -> None:
         os.write(self._handle, f"{head}\n\nProcess {os.getpid()}\n".encode())
         faulthandler.dump_traceback(self._handle, all_threads=True)
         for worker in multiprocessing.active_children():
             if worker.pid and self._listens(worker.pid):
                 os.write(self._handle, f"\nWorker {worker.name}, process {worker.pid}\n".encode())
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, self._signal)
                     time.sleep(_WAITS)
         os.write(self._handle, b"\n")
         self._kept = os.fstat(self._handle).st_size
-        return True
 
     def _listens(self, worker: int) -> bool:
         """Whether it has inherited the handler and the file: the signal ends one that has not."""
         with contextlib.suppress(OSError, ValueError):
             found = os.stat(f"/proc/{worker}/fd/{self._handle}")
             status = dict(line.split(":\t", 1) for line in Path(f"/proc/{worker}/status").read_text().splitlines())
-            return (found.st_dev, found.st_ino) == self._file and bool(
-                int(status["SigCgt"], 16) >> (self._signal - 1) & 1
-            )
+            catches = int(status["SigCgt"], 16) >> (self._signal - 1) & 1
+            return bool(catches) and (found.st_dev, found.st_ino) == self._file
         return False
 
     def write_in(self, seconds: float) -> None:
