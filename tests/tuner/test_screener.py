@@ -83,7 +83,7 @@ class Trials:
             noise = 0.03 * self._rng.standard_normal() + self._own
             together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
-            found.append(Block(self._number, number, row, seconds, number + half / 2, number % 8 < self.busy))
+            found.append(Block(self._number, number, row, seconds, number + half / 2, disturbed=number % 8 < self.busy))
         return found
 
     def stop(self) -> None: ...
@@ -236,14 +236,15 @@ def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monke
     assert screened()[0] == Screened() and not trials.started
 
 
-@pytest.mark.parametrize(("busy", "says"), [(2, True), (7, False)])
-def test_a_busy_machine_is_not_believed(
-    busy: int, says: bool, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("busy", "says"), [(2, "left out: others"), (7, "of them others held")])
+def test_a_busy_machine_is_measured_as_it_is_and_told_so(
+    busy: int, says: str, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bring(offer, monkeypatch, fast={}, idle={})
     trials.gains, trials.busy = {"fast": 0.5}, busy
     seen, _ = screened()
-    assert bool(seen.beliefs) is says and seen.pairs >= 24
+    assert set(seen.choice) == {"fast"} and says in seen.sentence() and seen.busy() is (busy == 7)
+    assert seen.effects[0].dropped == (0 if busy == 7 else seen.disturbed)
 
 
 STIFF = {"switchable": False, "environment": lambda self, settings: {"ANY": "1"}}
