@@ -105,7 +105,7 @@ def beyond_doubt(duel: Duel) -> bool:
 
 
 def judge(duel: Duel, rules: Rules) -> None:
-    """Note what its pairs so far say, without those that a neighbour disturbed."""
+    """Note what its pairs so far say."""
     kept = duel.kept()
     published = rules.patient or duel.sequential
     if len(kept) >= _FEWEST_TO_JUDGE:
@@ -118,6 +118,6 @@ def judge(duel: Duel, rules: Rules) -> None:
     few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
-    # Of what is left then, some was disturbed, too (evidence/neighbours.py, MOST_BIAS).
+    # Then a neighbour may have slowed one side more than the other (evidence/neighbours.py, MOST_BIAS).
     if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):
         duel.verdict = Verdict.INCONCLUSIVE

@@ -106,7 +106,7 @@ class Judge:
         if not all(0 < each.low < each.high < math.inf for each in measured):
             return None
         both = combined([product(screened), measured[-1]])
-        least = MOST_BIAS if left_out(duel.pairs) > MOST_LEFT_OUT else 0.0
+        least = MOST_BIAS if max(left_out(duel.pairs), self._found.disturbed) > MOST_LEFT_OUT else 0.0
         return both if verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:
