@@ -117,10 +117,7 @@ def run(
             say(summary(recorder, session, plan_name))
             for told in answered(session):
                 say(told)
-        if audits and (audits.different or (audits.same and not broke)):
-            say(made_again(audits))
-        if sentinels and (sentinels.different or (sentinels.same and not broke)):
-            say(steps_made_again(sentinels))
+        _say_what_was_made_again(audits, sentinels, broke)
         if isinstance(failure, Exception):
             _what_may_be_ours(failure, session)
     code = watching.code(end_as_python_would(failure) if failure else 0)
@@ -162,6 +159,14 @@ def _audits(recorder: Recorder) -> Audits:
     from overdrive.datacache.audit import Audits  # 0.07 s, which a run without a plan has no use for
 
     return Audits(lambda: recorder.clock.steps)
+
+
+def _say_what_was_made_again(audits: Audits | None, sentinels: Sentinels | None, broke: bool) -> None:
+    """`broke`: the program ended with a traceback, before which only a difference is told."""
+    if audits and (audits.different or (audits.same and not broke)):
+        say(made_again(audits))
+    if sentinels and (sentinels.different or (sentinels.same and not broke)):
+        say(steps_made_again(sentinels))
 
 
 def made_again(audits: Audits) -> str:
