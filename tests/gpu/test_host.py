@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from overdrive.machine.numa import allowed_cores, nodes, one_a_core
+from overdrive.seams.torch.loss_values import LossValues
 from overdrive.worker.session import Session
 from overdrive.worker.torch.noise_scale import NoiseScale
 
@@ -62,3 +64,18 @@ def test_the_noise_scale_is_found_from_gradients_on_the_gpu() -> None:
         weight.grad = 1 + torch.randn(100, 100, device="cuda", generator=generator) * (400 / 32) ** 0.5
         scale.add(optimizer)
     assert scale.samples(32) == pytest.approx(400, rel=0.25)
+
+
+def test_a_loss_that_is_not_finite_is_known_without_waiting() -> None:
+    values, found = LossValues(1), None
+    losses = [torch.tensor(float("nan") if step == 3 else 1.0, device="cuda") for step in range(1, 50)]
+    values.noted(losses[0], 0)  # which makes its memory
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step, loss in enumerate(losses, 1):
+            found = found or values.noted(loss, step)
+            time.sleep(0.001)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert found and found[0] == 3

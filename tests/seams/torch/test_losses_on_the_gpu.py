@@ -10,6 +10,7 @@ from torch import nn
 
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
+from overdrive.worker.watching.losses import LossWatch
 from tests.fakes.cuda import fake_cuda
 
 
@@ -64,3 +65,20 @@ def test_a_loss_of_any_shape_is_kept_as_its_mean(shape: tuple[int, ...]) -> None
         losses.append(loss)
         loss.zero_()
         assert losses.values() == [2.0]
+
+
+def test_a_loss_that_is_not_finite_is_told_some_steps_later_and_nothing_waits_for_it() -> None:
+    told: list[str] = []
+    with fake_cuda() as gpu:
+        recorder = Recorder()
+        watch = LossWatch("go-on", lambda: recorder.clock.steps, told.append)
+        with Session([], [recorder, watch]) as session:
+            weight = torch.ones(1, device="cuda").requires_grad_()
+            optimizer = torch.optim.SGD([weight], lr=0.0)
+            factors = torch.tensor([1.0, 1.0, float("nan"), 1.0, 1.0], device="cuda")
+            gpu.synced.clear()
+            for factor in factors:
+                (weight * factor).sum().backward()
+                optimizer.step()
+            assert not gpu.synced and not session.seams.left_out
+    assert len(told) == 1 and "the loss of step 3 is nan" in told[0]

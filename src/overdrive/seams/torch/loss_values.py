@@ -26,8 +26,9 @@ _NOT_THERE = {_INT: 0x7FABCDEF, _LONG: 0x7FFABCDEF1234567, _SHORT: 0x7FEB}  # Na
 class _Copies:
     """Of losses of one type, in the order in which they were sent."""
 
-    values: torch.Tensor  # in main memory that a GPU writes to
-    bits: torch.Tensor  # the same memory
+    places: tuple[torch.Tensor, ...]  # for a number each, in main memory that a GPU writes to
+    bits: Any  # the same memory, as an array that is read past PyTorch
+    empty: int  # what is there until a copy has come
     sent: list[tuple[int, int]]  # place and step
     place: int = 0
 
@@ -61,23 +62,24 @@ class LossValues:
             return found
         copies = self._copies.get(loss.dtype) or self._make(loss.dtype)
         if len(copies.sent) < _PLACES:
-            copies.bits[copies.place] = _NOT_THERE[copies.bits.dtype]
-            copies.values[copies.place].copy_(loss.detach().reshape(()), non_blocking=True)
+            copies.bits[copies.place] = copies.empty
+            copies.places[copies.place].copy_(loss.detach().reshape(()), non_blocking=True)
             copies.sent.append((copies.place, step))
             copies.place = (copies.place + 1) % _PLACES
         return None
 
     def _make(self, kind: torch.dtype) -> _Copies:
-        values = torch.empty(_PLACES, dtype=kind, pin_memory=True)
-        self._copies[kind] = _Copies(values, values.view(_BITS[kind]), [])
+        values = torch.empty(_PLACES, dtype=kind, device="cpu", pin_memory=True)
+        bits = _BITS[kind]
+        self._copies[kind] = _Copies(values.unbind(), values.view(bits).numpy(), _NOT_THERE[bits], [])
         return self._copies[kind]
 
     def _arrived(self) -> tuple[int, float] | None:
         for kind, copies in self._copies.items():
-            empty = _NOT_THERE[copies.bits.dtype]
-            while copies.sent and self._item(copies.bits[copies.sent[0][0]]) != empty:
-                place, step = copies.sent.pop(0)
-                if found := _lost(self._item(copies.values[place]), kind, step):
+            while copies.sent and (bits := int(copies.bits[copies.sent[0][0]])) != copies.empty:
+                _, step = copies.sent.pop(0)
+                value = self._item(torch.tensor(bits, dtype=_BITS[kind], device="cpu").view(kind))
+                if found := _lost(value, kind, step):
                     return found
         return None
 
