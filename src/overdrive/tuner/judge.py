@@ -82,6 +82,8 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
+        if wanted == "time" and self._found.disturbed > MOST_LEFT_OUT:  # a look takes more where others hold the cores
+            rules = replace(rules, looks=CANDIDATE.looks)
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
