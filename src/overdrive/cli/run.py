@@ -123,6 +123,11 @@ def _chosen(plan: Plan) -> list[Chosen]:
     return [(each.name, each.settings) for each in plan.techniques]
 
 
+def _refuse(wrong: bool, why: str) -> None:
+    if wrong:
+        fail(why)
+
+
 def _plan(path: Path, program: Program, force: bool) -> Plan:
     try:
         return read_plan(path, program, force)
@@ -173,22 +178,19 @@ def command(
 
     Same output, same files, same exit code as `python SCRIPT`, and a line or two more on standard error.
     """
-    if plan_path and no_plan:
-        fail("Give either --plan or --no-plan.")
-    if record == STDOUT:
-        fail("Standard output is the program's own: name a file for --json.")
-    if engine == "horovod" and not installed():
-        fail("Horovod is not installed here: leave out --engine, and Overdrive answers in its place.")
+    _refuse(plan_path is not None and no_plan, "Give either --plan or --no-plan.")
+    _refuse(record == STDOUT, "Standard output is the program's own: name a file for --json.")
+    horovod = "Horovod is not installed here: leave out --engine, and Overdrive answers in its place."
+    _refuse(engine == "horovod" and not installed(), horovod)
     watch = WatchWish(on_nan, on_hang, hang_after)
     watch.check(survives=survive is not None)
     program = parse_program(words)
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
-    if survive is None and fresh:
-        fail("--fresh belongs to --survive.")
-    if survive is not None and count > 1:
-        fail("A run on several ranks does not survive yet: leave out --survive or --ranks.")
+    _refuse(survive is None and fresh, "--fresh belongs to --survive.")
+    ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
+    _refuse(survive is not None and count > 1, ranks_die)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
@@ -198,12 +200,9 @@ def command(
         hash_alike()
         survives = Wish(survive, every, fresh, requeue_code)
         raise Later(partial(run_surviving, program, record, plan_path, survives, watch))
-    techniques: list[Chosen] = []
-    levels, inference = {}, False
-    if plan is not None:
-        techniques = _chosen(plan)
-        levels = {each.name: each.contract for each in plan.techniques}
-        inference = plan.inference
+    techniques = _chosen(plan) if plan else []
+    levels = {each.name: each.contract for each in plan.techniques} if plan else {}
+    inference = plan.inference if plan else False
     planned = ranks_for(techniques)
     if membership:
         hash_alike()

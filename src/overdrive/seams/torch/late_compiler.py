@@ -55,13 +55,13 @@ class _Late(ModuleType):
 
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(_NAME)
-        own = {"_real": None, "_lock": threading.RLock(), "_spared": [], "_submodules": _Submodules()}
+        own: dict[str, Any] = {"_real": None, "_lock": threading.RLock(), "_spared": [], "_submodules": _Submodules()}
         self.__dict__.update(own, __spec__=spec, __file__=spec.origin, __package__=_NAME)
         sys.modules[_NAME] = torch._dynamo = self
         sys.meta_path.insert(0, self._submodules)
 
     @property
-    def __path__(self) -> Any:
+    def __path__(self) -> Any:  # type: ignore[override]
         return self.real().__path__  # somebody imports a part of it
 
     def disable(self, function: Any = None, recursive: bool = True, **options: Any) -> Any:
