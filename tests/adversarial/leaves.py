@@ -268,7 +268,7 @@ LEAVES: dict[str, Leaf] = {
     "file that may be there": Leaf(
         "'there{n}'", "int(os.path.exists({e}))", ("written('there{n}', b'')", "os.mkdir('there{n}')")
     ),
-    "file's time": Leaf("written('t{n}', b'')", "int(os.stat({e}).st_mtime) % 97", ("os.utime('t{n}', ({v}, {v}))",)),
+    "file's time": Leaf("timed('t{n}', 0)", "int(os.stat({e}).st_mtime) % 97", ("timed('t{n}', {v})",)),
     "folder": Leaf(
         "folder('dir{n}')",
         "len(os.listdir({e}))",
