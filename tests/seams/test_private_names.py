@@ -65,7 +65,6 @@ IN_SEAMS = (
     "torch.utils.data._utils.fetch._IterableDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",
-    "torch.utils.data._utils.pin_memory.pin_memory",
     "torch.utils.data._utils.worker.WorkerInfo",
     "torch.utils.data._utils.worker._worker_info",
     "torch.utils.data.dataloader._BaseDataLoaderIter",

@@ -289,6 +289,21 @@ def test_an_error_of_the_data_set_comes_at_the_same_batch() -> None:
     assert failure(None, Faulty())[1] == 5
 
 
+def way_of_the_error(**options: Any) -> list[str]:
+    """The functions that an error of the data set comes through, but ours."""
+    with pytest.raises(ValueError) as caught:
+        list(loader(Faulty(), shuffle=False, **options))
+    return [f"{each.path.name}: {each.name}" for each in caught.traceback if "overdrive" not in each.path.parts]
+
+
+def test_an_error_of_the_data_set_comes_through_the_same_functions_of_pytorchs() -> None:
+    """made41_024: one of them was missing in the traceback that the program ended with."""
+    expected = way_of_the_error()
+    with session():
+        assert way_of_the_error() == expected
+    assert "dataloader.py: _next_data" in expected
+
+
 def test_loaders_that_the_program_is_done_with_are_let_go() -> None:
     import gc
     import weakref

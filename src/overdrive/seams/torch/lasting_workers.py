@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.data._utils import pin_memory
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from overdrive.core.progress import log
 from overdrive.seams.torch.drawn_indices import Gate, Gated, Noting, begin, opened_noting
@@ -61,6 +60,19 @@ def open_while(
     return iterator
 
 
+class _WithoutWorkers:
+    """Fetches by the code of PyTorch's iterator of this process, which its errors come through in plain Python, too."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._dataset_fetcher = map_fetcher(iterator._dataset, iterator._collate_fn)
+        self._pin_memory = iterator._pin_memory
+        self._pin_memory_device = iterator._pin_memory_device
+
+    def fetch(self, indices: Any) -> Any:
+        self._next_index = lambda: indices
+        return _SingleProcessDataLoaderIter._next_data(self)  # type: ignore[arg-type]
+
+
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
@@ -100,17 +112,14 @@ def _while_valid(kind: Any) -> Any:
                 self._let_program_fetch()
             if not undelivered:
                 next(self._sampler_iter)  # which notes it
-            batch = self.overdrive_own.fetch(undelivered.popleft())
-            if self._pin_memory:
-                return pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
-            return batch
+            return self.overdrive_own.fetch(undelivered.popleft())
 
         def _let_program_fetch(self) -> None:
             self.overdrive_given_up()
             self._shutdown_workers()
             loader = self.overdrive_loader()
             if self.overdrive_live or loader is None:
-                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self.overdrive_own = _WithoutWorkers(self)
             else:
                 self.overdrive_own = workers_that_wait(loader, self.overdrive_seeded_by, self._num_yielded)
 
