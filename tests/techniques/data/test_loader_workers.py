@@ -117,6 +117,18 @@ def test_batches_order_and_draws_are_those_of_the_program(settings: dict[str, An
     assert seen == epochs(loader(num_workers=2))
 
 
+def test_where_kept_samples_take_over_from_workers_that_live_on_no_seed_is_drawn_twice() -> None:
+    """made42_012: from then on the program had the order of an epoch later."""
+    seed()
+    expected = epochs(loader(num_workers=2), 3)
+    seed()
+    with Session([("sample_cache", {}), ("loader_workers", {"workers": 2, "persistent": True})]) as running:
+        given = loader(num_workers=2)
+        assert epochs(given, 3) == expected
+        assert given._iterator is not None  # of the first epoch
+    assert not running.seams.left_out
+
+
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_workers_can_be_started_in_another_way(start: str) -> None:
     seed()

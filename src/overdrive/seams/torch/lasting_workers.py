@@ -43,9 +43,12 @@ def open_while(
     state = generator_of(loader).get_state()
     current = loader._iterator if loader.persistent_workers else None
     if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         current.overdrive_seeded_by = state
-        return call()
+        current.overdrive_draws_seed = True
+        try:
+            return call()
+        finally:
+            current.overdrive_draws_seed = False
     let_open_anew(loader)
     valid = copied()
     iterator, drawn = opened_noting(loader, call, Gated if live else Noting)
@@ -82,11 +85,14 @@ def _while_valid(kind: Any) -> Any:
         overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
         overdrive_over = False  # the epoch
         overdrive_loader: Callable[[], Any]
+        overdrive_draws_seed = False  # its epoch begins, as one of new workers would
         overdrive_seeded_by: Any  # the state of the generator from which this epoch's seed was drawn
         overdrive_given_up: Callable[[], None]
 
         def _reset(self, loader: Any, first_iter: bool = False) -> None:
             self.overdrive_over = False
+            if self.overdrive_draws_seed:  # not where another technique opens without them: PyTorch draws one there
+                torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
             super()._reset(loader, first_iter)
 
         def _next_data(self) -> Any:
