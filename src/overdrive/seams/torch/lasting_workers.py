@@ -73,7 +73,7 @@ class _WithoutWorkers:
 
     def fetch(self, indices: Any) -> Any:
         self._next_index = lambda: indices
-        return _SingleProcessDataLoaderIter._next_data(self)  # type: ignore[arg-type]
+        return _SingleProcessDataLoaderIter._next_data(self)  # type: ignore[arg-type,no-untyped-call]
 
 
 @cache
