@@ -37,16 +37,22 @@ torch._dynamo.graph_break = lambda: None
 
 
 def long_but(few: Iterable[Any], names: Iterable[Any]) -> list[Any]:
-    """Parameters of a test, of which only a few are for `make test`; the others are marked as long."""
+    """Parameters of a test, of which only a few are for `make test`; the others are marked as long. Tuples are several
+    parameters."""
     kept = list(few)
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.long) for name in names]
+    return [name if name in kept else _long(*name) if isinstance(name, tuple) else _long(name) for name in names]
+
+
+def _long(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 # Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
 LONG = (
-    *("test_programs.py", "test_keras_programs.py", "test_zoo.py", "test_tune.py", "test_prefix_cache.py"),
-    *("test_sample_cache.py", "test_run.py", "test_loader_workers.py", "test_verify.py", "test_real_trials.py"),
-    *("test_pack.py", "test_isolation.py", "test_faults.py"),
+    *("test_programs.py", "test_keras_programs.py", "test_tune.py", "test_zoo.py", "test_prefix_cache.py"),
+    *("test_sample_cache.py", "test_late_changes.py", "test_search.py", "test_rare_effects.py", "test_run.py"),
+    *("test_made_programs.py", "test_real_trials.py", "test_pytest_plugin.py", "test_warm.py", "test_trial.py"),
+    *("test_ranks.py", "test_loader_workers.py", "test_verify.py", "test_pack.py", "test_faults.py", "test_audits.py"),
 )
 
 

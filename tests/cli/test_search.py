@@ -145,6 +145,7 @@ def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
         process.communicate(timeout=30)
 
 
+@pytest.mark.long
 def test_time_to_a_metric(project: Make, overdrive: Run) -> None:
     body = "import time\nfor n in range(4):\n    time.sleep(0.3 / lr ** 0.5)\n    print('Accuracy:', 10.0 * n)"
     folder = project(body).parent

@@ -118,7 +118,7 @@ def test_a_program_without_training_is_refused_in_one_sentence(script: Write, ov
 
 def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.002", "0"))
-    done, _ = tuned(overdrive, path, "--budget", "60s")
+    done, _ = tuned(overdrive, path, "--budget", "150s")
     assert done.returncode == 1
     assert "not finite in step" in done.stderr
 
@@ -174,7 +174,7 @@ def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, o
     noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
     text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1).replace("EPOCHS", "1000")
     path = script(text)
-    done, _ = tuned(overdrive, path, "--contract", "exact", "--budget", "60s")
+    done, _ = tuned(overdrive, path, "--contract", "exact", "--budget", "150s")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     told = " ".join(done.stderr.split())
     assert "exact cannot be seen to hold" in told and "other inputs in step 1" in told and "rounding" in told

@@ -74,6 +74,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, over
     assert "not finite in step 5" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_program_that_differs_from_itself_is_told_so(project: Project, overdrive: Run) -> None:
     folder = project("allocator", "a = a + 1e-3 * torch.from_numpy(numpy.random.default_rng().normal(size=20)).float()")
     done = overdrive("verify", "plan.toml", "train.py", cwd=folder)

@@ -15,7 +15,7 @@ from overdrive.cli import causes
 from overdrive.cli.group import cli
 from overdrive.cli.misplaced import misplaced
 from overdrive.cli.values import Duration
-from tests.conftest import Run
+from tests.conftest import Run, long_but
 
 Write = Callable[[str], Path]
 
@@ -133,7 +133,10 @@ optimizer.step()
 """
 
 
-@pytest.mark.parametrize("end", ["raise ValueError('no')", "import no_such_module_anywhere", "1 / 0"])
+ENDS = ["raise ValueError('no')", "import no_such_module_anywhere", "1 / 0"]
+
+
+@pytest.mark.parametrize("end", long_but(ENDS[:1], ENDS))
 def test_before_a_traceback_nothing_of_ours_is_said(end: str, script: Write, python: Run, overdrive: Run) -> None:
     path = script(FAILS.format(end=end))
     (path.parent / "train.overdrive.toml").write_text(PLAN)

@@ -46,7 +46,11 @@ def test_a_trial_knows_the_gpu() -> None:
     [
         ((("device_resident", {}), ("deferred_scalars", {})), Contract.EXACT),
         ((("sample_cache", {}), ("prefetch", {}), ("offload", {"least_mib": 0})), Contract.EXACT),
-        ((("device_resident", {}), ("deferred_scalars", {}), ("cuda_graphs", {})), Contract.ROUNDING),
+        pytest.param(
+            (("device_resident", {}), ("deferred_scalars", {}), ("cuda_graphs", {})),
+            Contract.ROUNDING,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=lambda each: each.name.lower() if isinstance(each, Contract) else "+".join(name for name, _ in each),
 )

@@ -40,6 +40,8 @@ IN_SEAMS = (
     "torch._C._storage_Use_Count",
     "torch._TorchCompileInductorWrapper",
     "torch._VF",
+    "torch._compile._disable_dynamo",
+    "torch._dynamo",
     "torch._dynamo.config.suppress_errors",
     "torch._dynamo.utils.counters",
     "torch._inductor.compile_fx.compile_fx",

@@ -27,6 +27,7 @@ def learning_rate(values: Mapping[str, Value], chance: random.Random) -> float:
     return 93 - 3 * (math.log10(float(values["lr"])) + 1) ** 2 + chance.gauss(0, 1)
 
 
+@pytest.mark.long
 def test_of_100_searches_over_parameters_that_do_nothing_at_most_5_claim_a_gain(tmp_path: Path) -> None:
     claimed, apparent = 0, 0
     for number in range(100):

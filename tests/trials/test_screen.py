@@ -90,7 +90,7 @@ def test_one_that_fails_to_switch_is_left_out_and_its_pair_dropped(
     assert sum(dropped) == 1 and not dropped[-1]
 
 
-def test_what_is_on_is_told_and_what_is_disturbed_is_dropped(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
+def test_what_is_on_is_told_and_what_is_disturbed(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:
     trial = SwitchedTrial(pool, spec("dawdles", "hastens"))
     try:
         trial.first_step()
@@ -106,7 +106,7 @@ def test_what_is_on_is_told_and_what_is_disturbed_is_dropped(pool: TrialPool, sp
         blocks = screening.pair(7, [(1,), (0,)], [on_off("hastens")])
     finally:
         screening.stop()
-    assert [(each.process, each.pair, each.dropped) for each in blocks] == [(3, 7, True), (3, 7, False)]
+    assert [(each.process, each.pair, each.disturbed) for each in blocks] == [(3, 7, True), (3, 7, False)]
 
 
 def test_a_program_that_ends_is_no_failure(pool: TrialPool, spec: Callable[..., TrialSpec]) -> None:

@@ -35,6 +35,12 @@ from tests.simulated import Offer, offer
 __all__ = ["offer"]  # a fixture
 
 
+SECONDS = {Contract.EXACT: 20.0, Contract.ROUNDING: 90.0, Contract.STATISTICAL: 150.0}
+TIME: Any = SimpleNamespace(
+    time_for_another=lambda *_, **__: True, seconds_to_adopt=lambda level, promise: SECONDS[level]
+)
+
+
 class Trials:
     """Stands in for live trials: gains are logarithms of speedups."""
 
@@ -83,7 +89,7 @@ class Trials:
             noise = 0.03 * self._rng.standard_normal() + self._own
             together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
-            found.append(Block(self._number, number, row, seconds, number + half / 2, number % 8 < self.busy))
+            found.append(Block(self._number, number, row, seconds, number + half / 2, disturbed=number % 8 < self.busy))
         return found
 
     def stop(self) -> None: ...
@@ -142,7 +148,7 @@ def test_what_does_nothing_needs_no_duel(trials: type[Trials], offer: Offer, mon
     assert seen.hopeless("fast") is None and seen.hopeless("faster") is None
     assert "no gain" in (seen.hopeless("idle") or "") and "0.6" in (seen.hopeless("slow") or "")
     assert seen.speedups["faster"].low < math.exp(0.6) < seen.speedups["faster"].high
-    asked = Greedy(found, SimpleNamespace(time_for_another=lambda *_: True), Progress(), seen)  # type: ignore[arg-type]
+    asked = Greedy(found, TIME, Progress(), seen)
     waiting = sorted(asked._waiting(), key=lambda each: -each[1])
     assert [each.chosen[0][0] for each, _ in waiting][:2] == ["faster", "fast"]
     assert {"idle", "slow"} <= {each.name for each in found.rejected}
@@ -236,14 +242,15 @@ def test_one_candidate_is_not_screened(trials: type[Trials], offer: Offer, monke
     assert screened()[0] == Screened() and not trials.started
 
 
-@pytest.mark.parametrize(("busy", "says"), [(2, True), (7, False)])
-def test_a_busy_machine_is_not_believed(
-    busy: int, says: bool, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("busy", "says"), [(2, "left out: others"), (7, "of them others held")])
+def test_a_busy_machine_is_measured_as_it_is_and_told_so(
+    busy: int, says: str, trials: type[Trials], offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bring(offer, monkeypatch, fast={}, idle={})
     trials.gains, trials.busy = {"fast": 0.5}, busy
     seen, _ = screened()
-    assert bool(seen.beliefs) is says and seen.pairs >= 24
+    assert set(seen.choice) == {"fast"} and says in seen.sentence() and seen.busy() is (busy == 7)
+    assert seen.effects[0].dropped == (0 if busy == 7 else seen.disturbed)
 
 
 STIFF = {"switchable": False, "environment": lambda self, settings: {"ANY": "1"}}
@@ -278,18 +285,28 @@ def test_where_processes_die_before_their_first_step_only_what_can_be_switched_i
     assert seen.choice == ("fast",) and "stiff" not in seen.beliefs and seen.hopeless("stiff") is None
 
 
-def together(*names: str) -> tuple[Greedy, Findings]:
-    """What a strategy makes of a screening that chose these."""
+def together(*names: str, **gains: float) -> tuple[Greedy, Findings]:
+    """What a strategy makes of a screening that chose these, with gains on the logarithm of speed."""
+    names = (*names, *gains)
     found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(names))
-    believed = {name: Belief(0.2, 0.02, 0.99, 0.2, 0.0) for name in names}
-    schedule: Any = SimpleNamespace(time_for_another=lambda *_, **__: True)
+    believed = {name: Belief(gains.get(name, 0.2), 0.02, 0.99, 0.2, 0.0) for name in names}
     known = Screened(
         settings={name: {} for name in names},
         choice=names,
         beliefs=believed,
         speedups={name: Interval(1.1, 1.2, 1.3) for name in names},
     )
-    return Greedy(found, schedule, Progress(), known), found
+    return Greedy(found, TIME, Progress(), known), found
+
+
+@pytest.mark.parametrize(("exact", "loose", "order"), [(0.7, 0.9, ["exact", "loose"]), (0.05, 0.9, ["loose", "exact"])])
+def test_what_gains_most_for_its_time_is_tried_first(
+    exact: float, loose: float, order: list[str], offer: Offer
+) -> None:
+    offer(exact=OURS, loose=OURS | {"contract": Contract.STATISTICAL})
+    asked, _ = together(exact=exact, loose=loose)
+    first, second = asked.ask(), asked.ask()
+    assert [each.label for each in (first, second) if each] == order
 
 
 def lost(candidate: Candidate, check: Check | None) -> Rejected:

@@ -4,6 +4,9 @@ Bursts that slow both sides alike only add noise. Where one side uses more threa
 itself, and more pairs do not mend that. Simulated, with a load in bursts of 0.3 s that slows one side 2.0 and the other
 1.5 times, two equal sides come out as 1.04 (called FASTER: 5 %) where it works in 30 % of the time, as 1.15 (65 %) in
 60 %. Without the pairs in which a side waited it is 1.00 (0 %), and 39 and 79 % of them go.
+
+Where more than half would go, the machine is a busy one, and what is left is no picture of it: all pairs count, their
+intervals are as wide as the machine makes them, and only gains beyond what unequal slowing can do are believed.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ _FEWEST_OTHERS = 0.1
 _USUAL = 25.0  # per cent
 _OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
 _UNKNOWN = (math.inf, math.inf)  # what others use, where nobody tells: they may be to blame
-MOST_LEFT_OUT = 0.5  # of the pairs, beyond which nothing is said of the rest ...
-MOST_BIAS = 1.33  # ... for it may make a ratio so many times as large: one side is slowed 2.0, the other 1.5 times
+MOST_LEFT_OUT = 0.5  # of the pairs, beyond which all of them count ...
+MOST_BIAS = 1.33  # ... and a ratio may be so many times too large: one side is slowed 2.0, the other 1.5 times
 
 
 def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
@@ -39,6 +42,17 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
         for pair in pairs
         if pair.waited is None or not any(map(_disturbed, pair.waited, usual[pair.process], pair.others or _UNKNOWN))
     ]
+
+
+def counted(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs that a ratio is made of."""
+    kept = undisturbed(pairs)
+    return list(pairs) if busy(len(kept), len(pairs)) else kept
+
+
+def busy(kept: int, pairs: int) -> bool:
+    """Whether a neighbour disturbed so many that all count."""
+    return kept < (1 - MOST_LEFT_OUT) * pairs
 
 
 def disturbed(waited: float | None, others: float | None) -> bool:

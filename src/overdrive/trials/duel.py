@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.neighbours import undisturbed
+from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
@@ -125,8 +125,8 @@ class Duel:
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
 
     def kept(self) -> list[Pair]:
-        """The pairs that no neighbour disturbed: what is said of speed comes from these."""
-        return undisturbed(self.pairs)
+        """The pairs that what is said of speed comes from: see `evidence.neighbours`."""
+        return counted(self.pairs)
 
     def describe(self) -> str:
         """Its speed-up and the interval, as text; there must be one."""

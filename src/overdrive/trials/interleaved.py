@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from overdrive.core.records import Block, Trace, TrialOver
-from overdrive.evidence.neighbours import undisturbed
+from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
@@ -81,7 +81,7 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
                 blocks[is_old] = (old if is_old else new).run(size, lead)
         mine.append(pair.measured(blocks[True], blocks[False], old_first))
         pair.on_pair(duel)
-        kept = undisturbed(mine)
+        kept = counted(mine)
         if time.monotonic() > pair.deadline or len(kept) >= looks[-1] or len(mine) >= _MOST_TIMES * looks[-1]:
             return
         if rules.patient:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import told
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
@@ -105,7 +105,7 @@ def beyond_doubt(duel: Duel) -> bool:
 
 
 def judge(duel: Duel, rules: Rules) -> None:
-    """Note what its pairs so far say, without those that a neighbour disturbed."""
+    """Note what its pairs so far say."""
     kept = duel.kept()
     published = rules.patient or duel.sequential
     if len(kept) >= _FEWEST_TO_JUDGE:
@@ -118,6 +118,6 @@ def judge(duel: Duel, rules: Rules) -> None:
     few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
-    # Of what is left then, some was disturbed, too (evidence/neighbours.py, MOST_BIAS).
-    if left_out(duel.pairs) > MOST_LEFT_OUT and not beyond_doubt(duel):
+    # Then a neighbour may have slowed one side more than the other (evidence/neighbours.py, MOST_BIAS).
+    if left_out(duel.pairs) > MOST_LEFT_OUT and (duel.interval is None or duel.interval.low <= MOST_BIAS):
         duel.verdict = Verdict.INCONCLUSIVE

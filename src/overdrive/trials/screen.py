@@ -104,8 +104,8 @@ class ScreeningTrial:
             at = time.monotonic() - self._began
             block = self._block(on_in(row, factors))
             seconds = block.seconds / (block.samples or block.steps)
-            dropped = self._disturbed(block.waited, block.others) or set(self.left_out) != out
-            found.append(Measured(self.number, number, row, math.log(seconds), at, dropped))
+            failed, disturbed = set(self.left_out) != out, self._disturbed(block.waited, block.others)
+            found.append(Measured(self.number, number, row, math.log(seconds), at, failed, disturbed))
         return found
 
     def stop(self) -> None:

@@ -82,6 +82,8 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
+        if wanted == "time" and self._found.disturbed > MOST_LEFT_OUT:  # a look takes more where others hold the cores
+            rules = replace(rules, looks=CANDIDATE.looks)
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
@@ -106,7 +108,7 @@ class Judge:
         if not all(0 < each.low < each.high < math.inf for each in measured):
             return None
         both = combined([product(screened), measured[-1]])
-        least = MOST_BIAS if left_out(duel.pairs) > MOST_LEFT_OUT else 0.0
+        least = MOST_BIAS if max(left_out(duel.pairs), self._found.disturbed) > MOST_LEFT_OUT else 0.0
         return both if verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:

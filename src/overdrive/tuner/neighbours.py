@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from overdrive.core.objective import size
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out, others
+from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out, others
 from overdrive.evidence.speed import Verdict
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
@@ -27,12 +27,19 @@ def disturbed(duel: Duel) -> list[str]:
     """What other programs did to a duel."""
     share, used = left_out(duel.pairs), others(duel.kept())
     notes = []
-    if share:
+    if share > MOST_LEFT_OUT:
+        notes.append(
+            f"In {share:.0%} of the pairs of blocks of the confirmation others held the cores, so that all count, and "
+            f"a gain below {MOST_BIAS:g} could be their doing."
+        )
+    elif share:
         notes.append(f"{share:.0%} of the pairs of blocks of the confirmation were left out: others held the cores.")
     if share > MOST_LEFT_OUT and duel.verdict is Verdict.INCONCLUSIVE:
-        notes.append("So much was left out that nothing is said of the rest. Tune when the machine is quieter.")
+        notes.append("Tune when the machine is quieter.")
     if used is not None and (steadily := used / (os.cpu_count() or 1)) > _BUSY:
-        notes.append(f"In the others other programs used {steadily:.0%} of all cores: a quiet machine may be another.")
+        notes.append(
+            f"In those that count other programs used {steadily:.0%} of all cores: a quiet machine may be another."
+        )
     return notes
 
 

@@ -8,7 +8,7 @@ from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps, steps_after_costs
-from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, confirmation
+from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, SCREENED, confirmation
 from overdrive.tuner.findings import Findings
 
 FACTORIAL_ROUNDS = 20  # blocks of every configuration that the contributions are made of
@@ -107,6 +107,15 @@ class Schedule:
         if self._found.runs is None or length is None:
             return True
         return self._found.runs * length * saving / max(1.0, self._found.gain()) > self._duel_seconds(CANDIDATE)
+
+    def seconds_to_adopt(self, level: Contract, promise: float) -> float:
+        """What a screened candidate of this level takes: its duel, and the proof for which it would be the first. One
+        that is exact is proved in its duel."""
+        duel = self._duel_seconds(SCREENED)
+        if level is Contract.EXACT:
+            return duel
+        gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
+        return duel + self._prover.seconds_needed(level, self._found.quick_plain(), gain)
 
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Chosen, Settings
 from overdrive.evidence.attribution import Attribution, Share
+from overdrive.evidence.neighbours import busy
 from overdrive.evidence.screening import Candidate, Effects, Factor, choose
 from overdrive.evidence.screening.beliefs import Belief, beliefs
 from overdrive.evidence.speed import product
@@ -45,7 +46,8 @@ class Screened:
     beyond: Collection[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     left_out: Collection[str] = ()
-    pairs: int = 0
+    pairs: int = 0  # of blocks
+    disturbed: int = 0  # of these, by a neighbour
     processes: int = 0
     seconds: float = 0.0
 
@@ -84,9 +86,15 @@ class Screened:
             idle=frozenset(self.idle) | (idle - set(plan)),
         )
 
-    def sentence(self, disturbed: int = 0) -> str:
-        """What came of it. `disturbed`: pairs of blocks that do not count."""
-        besides = f" ({disturbed} of them left out: others held the cores)" if disturbed else ""
+    def busy(self) -> bool:
+        """Whether others held the cores in so many pairs that all count."""
+        return busy(self.pairs - self.disturbed, self.pairs)
+
+    def sentence(self) -> str:
+        """What came of it."""
+        besides = f" ({self.disturbed} of them left out: others held the cores)" if self.disturbed else ""
+        if self.busy():
+            besides = f" (in {self.disturbed} of them others held the cores)"
         if not self.beliefs:
             return f"nothing established in {self.pairs} pairs of blocks{besides}"
         hopeful = [name for name in self.beliefs if self.hopeless(name) is None and name not in self.beyond]

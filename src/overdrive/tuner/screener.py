@@ -43,7 +43,6 @@ from overdrive.tuner.switchable import affordable, that_go_together
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
 _PLACEBOS = 3
 _FEWEST_PAIRS = 8  # with which anything is said at all
-_FEWEST_KEPT = 0.25  # of the pairs, without which it is no time to measure: others hold the cores
 _FEWEST_OF_PROCESS = 4  # pairs of blocks
 _WARM_UP_SECONDS = 2.5
 # Probability of being worth it that what distinguishes processes must have: nothing later would tell it from luck.
@@ -186,9 +185,6 @@ class Screener:
         factors = self._design.factors
         self._look = next_look(self._pairs)
         effects = self._effects()
-        if effects.pairs < _FEWEST_KEPT * self._pairs:
-            self._decided = True
-            return
         verdict = race(effects, self._active, self._inside, factors)
         self._active -= {each.label for each in verdict.drop}
         self._active -= {name for name in self._beyond & set(effects.labels) if effects.speedup(name).high < 1.0}
@@ -277,9 +273,10 @@ class Screener:
             pairs=self._pairs,
             processes=len(self._around.made),
             seconds=time.monotonic() - self._began,
+            disturbed=len({block.pair for block in self._blocks if block.disturbed}),
             beyond=frozenset(self._beyond),
         )
-        if not self._blocks or (within := self._effects()).pairs < max(_FEWEST_PAIRS, _FEWEST_KEPT * self._pairs):
+        if not self._blocks or (within := self._effects()).pairs < _FEWEST_PAIRS:
             return screened
         runs = self._around.runs(self._blocks, self._design.factors, within)
         around = None
@@ -290,13 +287,13 @@ class Screener:
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
         if around is not None:
             screened = screened.taken_in(around, self._around.design.factors, self._inside, settings, _SURE)
-        self._duels.checkpoint.remember_gains(screened.gains())
+        if not screened.busy():  # what a neighbour had a part in is no knowledge of the next program
+            self._duels.checkpoint.remember_gains(screened.gains())
         return screened
 
     def _tell(self, screened: Screened) -> None:
-        disturbed = len({block.pair for block in self._blocks if block.dropped})
-        self._found.disturbed = disturbed / max(1, self._pairs)
-        self._progress.outcome(screened.sentence(disturbed))
+        self._found.disturbed = screened.disturbed / max(1, self._pairs)
+        self._progress.outcome(screened.sentence())
         beyond = screened.beyond_the_contract()
         for sentence in beyond:
             self._progress.outcome(sentence)

@@ -27,7 +27,7 @@ from overdrive.trials.duel import Duel  # noqa: E402
 from overdrive.tuner.findings import Findings  # noqa: E402
 from overdrive.tuner.result import result_of  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
-from tests.conftest import Run  # noqa: E402
+from tests.conftest import Run, long_but  # noqa: E402
 from tests.techniques.data.harness import seed, states  # noqa: E402
 
 COUNT = 40
@@ -129,7 +129,7 @@ def test_where_kept_samples_take_over_from_workers_that_live_on_no_seed_is_drawn
     assert not running.seams.left_out
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+@pytest.mark.parametrize("start", long_but(["forkserver"], ["spawn", "forkserver"]))
 def test_workers_can_be_started_in_another_way(start: str) -> None:
     seed()
     expected = epochs(loader())
@@ -177,7 +177,11 @@ print(float(loss))
 
 
 @pytest.mark.parametrize(
-    ("kind", "start"), [("Own", "spawn"), ("TensorDataset", "forkserver"), ("TensorDataset", "program")]
+    ("kind", "start"),
+    long_but(
+        [("TensorDataset", "forkserver")],
+        [("Own", "spawn"), ("TensorDataset", "forkserver"), ("TensorDataset", "program")],
+    ),
 )
 def test_a_script_is_never_run_again_by_workers(
     kind: str, start: str, script: Callable[[str], Path], python: Run, overdrive: Run

@@ -231,7 +231,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("workers", "at_once"), [(0, "1"), (2, "0")])
+@pytest.mark.parametrize(("workers", "at_once"), long_but([(2, "0")], [(0, "1"), (2, "0")]))
 @pytest.mark.parametrize("name", long_but(("torch's", "in one line", "sizes", "joined", "list in a list"), MAKERS))
 def test_batches_and_random_states_are_the_same_in_every_bit(
     name: str, workers: int, at_once: str, monkeypatch: pytest.MonkeyPatch
@@ -356,7 +356,7 @@ def wait_for_fillers(run: Run) -> None:
             time.sleep(0.005)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) -> None:
     log = tmp_path / "log"
     data = Counted(log)
@@ -605,8 +605,8 @@ def test_a_data_set_that_is_changed_between_epochs_is_decoded_anew(change: Any, 
         assert same(plain, run_once())
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
+@EACH_WAY
 def test_a_change_in_the_midst_of_an_epoch_is_seen_as_without_us(workers: int, persistent: bool, filling: str) -> None:
     if persistent and not workers:
         pytest.skip("there are no workers to persist")
@@ -667,7 +667,7 @@ class Corrupt(Packed):
         return image + torch.rand(1), index
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_a_corrupt_image_raises_the_same_error_at_the_same_batch(workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -704,7 +704,7 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch, filling: str) 
 # With others
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@EACH_WAY
 def test_sample_cache_keeps_what_draws_nothing(workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
@@ -880,7 +880,7 @@ def lie(note: Path) -> None:
     note.write_text(json.dumps({"text": written, "sum": zlib.crc32(written.encode())}))
 
 
-@pytest.mark.parametrize("harm", [None, damage, rewrite, lie])
+@pytest.mark.parametrize("harm", long_but([None, lie], [None, damage, rewrite, lie]))
 def test_where_a_method_was_cut_is_found_out_once(
     harm: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

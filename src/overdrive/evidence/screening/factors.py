@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from overdrive.evidence.neighbours import busy
+
 # The level of each factor in the order of the factors: 0 is off, n the factor's n-th label. A row from before factors
 # were added is shorter: those were off.
 Row = tuple[int, ...]
@@ -37,7 +39,8 @@ class Block:
     row: Row
     log_seconds: float  # natural logarithm of the seconds per sample (or per token, where samples differ in length)
     at: float  # seconds on any clock that all blocks have in common: when it began
-    dropped: bool = False  # disturbed from outside: it and the other half of its pair do not count
+    dropped: bool = False  # something failed in it: it and the other half of its pair do not count
+    disturbed: bool = False  # from outside: so do these, where most others were not (see `evidence.neighbours`)
     covariates: tuple[float, ...] = ()  # what else may explain its time, such as log(tokens); each block as many
 
 
@@ -64,7 +67,7 @@ def on_in(row: Row, factors: Sequence[Factor]) -> tuple[str, ...]:
 
 
 def complete(blocks: Iterable[Block]) -> list[tuple[Block, Block]]:
-    """The pairs that count, both halves there and undisturbed, earlier half first, in order of time.
+    """The pairs that count, both halves there, earlier half first, in order of time.
 
     Raises:
         ValueError: a time is no number, or halves of one pair are of different processes.
@@ -80,4 +83,5 @@ def complete(blocks: Iterable[Block]) -> list[tuple[Block, Block]]:
             raise ValueError(f"pair {number} must be two blocks of one process")
         if len(both) == 2 and not any(each.dropped for each in both):
             pairs.append((both[0], both[1]))
-    return pairs
+    quiet = [each for each in pairs if not (each[0].disturbed or each[1].disturbed)]
+    return pairs if busy(len(quiet), len(pairs)) else quiet

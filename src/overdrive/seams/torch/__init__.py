@@ -13,6 +13,7 @@ from overdrive.seams.torch import (
     backward,
     draws,
     functions,
+    late_compiler,
     loaders,
     models,
     moves,
@@ -35,7 +36,7 @@ def enter(hub: Seams) -> Callable[[], None]:
     """Patch what the hub's subscribers need; returns what takes every patch away again."""
     answers.watch(hub)
     patches = Patches()
-    removers: list[Callable[[], None]] = [patches.restore]
+    removers: list[Callable[[], None]] = [patches.restore, late_compiler.stand_in()]
     rooms = (seeds, optimizers, models, backward, loaders, moves, zeroing, autocasts, draws, norms, ports)
     for seam in (*rooms, operators, scalars, functions, whole_calls, asked):
         removers += seam.enter(hub, patches)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from overdrive.core.products import Evaluation, Products
 from overdrive.core.rng import States
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch import fetches
+from overdrive.seams.torch import fetches, late_compiler
 from overdrive.worker.digests import spacing
 from overdrive.worker.torch.state import Subject
 
@@ -221,7 +220,7 @@ class Watch:
 
 def _eager() -> contextlib.AbstractContextManager[Any]:
     """A compiled model is not compiled once more. Where nothing was compiled, its compiler (2 s) is not imported."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager") if late_compiler.is_loaded() else contextlib.nullcontext()
 
 
 def _told(what: str, values: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,6 @@ module that looks at more than its own sample.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.hub import reason_of
+from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
 from overdrive.seams.torch.internals import storage_id
 from overdrive.seams.torch.moment import Circumstances
@@ -47,7 +47,7 @@ def find_way(
 ) -> dict[str, Any]:
     """A `Way` as plain data, or `{"reason": why there is none}`."""
     # PyTorch's modes import it, 1.5 s, and look for a folder to write to: in forked processes there is none.
-    importlib.import_module("torch._dynamo")
+    late_compiler.load()
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}

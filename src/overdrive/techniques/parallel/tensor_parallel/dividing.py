@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from overdrive.ranks.group import Group
 from overdrive.ranks.rank import Rank
 from overdrive.seams.hub import reason_of
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided_by, part_of
 from overdrive.techniques.parallel.tensor_parallel.pairs import candidates, refusal, trained_by
@@ -130,7 +130,7 @@ class Dividing:
                 "pairs": [],
                 "reasons": {"": "it could not be tried: its process cannot be forked (a GPU is in use)"},
             }
-        importlib.import_module("torch._dynamo")  # PyTorch does so on the way, and looks for a folder to write to
+        late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
         try:
             found = tried(model, lambda: Trial(model, call, args, kwargs, self._rank.size).found(pairs)).made
         except NoTrial as error:
