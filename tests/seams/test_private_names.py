@@ -73,6 +73,7 @@ IN_SEAMS = (
     "torch.utils.data.dataloader._DatasetKind.Map",
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
+    "torch.utils.data.dataloader._SingleProcessDataLoaderIter._next_data",
 )
 # `machine` stands below the seams, and PyTorch has no public name for these products.
 ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}
