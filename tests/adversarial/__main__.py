@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="programs to make")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no program is begun after that")
     parser.add_argument("--only", default="", help="those whose name has this in it; several with commas")
     parser.add_argument("--all", action="store_true", help="tell of each run, not of those that differ alone")
     options = parser.parse_args()
@@ -69,7 +71,8 @@ def main() -> int:
             return 1 if found["MISSED"] else 0
         wanted = options.only.split(",")
         jobs = [job for job in _programs(options, folder) if any(each in job.name for each in wanted)]
-        for each in compare(jobs, plans, folder, options.at_once):
+        in_time = itertools.takewhile(lambda _: time.monotonic() - began < 60 * options.minutes, jobs)
+        for each in compare(in_time, plans, folder, options.at_once):
             counts.add(each)
             if each.differences or options.all:
                 last = "to the end" if each.under_plan.last else ""

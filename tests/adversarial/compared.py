@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,9 @@ ALONE: dict[str, Plan] = {
     "loader_workers": {"loader_workers": {"workers": 2, "prefetch": 2, "persistent": True}},
     "fast_decode": {"fast_decode": {}},
 }
-PLANS: dict[str, Plan] = {
+ITSELF = "itself"
+PLANS: dict[str, Plan | None] = {
+    ITSELF: None,  # plainly once more: a program that differs from itself says nothing of a plan
     **ALONE,
     "data_all": {name: settings for plan in ALONE.values() for name, settings in plan.items()},
     "workers_all": {"loader_workers": {"workers": 2}, "prefix_cache": {"memory_share": 0.5}},
@@ -50,21 +52,23 @@ class Compared:
         return "\n".join([*lines, *(f"    ({note[:200]})" for note in self.under_plan.notes)])
 
 
-def compare(programs: Iterable[Job], plans: dict[str, Plan], scratch: Path, at_once: int) -> Iterator[Compared]:
+def compare(
+    programs: Iterable[Job], plans: Mapping[str, Plan | None], scratch: Path, at_once: int
+) -> Iterator[Compared]:
     """Each program plainly and under each plan; a plan's name with + at its end: with what an earlier run kept."""
     waiting: dict[str, list[tuple[Job, Outcome]]] = defaultdict(list)
     plainly: dict[str, Outcome] = {}
     for job, outcome in run_all(_jobs(programs, plans), scratch, at_once):
         waiting[job.name].append((job, outcome))
-        if job.plan is None:
+        if not job.plan_name:
             plainly[job.name] = outcome
         if job.name in plainly:
             for done, its in waiting.pop(job.name):
-                if done.plan is not None:
+                if done.plan_name:
                     yield Compared(done, plainly[job.name], its)
 
 
-def _jobs(programs: Iterable[Job], plans: dict[str, Plan]) -> Iterator[Job]:
+def _jobs(programs: Iterable[Job], plans: Mapping[str, Plan | None]) -> Iterator[Job]:
     for program in programs:
         yield program
         for name, plan in plans.items():

@@ -46,7 +46,7 @@ class Job:
     files: tuple[Path, ...]
     arguments: tuple[str, ...] = ()
     plan: Plan | None = None
-    plan_name: str = "plain"
+    plan_name: str = ""  # of the run that others are compared with
     again: bool = False
 
 

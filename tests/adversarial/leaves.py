@@ -268,7 +268,7 @@ LEAVES: dict[str, Leaf] = {
     "file that may be there": Leaf(
         "'there{n}'", "int(os.path.exists({e}))", ("written('there{n}', b'')", "os.mkdir('there{n}')")
     ),
-    "file's time": Leaf("written('t{n}', b'')", "int(os.stat({e}).st_mtime) % 97", ("os.utime('t{n}', ({v}, {v}))",)),
+    "file's time": Leaf("timed('t{n}', 0)", "int(os.stat({e}).st_mtime) % 97", ("timed('t{n}', {v})",)),
     "folder": Leaf(
         "folder('dir{n}')",
         "len(os.listdir({e}))",
@@ -337,7 +337,7 @@ LEAVES: dict[str, Leaf] = {
         "[Fraction(1, 2)]", "int({e}[0].limit_denominator(3))", ("Fraction.limit_denominator = lambda self, d: {v}",)
     ),
     "queue": Leaf("filled_queue()", "{e}.queue[0]", ("{e}.queue[0] = {v}", "{e}.get(); {e}.put({v})")),
-    "lock": Leaf("threading.Lock()", "int({e}.locked())", ("{e}.acquire()",)),
+    "lock": Leaf("threading.Lock()", "int({e}.locked())", ("{e}.acquire(blocking=False)",)),
     "event": Leaf("threading.Event()", "int({e}.is_set())", ("{e}.set()",)),
     "shared number": Leaf("multiprocessing.Value('i', 0)", "{e}.value", ("{e}.value = {v}",)),
     "shared array": Leaf("multiprocessing.Array('i', N)", "{e}[i]", ("{e}[{j}] = {v}",)),

@@ -5,6 +5,7 @@ A hundred times as many as can be run to their end: each is a fork of 50 ms.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import io
 import os
@@ -19,6 +20,8 @@ from typing import Any
 from tests.adversarial.made import programs
 
 _SEEN, _MISSED, _ALARM, _SAME, _REFUSED, _FAILED = "seen", "MISSED", "false alarm", "no effect", "refused", "failed"
+_HUNG = "HUNG"
+_PATIENCE = 60.0  # seconds; then a program is ended, and says where each of its threads was
 _ATTEMPTS = 3  # writes of one program
 
 
@@ -40,7 +43,7 @@ def looked(count: int, seed: int, folder: Path, told: bool) -> Counter[str]:
             (place / file).write_text(text)
         for verdict, what in _in_fork(place):
             found[verdict] += 1
-            if verdict == _MISSED or (verdict == _FAILED and told):
+            if verdict in (_MISSED, _HUNG) or (verdict == _FAILED and told):
                 print(name, verdict, what, files["train.py"].split("\n", 1)[0], flush=True)
     return found
 
@@ -50,8 +53,9 @@ def _in_fork(place: Path) -> list[tuple[str, str]]:
     process = os.fork()
     if process == 0:
         os.close(reading)
+        os.chdir(place)
+        faulthandler.dump_traceback_later(_PATIENCE, exit=True, file=open(place.parent / _HUNG, "w"))  # noqa: SIM115
         try:
-            os.chdir(place)
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 told = list(_look())
         except BaseException as error:  # of the program's own, most of them
@@ -63,7 +67,9 @@ def _in_fork(place: Path) -> list[tuple[str, str]]:
     os.close(writing)
     with open(reading) as pipe:
         lines = pipe.read().splitlines()
-    os.waitpid(process, 0)
+    _, status = os.waitpid(process, 0)
+    if os.waitstatus_to_exitcode(status):
+        return [(_HUNG, "\n" + (place.parent / _HUNG).read_text())]
     return [tuple(line.split("\t", 1)) for line in lines] or [(_FAILED, "it said nothing")]  # type: ignore[misc]
 
 

@@ -7,12 +7,30 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+from tests.adversarial.leaves import LEAVES
+from tests.adversarial.made import HELPERS
+
 ROOT = Path(__file__).parents[2]
+
+
+def test_what_is_read_from_a_files_time_is_not_when_the_program_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """made23_016 and made27_010 differed from themselves."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(HELPERS, names)
+    leaf = LEAVES["file's time"]
+    path = repr(eval(leaf.make.format(n=1), names))
+    assert eval(leaf.read.format(e=path), names) == 0
+    exec(leaf.writes[0].format(n=1, v=3), names)
+    assert eval(leaf.read.format(e=path), names) == 3
 
 
 def test_programs_do_the_same_under_a_plan_and_some_are_served_from_what_is_kept(tmp_path: Path) -> None:

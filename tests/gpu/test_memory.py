@@ -134,9 +134,7 @@ def test_what_exceeds_the_gpu_lies_in_the_main_memory() -> None:
         torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-@pytest.mark.parametrize(
-    "setting", ["expandable_segments:True", "max_split_size_mb:256"]
-)
+@pytest.mark.parametrize("setting", ["expandable_segments:True", "max_split_size_mb:256"])
 def test_the_gpus_allocator_takes_its_setting(
     setting: str, script: Callable[[str], Path], overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

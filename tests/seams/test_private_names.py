@@ -67,13 +67,13 @@ IN_SEAMS = (
     "torch.utils.data._utils.fetch._IterableDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",
-    "torch.utils.data._utils.pin_memory.pin_memory",
     "torch.utils.data._utils.worker.WorkerInfo",
     "torch.utils.data._utils.worker._worker_info",
     "torch.utils.data.dataloader._BaseDataLoaderIter",
     "torch.utils.data.dataloader._DatasetKind.Map",
     "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
+    "torch.utils.data.dataloader._SingleProcessDataLoaderIter._next_data",
 )
 # `machine` stands below the seams, and PyTorch has no public name for these products.
 ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from overdrive.core.silence import silenced
+from overdrive.datacache import standstill
 from overdrive.datacache.effects import cut_off
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
@@ -32,8 +33,8 @@ from overdrive.machine.memory import available_memory
 Tick = Callable[[int], None]
 Work = Callable[[Tick], Any]
 
-# The longest that a fetch of one block of samples may take before it is taken to hang: a fork of a
-# process with threads can find a lock taken for ever.
+# The longest that a fetch of one block of samples may take before it is taken to hang. A fork that finds a lock taken
+# for ever is told sooner, by `standstill`.
 PATIENCE = 60.0
 PATIENCE_AT_END = 0.5  # with a killed process, when the program ends
 _PR_SET_PDEATHSIG = 1
@@ -43,10 +44,12 @@ def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: fl
     """Do all works, each in a process of its own; their results, which must be plain (JSON).
 
     Raises:
-        Unfit: a child raised it, failed, or made no tick for `patience` seconds.
+        Unfit: a child raised it, failed, stood still, or made no tick for `patience` seconds.
     """
     if not forks_safely():
         raise Unfit("this system has no safe fork, in which a data set could be tried")
+    if standstill.expected():
+        raise ForkFailed("forked copies of this program have stood still before")
     children: list[Child] = []
     try:
         for work in works:
@@ -95,10 +98,14 @@ class Beside:
         return bool(self._children)
 
     def ended(self) -> list[Child]:
-        """The works that have ended since the last look, with their processes. Takes some microseconds."""
-        if os.getpid() != self._owner or not self._children or not self._poll.poll(0):
+        """The works that have ended since the last look, or stand still for good, with their processes. Takes some
+        microseconds."""
+        if os.getpid() != self._owner or not self._children:
             return []
-        done = [child for child in self._children if child.has_ended()]
+        if self._poll.poll(0):
+            done = [child for child in self._children if child.has_ended()]
+        else:
+            done = [child for child in self._children if child.standstill.found()]
         for child in done:
             self._poll.unregister(child.pipe)
             self._children.remove(child)
@@ -120,6 +127,7 @@ class Child:
 
     Attributes:
         seconds: of processor time that it has taken; 0 until it has ended.
+        standstill: whether it will never go on.
     """
 
     def __init__(self, work: Work, beside: bool = False, only_idle: bool = True) -> None:
@@ -139,6 +147,7 @@ class Child:
         if self.pid == 0:
             _be_child(work, writing, parent, aside)
         os.close(writing)
+        self.standstill = standstill.Standstill(self.pid)
 
     def has_ended(self) -> bool:
         """Take in what it has to say, without waiting for it; whether that was all, and the process is gone."""
@@ -204,7 +213,7 @@ def _wait(children: list[Child], on_tick: Tick | None, patience: float) -> None:
             selector.register(child.pipe, selectors.EVENT_READ, child)
         last = time.monotonic()
         while selector.get_map():
-            for key, _ in selector.select(timeout=1.0):
+            for key, _ in selector.select(timeout=standstill.INTERVAL / 2):
                 child = key.data
                 data = os.read(child.pipe, 1 << 16)
                 last = time.monotonic()
@@ -217,6 +226,9 @@ def _wait(children: list[Child], on_tick: Tick | None, patience: float) -> None:
                 child.output = b"".join(line + b"\n" for line in lines if not line.isdigit()) + child.output
                 if ticks and on_tick is not None:
                     on_tick(sum(ticks))
+            waiting = [key.data for key in selector.get_map().values()]
+            if any(child.standstill.found() for child in waiting):
+                raise ForkFailed("a forked copy of the program stood still: it waits for a lock that nobody gives back")
             if time.monotonic() - last > patience:
                 raise ForkFailed(f"fetching samples in a forked process stood still for {patience:.0f} s")
 

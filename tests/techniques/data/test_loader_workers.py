@@ -117,6 +117,18 @@ def test_batches_order_and_draws_are_those_of_the_program(settings: dict[str, An
     assert seen == epochs(loader(num_workers=2))
 
 
+def test_where_kept_samples_take_over_from_workers_that_live_on_no_seed_is_drawn_twice() -> None:
+    """made42_012: from then on the program had the order of an epoch later."""
+    seed()
+    expected = epochs(loader(num_workers=2), 3)
+    seed()
+    with Session([("sample_cache", {}), ("loader_workers", {"workers": 2, "persistent": True})]) as running:
+        given = loader(num_workers=2)
+        assert epochs(given, 3) == expected
+        assert given._iterator is not None  # of the first epoch
+    assert not running.seams.left_out
+
+
 @pytest.mark.parametrize("start", long_but(["forkserver"], ["spawn", "forkserver"]))
 def test_workers_can_be_started_in_another_way(start: str) -> None:
     seed()
@@ -291,6 +303,21 @@ def test_an_error_of_the_data_set_comes_at_the_same_batch() -> None:
     with session() as running:
         assert failure(running, Faulty()) == (expected, before) == (expected, 5)
     assert failure(None, Faulty())[1] == 5
+
+
+def way_of_the_error(**options: Any) -> list[str]:
+    """The functions that an error of the data set comes through, but ours."""
+    with pytest.raises(ValueError) as caught:
+        list(loader(Faulty(), shuffle=False, **options))
+    return [f"{each.path.name}: {each.name}" for each in caught.traceback if "overdrive" not in each.path.parts]
+
+
+def test_an_error_of_the_data_set_comes_through_the_same_functions_of_pytorchs() -> None:
+    """made41_024: one of them was missing in the traceback that the program ended with."""
+    expected = way_of_the_error()
+    with session():
+        assert way_of_the_error() == expected
+    assert "dataloader.py: _next_data" in expected
 
 
 def test_loaders_that_the_program_is_done_with_are_let_go() -> None:

@@ -8,12 +8,12 @@ after all, that is over: from then on it is a training program, whose steps its 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
 import torch
 
+from overdrive.core.own_lock import OwnLock
 from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.hub import OBSERVER, Seams, reason_of
 from overdrive.seams.torch import fetches
@@ -26,7 +26,7 @@ class Answers:
     def __init__(self, hub: Seams) -> None:
         self._hub = hub
         self._models: dict[int, tuple[Any, AnsweringModel | None]] = {}  # by id, with a weak reference
-        self._lock = threading.RLock()  # a server's threads call one model; told is one call after the other
+        self._lock = OwnLock()  # a server's threads call one model; told is one call after the other
         self._over = False
         with hub.owned_by(OBSERVER):
             hub.step_begins.subscribe(self._stepped)

@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.data._utils import pin_memory
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from overdrive.core.progress import log
 from overdrive.seams.torch.drawn_indices import Gate, Gated, Noting, begin, opened_noting
@@ -44,9 +43,12 @@ def open_while(
     state = generator_of(loader).get_state()
     current = loader._iterator if loader.persistent_workers else None
     if current is not None and getattr(current, "overdrive_over", False) and current.overdrive_valid():
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         current.overdrive_seeded_by = state
-        return call()
+        current.overdrive_draws_seed = True
+        try:
+            return call()
+        finally:
+            current.overdrive_draws_seed = False
     let_open_anew(loader)
     valid = copied()
     iterator, drawn = opened_noting(loader, call, Gated if live else Noting)
@@ -61,6 +63,19 @@ def open_while(
     return iterator
 
 
+class _WithoutWorkers:
+    """Fetches by the code of PyTorch's iterator of this process, which its errors come through in plain Python, too."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._dataset_fetcher = map_fetcher(iterator._dataset, iterator._collate_fn)
+        self._pin_memory = iterator._pin_memory
+        self._pin_memory_device = iterator._pin_memory_device
+
+    def fetch(self, indices: Any) -> Any:
+        self._next_index = lambda: indices
+        return _SingleProcessDataLoaderIter._next_data(self)  # type: ignore[arg-type,no-untyped-call]
+
+
 @cache
 def _while_valid(kind: Any) -> Any:
     class WhileValid(kind):  # type: ignore[misc]
@@ -70,11 +85,14 @@ def _while_valid(kind: Any) -> Any:
         overdrive_own: Any = None  # fetches here, from the first batch on that is not valid
         overdrive_over = False  # the epoch
         overdrive_loader: Callable[[], Any]
+        overdrive_draws_seed = False  # its epoch begins, as one of new workers would
         overdrive_seeded_by: Any  # the state of the generator from which this epoch's seed was drawn
         overdrive_given_up: Callable[[], None]
 
         def _reset(self, loader: Any, first_iter: bool = False) -> None:
             self.overdrive_over = False
+            if self.overdrive_draws_seed:  # not where another technique opens without them: PyTorch draws one there
+                torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
             super()._reset(loader, first_iter)
 
         def _next_data(self) -> Any:
@@ -100,17 +118,14 @@ def _while_valid(kind: Any) -> Any:
                 self._let_program_fetch()
             if not undelivered:
                 next(self._sampler_iter)  # which notes it
-            batch = self.overdrive_own.fetch(undelivered.popleft())
-            if self._pin_memory:
-                return pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
-            return batch
+            return self.overdrive_own.fetch(undelivered.popleft())
 
         def _let_program_fetch(self) -> None:
             self.overdrive_given_up()
             self._shutdown_workers()
             loader = self.overdrive_loader()
             if self.overdrive_live or loader is None:
-                self.overdrive_own = map_fetcher(self._dataset, self._collate_fn)
+                self.overdrive_own = _WithoutWorkers(self)
             else:
                 self.overdrive_own = workers_that_wait(loader, self.overdrive_seeded_by, self._num_yielded)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
+from overdrive.core.own_lock import OwnLock
 from overdrive.techniques.technique import CannotInstall, Technique
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class FastMaxPool(Technique):
             raise CannotInstall(str(error)) from None
         made: list[MaxPool] = []
         checked: set[Any] = set()
-        first = threading.Lock()  # a program may call its model from several threads
+        first = OwnLock()  # a program may call its model from several threads
 
         def answer(plain: Any, args: Any, kwargs: Any) -> Any:
             from overdrive.kernels.max_pool.operator import MaxPool, fits

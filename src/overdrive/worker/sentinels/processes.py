@@ -32,6 +32,7 @@ from overdrive.sandbox.detached import own_files, own_memory, write_nothing
 from overdrive.worker.sentinels import openmp
 
 PATIENCE = 120  # seconds for one step at the lowest priority: nobody waits for it
+_GIVEN_UP_AFTER = PATIENCE + 30.0  # where nothing was told at all: it has stopped before it could be timed
 _READY_WITHIN = 1.0  # seconds that the program waits until memory that it shares is copied
 _PR_SET_PDEATHSIG = 1
 _PIPE = 1 << 20  # bytes: what a copy tells should not make it wait
@@ -67,6 +68,7 @@ class Keeper:
         self._telling = telling
         self._orders = orders
         self._output = b""
+        self._until = time.monotonic() + _GIVEN_UP_AFTER
         self._poll = select.poll()
         self._poll.register(telling, select.POLLIN | select.POLLHUP)
 
@@ -109,13 +111,15 @@ class Keeper:
 
     def order(self, way: Way) -> None:
         """Have the step made once more."""
+        self._until = time.monotonic() + _GIVEN_UP_AFTER
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, json.dumps(asdict(way)).encode() + b"\n")
 
     def told(self) -> list[Told] | None:
-        """What was told since the last look; None where there is nobody left to tell. Some microseconds."""
+        """What was told since the last look; None where there is nobody left to tell, or nothing told in time. Some
+        microseconds."""
         if not self._poll.poll(0):
-            return []
+            return [] if time.monotonic() < self._until else None
         ended = False
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._telling, 1 << 20):
@@ -234,12 +238,12 @@ def _keep(way: Way, telling: int, orders: int, origin: _Origin) -> Copy:
 def _begin(way: Way, telling: int, keeper: int, origin: _Origin) -> Copy:
     copy = Copy(way, telling)
     try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE)  # first: what follows may find a lock taken (the dynamic linker's, say)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(0)
         resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(PATIENCE)
         origin.chance.restore()  # Python has seeded its generator anew
         copy.stop_effects()
     except BaseException:
