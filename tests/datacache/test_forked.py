@@ -125,3 +125,16 @@ def test_a_step_made_again_that_says_nothing_is_given_up(
         time.sleep(0.01)
     assert told is None
     keeper.end()
+
+
+def test_a_killed_child_that_is_slow_to_go_is_not_found_by_the_program() -> None:
+    child = forked.Child(lambda tick: time.sleep(60), beside=True)
+    pid = child.pid
+    child.end(patience=-1.0)
+    assert child.pid == 0
+    limit = time.monotonic() + 60
+    while pid in forked._dying and time.monotonic() < limit:
+        forked.bury()
+        time.sleep(0.01)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -38,6 +38,8 @@ Work = Callable[[Tick], Any]
 PATIENCE = 60.0
 PATIENCE_AT_END = 0.5  # with a killed process, when the program ends
 _PR_SET_PDEATHSIG = 1
+# Children that were killed and not gone in time: beside a busy program they are slow even in that.
+_dying: set[int] = set()
 
 
 def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: float = PATIENCE) -> list[Any]:
@@ -100,6 +102,7 @@ class Beside:
     def ended(self) -> list[Child]:
         """The works that have ended since the last look, or stand still for good, with their processes. Takes some
         microseconds."""
+        bury()
         if os.getpid() != self._owner or not self._children:
             return []
         if self._poll.poll(0):
@@ -131,6 +134,7 @@ class Child:
     """
 
     def __init__(self, work: Work, beside: bool = False, only_idle: bool = True) -> None:
+        bury()
         self.output = b""
         self.seconds = 0.0
         # What is still in a buffer must not come out twice. Beside the program no buffer is emptied: one that is, long
@@ -187,10 +191,28 @@ class Child:
             limit = time.monotonic() + patience
             while not self._is_gone() and time.monotonic() < limit:
                 time.sleep(0.001)  # a process that reads from a dead file server cannot even be killed
+            if self.pid:
+                bury_later(self.pid)
             self.pid = 0
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
+
+
+def bury_later(pid: int) -> None:
+    """A killed child, which the program must not find when it waits for its own."""
+    _dying.add(pid)
+
+
+def bury() -> None:
+    """Those that are gone by now."""
+    for pid in tuple(_dying):
+        try:
+            gone = os.waitpid(pid, os.WNOHANG)[0] == pid
+        except ChildProcessError:  # another process's, or waited for already
+            gone = True
+        if gone:
+            _dying.discard(pid)
 
 
 def forks_safely() -> bool:

@@ -152,6 +152,9 @@ class Rank:
         share_torch(self._entropy)
         _watch_for_own_groups(self._membership)
         if self.divides:
+            from overdrive.seams.torch import late_compiler
+
+            late_compiler.load()  # makes folders on one rank and not on another: before changes are counted (files.py)
             _ = self.group
 
     def _follow_first(self, failure: BaseException | None, code: int) -> int:

@@ -93,6 +93,7 @@ class Needs:
         from overdrive.worker.live_memory import LiveMemory
         from overdrive.worker.operators import Operators
 
+        held = resident()  # without PyTorch's compiler, which most programs never load, and what follows does
         torch.compiler.set_stance("force_eager")  # compiled code hides its operators
         parameters = list(self._parameters())
         devices = [parameter.device.type for parameter in parameters]
@@ -107,7 +108,7 @@ class Needs:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(self._note_gradient))
         self._mark_states()
         here = sum(self._memory.now.values()) if self._memory.device == "cpu" else 0
-        self._program = max(0, resident() - here)
+        self._program = max(0, held - here)
         self._mode = Operators(self._memory)
         self._mode.__enter__()
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from overdrive.core.rng import States
 from overdrive.core.silence import silenced
 from overdrive.datacache.effects import cut_off, effect_of
-from overdrive.datacache.forked import forget_handlers, stand_back
+from overdrive.datacache.forked import bury, bury_later, forget_handlers, stand_back
 from overdrive.datacache.layout import ForkFailed
 from overdrive.datacache.mappings import mapped_for_writing
 from overdrive.sandbox.detached import own_files, own_memory, write_nothing
@@ -64,7 +64,7 @@ class Keeper:
 
     def __init__(self, pid: int, telling: int, orders: int) -> None:
         self.seconds = 0.0
-        self._pid = pid
+        self._pid, self._gone = pid, False
         self._telling = telling
         self._orders = orders
         self._output = b""
@@ -79,6 +79,7 @@ class Keeper:
         Raises:
             ForkFailed: no process could be made.
         """
+        bury()
         shares, chance = bool(mapped_for_writing()), States.now()
         main = threading.current_thread() is threading.main_thread()
         openmp.pause()
@@ -137,6 +138,8 @@ class Keeper:
             limit = time.monotonic() + 0.5
             while not self._is_gone() and time.monotonic() < limit:
                 time.sleep(0.0005)
+            if not self._gone:
+                bury_later(self._pid)
             self._pid = 0
             os.close(self._telling)
             os.close(self._orders)
@@ -146,10 +149,11 @@ class Keeper:
         try:
             process, _, usage = os.wait4(self._pid, os.WNOHANG)
         except ChildProcessError:  # the program has waited for it
+            self._gone = True
             return True
         if process:
-            self.seconds = usage.ru_utime + usage.ru_stime
-        return bool(process)
+            self._gone, self.seconds = True, usage.ru_utime + usage.ru_stime
+        return self._gone
 
 
 def _read(line: bytes) -> Told | None:
