@@ -372,3 +372,21 @@ def test_a_screening_that_was_broken_off_goes_on(
     bring(offer, monkeypatch, fast={}, idle={}, other={})  # another program, or other candidates: all over
     screened(kept=kept)
     assert len(trials.started) > processes
+
+
+def test_what_was_not_chosen_and_is_worth_more_for_its_time_goes_before(offer: Offer) -> None:
+    offer(loose=OURS | {"contract": Contract.ROUNDING}, unsure=OURS, poor=OURS)
+    gains = {"loose": 0.05, "unsure": 0.1, "poor": 0.001}
+    found = Findings(Program("x.py", ()), Contract.STATISTICAL, only=frozenset(gains))
+    known = Screened(
+        settings={name: {} for name in gains},
+        choice=("loose",),
+        beliefs={name: Belief(gain, 0.05, 0.6, gain, 0.0) for name, gain in gains.items()},
+        speedups={name: Interval(0.9, 1.1, 1.3) for name in gains},
+    )
+    asked = Greedy(found, TIME, Progress(), known)
+    first = asked.ask()
+    assert first is not None and first.label == "unsure"
+    asked.tell(first, lost(first, None))
+    second = asked.ask()
+    assert second is not None and second.label == "loose"
