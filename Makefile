@@ -17,7 +17,7 @@ demo: $(VENV)/.example
 	$(BIN)/overdrive run examples/cifar_cnn.py
 
 test: $(VENV)/.test
-	@echo "== running the tests (35 minutes on 2 slow cores, about half of that on quick ones)"
+	@echo "== running the tests (35 minutes on 2 slow cores)"
 	$(PYTEST) -m "not long and not faults and not cluster and not survive"
 
 # More programs, data sets and ways to fill a cache, of kinds that `make test` has one of.

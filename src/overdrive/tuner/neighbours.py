@@ -32,10 +32,10 @@ def disturbed(duel: Duel) -> list[str]:
             f"In {share:.0%} of the pairs of blocks of the confirmation others held the cores, so that all count, and "
             f"a gain below {MOST_BIAS:g} could be their doing."
         )
+        if duel.verdict is Verdict.INCONCLUSIVE:
+            notes.append("Tune when the machine is quieter.")
     elif share:
         notes.append(f"{share:.0%} of the pairs of blocks of the confirmation were left out: others held the cores.")
-    if share > MOST_LEFT_OUT and duel.verdict is Verdict.INCONCLUSIVE:
-        notes.append("Tune when the machine is quieter.")
     if used is not None and (steadily := used / (os.cpu_count() or 1)) > _BUSY:
         notes.append(
             f"In those that count other programs used {steadily:.0%} of all cores: a quiet machine may be another."

@@ -109,8 +109,10 @@ class Schedule:
         return self._found.runs * length * saving / max(1.0, self._found.gain()) > self._duel_seconds(CANDIDATE)
 
     def seconds_to_adopt(self, level: Contract, promise: float) -> float:
-        """What a screened candidate of this level takes: its duel, and the proof for which it would be the first. One
-        that is exact is proved in its duel."""
+        """What a screened candidate of this level takes: its duel, and the proof for which it would be the first.
+
+        One that is exact is proved in its duel; where seeds will prove the plan it has a proof too, not counted here.
+        """
         duel = self._duel_seconds(SCREENED)
         if level is Contract.EXACT:
             return duel

@@ -38,7 +38,7 @@ def stand_in() -> Callable[[], None]:
 
 
 def is_loaded() -> bool:
-    return isinstance(sys.modules.get(_NAME), ModuleType) and not isinstance(sys.modules[_NAME], _Late)
+    return _NAME in sys.modules and not isinstance(sys.modules[_NAME], _Late)
 
 
 def load() -> None:
@@ -134,7 +134,7 @@ class _Submodules(MetaPathFinder, Loader):
 
 
 def _keeps_answers() -> bool:
-    """Whether this PyTorch keeps the answers where they can be taken back, as 2.4 to 2.13 do."""
+    """Whether this PyTorch keeps the answers where they can be taken back, as 2.13 does."""
     within = [torch._compile._disable_dynamo.__code__]
     for code in within:
         if _KEPT in (*code.co_consts, *code.co_names):
