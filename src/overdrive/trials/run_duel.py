@@ -82,7 +82,7 @@ def run_duel(
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):
             break
-        if full_processes(duel) >= rules.processes and _is_over(duel, rules):
+        if full_processes(duel.kept()) >= rules.processes and _is_over(duel, rules):
             break
     judge(duel, rules)
     return duel

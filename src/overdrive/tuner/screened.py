@@ -126,10 +126,12 @@ class Screened:
             if name in self.settings
         }
 
-    def within_processes(self) -> dict[str, Interval]:
-        """The speedups of what was switched in running processes: those know how processes differ."""
-        labels = self.effects[0].labels if self.effects else ()
-        return {name: found for name, found in self.speedups.items() if name in labels}
+    def within_processes(self, chosen: Chosen) -> Interval | None:
+        """The speedup by a technique with these settings, where it was switched in running processes: that knows how
+        processes differ."""
+        name, settings = chosen
+        switched = self.effects and name in self.effects[0].labels
+        return self.speedups.get(name) if switched and self.settings.get(name) == settings else None
 
     def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
         """What each technique of a plan gains; None where one of them was not screened, or with other settings.
