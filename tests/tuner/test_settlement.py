@@ -244,7 +244,8 @@ def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() 
     check = Check(Contract.EXACT, "the same")
     found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, measured((1.09, 1.07)), check)])
     told = standing(found, measured((1.08, 1.07)))
-    assert told is not None and told.interval is not None and "2 of 3 fresh process pairs and in the search" in told.basis
+    assert told is not None and told.interval is not None
+    assert "2 of 3 fresh process pairs and in the search" in told.basis
     assert 1.01 <= told.interval.low < 1.08 < told.interval.high
     assert standing(found, measured((0.99, 1.0))) is None
     found.adopted = [Adopted("fast", {}, measured((1.02, 1.01)), check)]

@@ -113,7 +113,6 @@ class Findings:
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     budget: float = 600.0  # seconds
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
-    disturbed: float = 0.0  # share of the screening's pairs of blocks in which others held the cores
     screened: Screened = field(default_factory=Screened)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given

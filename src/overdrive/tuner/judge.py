@@ -18,7 +18,7 @@ from overdrive.evidence.equivalence import (
     same_bits,
     same_in_its_duel,
 )
-from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
 from overdrive.evidence.speed import Verdict, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
@@ -81,7 +81,7 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
-        if wanted == "time" and self._found.disturbed > MOST_LEFT_OUT:  # a look takes more where others hold the cores
+        if wanted == "time" and self._found.screened.busy():  # a look takes more where others hold the cores
             rules = replace(rules, looks=CANDIDATE.looks)
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
@@ -103,7 +103,8 @@ class Judge:
         if broken or duel.verdict is Verdict.SLOWER or left_out_names(duel):
             return None
         both = self._found.with_its_screening(duel)
-        least = MOST_BIAS if max(left_out(duel.pairs), self._found.disturbed) > MOST_LEFT_OUT else 0.0
+        disturbed = max(share_disturbed(duel.pairs), self._found.screened.share_disturbed)
+        least = MOST_BIAS if busy(disturbed) else 0.0
         return both if both and verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:

@@ -86,9 +86,13 @@ class Screened:
             idle=frozenset(self.idle) | (idle - set(plan)),
         )
 
+    @property
+    def share_disturbed(self) -> float:
+        return self.disturbed / max(1, self.pairs)
+
     def busy(self) -> bool:
         """Whether others held the cores in so many pairs that all count."""
-        return busy(self.pairs - self.disturbed, self.pairs)
+        return busy(self.share_disturbed)
 
     def sentence(self) -> str:
         """What came of it."""

@@ -292,7 +292,6 @@ class Screener:
         return screened
 
     def _tell(self, screened: Screened) -> None:
-        self._found.disturbed = screened.disturbed / max(1, self._pairs)
         self._progress.outcome(screened.sentence())
         beyond = screened.beyond_the_contract()
         for sentence in beyond:
