@@ -184,18 +184,19 @@ class Judge:
 
     def _hash_what_quickens_seeds(self) -> None:
         """Prove what only its duel has shown exact, where the original's runs under seeds save more by it."""
-        found = self._found
+        found, prover = self._found, self._prover
         shown = found.shown_exact()
         pending = [each for each in shown if each.check.pending]
-        gain = gain_of(pending)
+        if not pending:
+            return
         plain = found.quick_plain()
-        of_original = self._prover.seconds_needed(Contract.STATISTICAL, plain) / 2  # as many runs as the candidate's
-        if not pending or of_original * (1 - 1 / gain) < self._prover.seconds_needed(Contract.EXACT, plain):
+        original = prover.seconds_needed(Contract.STATISTICAL, plain) / 2  # the candidate makes as many runs
+        if original * (1 - 1 / gain_of(pending)) < prover.seconds_needed(Contract.EXACT):
             return
         best = found.spec((each.name, each.settings) for each in shown)
-        check = self._prover.exact(found.reference(), best)
+        check = prover.exact(found.reference(), best)
         if check.level is Contract.EXACT:
-            found.adopted = [replace(each, check=check) if each in pending else each for each in found.adopted]
+            found.adopted[: len(shown)] = [replace(each, check=check) if each.check.pending else each for each in shown]
 
     def _by_itself(self, candidate: Candidate, duel: Duel, looked: Check) -> Check:
         """What promises more than the statistical plan that it joins must keep that in three replayed states at least.
