@@ -1,5 +1,5 @@
 # make demo | test | lint | docs | bench | gpu: the only commands anyone needs; test-quick for the inner loop, test-long
-# for what CI runs beside `make test`, test-keras where TensorFlow is wanted.
+# before a release, test-keras where TensorFlow is wanted.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -20,7 +20,8 @@ test: $(VENV)/.test
 	@echo "== running the tests (35 minutes on 2 slow cores)"
 	$(PYTEST) -m "not long and not faults and not cluster and not survive"
 
-# More programs, data sets and ways to fill a cache, of kinds that `make test` has one of.
+# More programs, data sets and ways to fill a cache, of kinds that `make test` has one of. 15 to 30 minutes on 2 cores:
+# with it CI took 50 minutes.
 test-long: $(VENV)/.test
 	$(PYTEST) -m long
 

@@ -56,9 +56,10 @@ def tuned(overdrive: Run, path: Path, *options: str, timeout: float = 240) -> tu
 def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive: Run, python: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
     names = "sample_cache,autocast,channels_last"
-    done, result = tuned(overdrive, path, "--contract", "exact", "--budget", "200s", "--techniques", names)
+    wanted = "--contract", "exact", "--budget", "400s", "--techniques", names
+    done, result = tuned(overdrive, path, *wanted, timeout=480)
     assert done.returncode == 0, done.stderr
-    assert result["verdict"] == "FASTER"
+    assert result["verdict"] == "FASTER", result["notes"]
     assert [each["name"] for each in result["techniques"]].index("sample_cache") == 0
     assert result["speedup"]["low"] > 1
     assert len({pair["process"] for pair in result["duels"][-1]["pairs"]}) >= 3

@@ -16,7 +16,7 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.untimed import UntimedRunner
-from tests.conftest import ROOT
+from tests.conftest import ROOT, long_but
 from tests.zoo.harness import MODULES, InProcess
 
 EXACT, ROUNDING = Contract.EXACT, Contract.ROUNDING
@@ -26,7 +26,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", long_but(["rows"], CASES))
 def test_real_trials_come_to_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where a trial finds tests.zoo
     threads = torch.get_num_threads()
