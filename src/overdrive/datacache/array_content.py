@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.datacache import words
 from overdrive.datacache.identities import holds
+from overdrive.datacache.words import Places
 from overdrive.datacache.written_pages import Pages
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10
+_SMALL = 2 << 10  # up to here they are compared together with all else
 _PART = 1 << 20  # bytes that are copied and hashed at a time: they stay in the processor's cache
 # What numpy's C interface promises of each array (`PyArrayObject_fields`): where its content lies, the number of its
 # dimensions, where those and the strides are, its base, its type and its flags.
@@ -43,6 +46,12 @@ class ArrayContent:
         if self._pages is not None:
             self._pages = self._whole_pages()
             self._read()
+
+    def places(self) -> Places | None:
+        """Of the words that say by themselves whether it is the same; None where they do not, or are too many."""
+        if self._pages is not None or self._hashes is not None or self._array.nbytes > _SMALL or not _lies_as_known():
+            return None
+        return words.of_array(self._array, [(start, start + len(held)) for start, held in self._pieces[1:]])
 
     def changed(self) -> bool:
         if self._pages is not None and self._pages.written():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import struct
 import time
 import weakref
@@ -48,6 +49,7 @@ class WrittenFiles:
         self._folders: dict[int, str] = {}  # by the kernel's number for it
         self._others: dict[str, set[str]] = {}  # what was written to in these folders, and is none of the files yet
         self._account = self._openings = -1  # what the kernel keeps account of; of openings none need be told apart
+        self._news: select.epoll | None = None  # says whether either has anything to tell
         self._written: str | None = None
         self._accounted: set[str] = set()
         self._above: set[str] = set()  # folders that are to stay where they are
@@ -80,6 +82,9 @@ class WrittenFiles:
     def written(self) -> str | None:
         """One of them that was written to, moved or deleted, of which there is one; in the process that made this."""
         if os.getpid() != self._process:
+            return self._written
+        nothing_else = not self._looked_at and self._mappings == mappings_made()
+        if nothing_else and (self._news is None or not self._news.poll(0)):
             return self._written
         while self._written is None and (events := _read(self._account)):
             self._look_through(events)
@@ -154,8 +159,10 @@ class WrittenFiles:
             return -1
         if self._account < 0:
             self._account, self._openings = (libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(2))
+            self._news = select.epoll()
             for account in (self._account, self._openings):
                 if account >= 0:
+                    self._news.register(account, select.EPOLLIN)
                     weakref.finalize(self, os.close, account)
         account = self._openings if openings else self._account
         return int(libc.inotify_add_watch(account, os.fsencode(path), events))
