@@ -4,7 +4,7 @@ Between two steps of a model the processor's caches hold nothing of a data set: 
 touches, 0.1 µs a line, and the code that it runs through for the first time. A dict says by its version that it is the
 same, a list by where its items lie and which they are. No object that is merely held is touched.
 
-Where CPython keeps these words is found out by trying. Where it has none (3.14 has no versions), there are no words.
+Where CPython keeps these words is found out by trying. Where it has none (3.13 has no versions), there are no words.
 """
 
 from __future__ import annotations
