@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.datacache import words
-from overdrive.datacache.watch import Watch
-from overdrive.datacache.words import Places, Words
+torch = pytest.importorskip("torch")
+
+from overdrive.datacache import words  # noqa: E402
+from overdrive.datacache.watch import Watch  # noqa: E402
+from overdrive.datacache.words import Places, Words  # noqa: E402
 
 
 class Thing:
@@ -254,3 +256,58 @@ def test_another_word_is_asked_about_once_it_is_another() -> None:
     assert asked == [1, 1]  # from then on each time
     array[3] = 1
     assert known.changed()
+
+
+def plain() -> Any:
+    return torch.zeros(2, 2)
+
+
+def of_complex() -> Any:
+    return torch.zeros(2, 2, dtype=torch.complex64)
+
+
+def with_gradient() -> Any:
+    tensor = torch.zeros(2, 2, requires_grad=True)
+    tensor.sum().backward()
+    return tensor
+
+
+def taken_by(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda tensor: setattr(tensor, name, change(tensor))
+
+
+TENSORS: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+    (plain, lambda tensor: tensor.add_(0)),
+    (plain, lambda tensor: tensor.resize_(4)),
+    (plain, lambda tensor: tensor.t_()),
+    (plain, lambda tensor: tensor.set_(torch.zeros(2, 2))),
+    (plain, lambda tensor: tensor.requires_grad_()),
+    (plain, lambda tensor: torch.utils.swap_tensors(tensor, torch.ones(2, 2))),
+    (plain, lambda tensor: tensor.untyped_storage().resize_(1 << 20)),
+    (plain, taken_by("grad", torch.zeros_like)),
+    (plain, taken_by("data", torch.zeros_like)),
+    (plain, taken_by("data", lambda tensor: tensor.data.view(torch.int32))),
+    (plain, taken_by("data", lambda tensor: tensor.data.t())),
+    (plain, taken_by("data", lambda tensor: tensor.data[:1])),
+    (of_complex, taken_by("data", lambda tensor: tensor.data.conj())),
+    (lambda: of_complex().imag, taken_by("data", lambda tensor: tensor.data.neg())),
+    (with_gradient, taken_by("grad", torch.zeros_like)),
+    (with_gradient, taken_by("grad", lambda _: None)),
+    (with_gradient, lambda tensor: tensor.requires_grad_(False)),
+]
+
+
+@pytest.mark.parametrize(("make", "change"), TENSORS)
+def test_changes_of_a_tensor_are_seen(make: Callable[[], Any], change: Callable[[Any], Any]) -> None:
+    watch = Watch()
+    watch.tensor(tensor := make())
+    watch.hold()
+    assert not watch.changed()
+    assert not watch.touched()
+    kept = tensor.detach()[:1], tensor.sum(), tensor.tolist()
+    assert not watch.changed()
+    assert not watch.touched()
+    change(tensor)
+    assert watch.changed()
+    assert watch.touched()
+    del kept
