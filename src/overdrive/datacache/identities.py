@@ -130,9 +130,7 @@ class _LongList:
     def changed(self) -> bool:
         if not self._places or not self._lies_there.same():
             return differ(self._items, self._held, self._places)
-        if (
-            self._pages is not None and self._pages.written()
-        ):  # or this is a forked process, of which there is no account
+        if self._pages is not None and self._pages.written():  # or this is a fork, of which there is no account
             self._pages.forget()
             return differ(self._items, self._held, self._places)
         return not all(piece.same() for piece in self._pieces)

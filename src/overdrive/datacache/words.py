@@ -14,7 +14,7 @@ import gc
 import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -23,7 +23,8 @@ _HEAD = object.__basicsize__
 _TYPE = _HEAD - _WORD
 _BEHIND_HEAD = 3 * _WORD  # where a garbage collected object has its dict, if that lies before it
 _OF_ARRAYS = 7 * _WORD  # what numpy's C interface promises of each array (see `array_content`)
-_ALL = 1 << 47  # bytes that a process may address
+_MANY = 1 << 12
+_ALL = 1 << 48  # bytes that a process may address
 
 
 class Places(NamedTuple):
@@ -114,8 +115,8 @@ def of_dict(space: Mapping[str, Any]) -> Places | None:
 
 
 def of_list(items: list[Any]) -> Places | None:
-    """That it holds the very same items."""
-    if not _usable():
+    """That it holds the very same items; None of many."""
+    if not _usable() or len(items) > _MANY:
         return None
     start = _word(id(items) + _HEAD + _WORD)
     return Places((id(items) + _HEAD, id(items) + _HEAD + _WORD), range(start, start + _WORD * len(items), _WORD))
@@ -163,8 +164,9 @@ def _word(address: int) -> int:
 @cache
 def _words() -> Callable[[Any], Any]:
     """Gives words by their numbers, all of memory being one array that begins at the second."""
-    everything = (ctypes.c_uint64 * (_ALL // _WORD - 1)).from_address(_WORD)
-    return np.frombuffer(everything, np.uint64).__getitem__
+    everything: Any = (ctypes.c_uint64 * (_ALL // _WORD - 1)).from_address(_WORD)
+    whole: Any = np.frombuffer(everything, np.uint64)
+    return cast("Callable[[Any], Any]", whole.__getitem__)
 
 
 @cache
@@ -182,6 +184,7 @@ def _usable() -> bool:
         and _word(id(known) + _HEAD) == len(known)
         and [_word(start + _WORD * place) for place in range(3)] == list(map(id, known))
         and _word(id(cell) + _HEAD) == id(known)
+        and max(start, id(known), id(list)) < _ALL
     )
 
 
