@@ -150,3 +150,4 @@ def test_a_context_variable_of_the_programs_own_is_no_setting() -> None:
     with np.errstate(over="raise"):
         OF_PROGRAM.set(4)
         assert seen.changed() is not None
+        assert seen.changed() is not None

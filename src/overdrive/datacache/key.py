@@ -63,8 +63,10 @@ class Settings:
         context = copy_context()
         if _context_tells() and context == self._context:
             return False
+        if _numpys() != self._numpys:
+            return True
         self._context = context
-        return _numpys() != self._numpys
+        return False
 
 
 def _asked() -> list[object]:
