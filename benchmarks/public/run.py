@@ -84,12 +84,14 @@ def tune(contract: str, minutes: float, place: Place) -> Result:
     left = {each["name"] for each in found["rejected"] if each["kind"] == "time"}
     tried = {each["name"] for each in found["rejected"] if each["kind"] == "measured" or each["speedup"]}
     kept = {each["name"] for each in found["techniques"]}
+    gains = {each["name"]: each["speedup"] for each in (*found["rejected"], *found["techniques"]) if each["speedup"]}
     return {
         **seconds,
         "verdict": found["verdict"],
         "speedup": found["speedup"],
         "techniques": {each["name"]: each["settings"] for each in found["techniques"]},
         "measured": sorted(tried | kept),
+        "gains": gains,
         "not_measured": sorted(left - tried - kept),
         "baseline": found["baseline"],
         "tuned": found["tuned"],

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from overdrive.evidence.neighbours import left_out, others, undisturbed
+from overdrive.evidence.neighbours import others, share_disturbed, undisturbed
 from overdrive.evidence.speed import Pair, speedup
 
 BLOCK = 0.1  # seconds, quiet
@@ -63,7 +63,7 @@ def test_a_neighbour_that_slows_one_side_more_does_not_change_the_ratio(gain: fl
 
 def test_where_a_neighbour_works_most_of_the_time_more_than_half_is_left_out() -> None:
     rng = np.random.default_rng(2)
-    shares = [left_out(duel(rng, 1.0, 0.6, (2.0, 1.5))) for _ in range(10)]
+    shares = [share_disturbed(duel(rng, 1.0, 0.6, (2.0, 1.5))) for _ in range(10)]
     assert np.median(shares) > 0.5
 
 
@@ -75,29 +75,29 @@ def pairs_with(waited: list[tuple[float, float]], by: float | None) -> list[Pair
 def test_a_side_that_waits_for_itself_is_not_disturbed() -> None:
     rng = np.random.default_rng(3)
     steady = [(1.5 + 0.02 * float(rng.standard_normal()), 0.0) for _ in range(40)]  # four threads, two cores
-    assert left_out(pairs_with(steady, 1.0)) <= 0.1
+    assert share_disturbed(pairs_with(steady, 1.0)) <= 0.1
     wild = [(1.5 + 0.3 * float(rng.standard_normal()), 0.0) for _ in range(40)]
-    assert left_out(pairs_with(wild, 0.02)) == 0  # nobody else was there
-    assert left_out(pairs_with(wild, 1.0)) > 0.2
+    assert share_disturbed(pairs_with(wild, 0.02)) == 0  # nobody else was there
+    assert share_disturbed(pairs_with(wild, 1.0)) > 0.2
 
 
 def test_both_blocks_of_a_pair_go_though_only_one_was_disturbed() -> None:
     pairs = pairs_with([(0.0, 0.0)] * 8 + [(0.2, 0.0), (0.0, 0.2)], 1.0)
-    assert undisturbed(pairs) == pairs[:8] and left_out(pairs) == pytest.approx(0.2)
+    assert undisturbed(pairs) == pairs[:8] and share_disturbed(pairs) == pytest.approx(0.2)
 
 
 def test_where_nobody_tells_what_others_use_waiting_alone_decides() -> None:
-    assert left_out(pairs_with([(0.0, 0.0)] * 9 + [(0.2, 0.0)], None)) == pytest.approx(0.1)
+    assert share_disturbed(pairs_with([(0.0, 0.0)] * 9 + [(0.2, 0.0)], None)) == pytest.approx(0.1)
 
 
 def test_where_nobody_tells_how_long_a_block_waited_nothing_is_left_out() -> None:
     pairs = [Pair(0, 10, 1.0, 1.0, True)] * 10
-    assert undisturbed(pairs) == pairs and left_out(pairs) == 0 and others(pairs) is None
-    assert left_out([]) == 0
+    assert undisturbed(pairs) == pairs and share_disturbed(pairs) == 0 and others(pairs) is None
+    assert share_disturbed([]) == 0
 
 
 def test_each_process_has_what_is_usual_for_it() -> None:
     calm, crowded = pairs_with([(0.0, 0.0)] * 10, 1.0), pairs_with([(1.0, 0.0)] * 10, 1.0)
     both = [*calm, *(Pair(1, 10, 1.0, 1.0, True, each.waited, each.others) for each in crowded)]
-    assert left_out(both) == 0
+    assert share_disturbed(both) == 0
     assert others(both) == 1.0

@@ -23,7 +23,8 @@ from overdrive.report.html import page
 from overdrive.report.words import sentence
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel
-from overdrive.tuner.duel_runner import Progress
+from overdrive.trials.run_duel import judge
+from overdrive.tuner.duel_runner import Progress, confirmation
 from overdrive.tuner.finalise import Finaliser
 from overdrive.tuner.findings import Adopted, Findings, Standing
 from overdrive.tuner.result import plan_of, result_of
@@ -243,8 +244,41 @@ def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() 
     check = Check(Contract.EXACT, "the same")
     found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, measured((1.09, 1.07)), check)])
     told = standing(found, measured((1.08, 1.07)))
-    assert told is not None and told.interval is not None and "4 process pairs" in told.basis
+    assert told is not None and told.interval is not None
+    assert "2 of 3 fresh process pairs and in the search" in told.basis
     assert 1.01 <= told.interval.low < 1.08 < told.interval.high
     assert standing(found, measured((0.99, 1.0))) is None
     found.adopted = [Adopted("fast", {}, measured((1.02, 1.01)), check)]
     assert standing(found, measured((1.02, 1.01))) is None
+
+
+def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_search() -> None:
+    """Of public MNIST, whose screening had measured 1.24x [1.19, 1.30], three fresh pairs of processes on a noisy
+    machine said 1.10x [0.85, 1.42], and nothing was established."""
+    program = Program("x.py", ())
+    plain, best = TrialSpec(program), TrialSpec(program, (("fast", {}),))
+
+    def measured(*gains: float) -> Duel:
+        pairs = [Pair(process, 1, gain, 1.0, True) for process, gain in enumerate(gains) for _ in range(10)]
+        duel = Duel(plain, best, pairs=pairs)
+        judge(duel, confirmation(3))
+        return duel
+
+    def weighed(confirmed: Duel, searched: Duel) -> Findings:
+        check = Check(Contract.EXACT, "the same")
+        found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, searched, check)], proof=check)
+        found.confirmation = confirmed
+        unused: Any = None
+        Finaliser(found, unused, unused, unused, unused)._weigh(confirmed)
+        return found
+
+    rough = measured(0.98, 1.2, 1.12)
+    assert rough.verdict is Verdict.INCONCLUSIVE
+    found = weighed(rough, measured(1.25, 1.24, 1.22, 1.26))
+    assert found.verdict is Verdict.FASTER and found.standing is not None and found.confirmed
+    assert "3 fresh process pairs and in the search" in found.standing.basis
+    assert "not confirmed" in found.notes[-1] and "of 3" not in found.notes[-1]
+    found = weighed(measured(0.9, 1.1, 1.0), measured(1.03, 1.05))
+    assert found.verdict is Verdict.INCONCLUSIVE and "nothing is established" in found.notes[-1]
+    found = weighed(measured(0.99, 1.02, 1.0), measured(1.25, 1.24, 1.22, 1.26))
+    assert found.standing is None, "the fresh processes speak against it"

@@ -13,7 +13,7 @@ from importlib import metadata
 from types import CodeType, ModuleType
 from typing import Any
 
-from overdrive.datacache.files import is_library
+from overdrive.core.whose import is_library
 
 _BEGAN = time.time()
 

@@ -26,7 +26,7 @@ _FEWEST_OTHERS = 0.1
 _USUAL = 25.0  # per cent
 _OF_USUAL = 0.1  # a side that waits for itself varies in that: by 2 % of 1.5 cores where two threads spun on two
 _UNKNOWN = (math.inf, math.inf)  # what others use, where nobody tells: they may be to blame
-MOST_LEFT_OUT = 0.5  # of the pairs, beyond which all of them count ...
+_MOST_LEFT_OUT = 0.5  # of the pairs, beyond which all of them count ...
 MOST_BIAS = 1.33  # ... and a ratio may be so many times too large: one side is slowed 2.0, the other 1.5 times
 
 
@@ -46,13 +46,12 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
 
 def counted(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs that a ratio is made of."""
-    kept = undisturbed(pairs)
-    return list(pairs) if busy(len(kept), len(pairs)) else kept
+    return list(pairs) if busy(share_disturbed(pairs)) else undisturbed(pairs)
 
 
-def busy(kept: int, pairs: int) -> bool:
-    """Whether a neighbour disturbed so many that all count."""
-    return kept < (1 - MOST_LEFT_OUT) * pairs
+def busy(share: float) -> bool:
+    """Whether a neighbour disturbed such a share of the pairs that all count."""
+    return share > _MOST_LEFT_OUT
 
 
 def disturbed(waited: float | None, others: float | None) -> bool:
@@ -61,7 +60,7 @@ def disturbed(waited: float | None, others: float | None) -> bool:
     return waited is not None and others is not None and waited > MOST_WAITING and others > _FEWEST_OTHERS
 
 
-def left_out(pairs: Sequence[Pair]) -> float:
+def share_disturbed(pairs: Sequence[Pair]) -> float:
     """The share of the pairs that a neighbour disturbed."""
     return 1 - len(undisturbed(pairs)) / len(pairs) if pairs else 0.0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
+
+from overdrive.core.whose import is_library
 
 
 def asked_by_program(frame: Any, through: Sequence[str]) -> bool:
@@ -16,4 +17,4 @@ def asked_by_program(frame: Any, through: Sequence[str]) -> bool:
     while frame is not None and frame.f_code.co_filename.endswith(tuple(through)):
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""
-    return not name.startswith((sys.prefix, sys.base_prefix, "<frozen")) and "-packages" not in name
+    return not name.startswith("<frozen") and not is_library(name)

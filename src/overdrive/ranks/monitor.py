@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ _FAILED = 6.0  # seconds after another's failure, in which an own one may follow
 _LAST = 5.0  # seconds for its last words
 TOLD = "told"  # in the store: some rank has said why all end
 _LOST = 5  # failures to reach the store
+_BUSY = frozenset("RSD")  # states of a process that runs, and lets none of its threads speak: within a long call of C
 
 
 class Monitor:
@@ -46,6 +48,7 @@ class Monitor:
         self._seen: dict[int, tuple[str, float]] = {}  # of each rank the last beat, and when it was another one
         self._failed_at = 0.0
         self._over = threading.Event()
+        self._beat(0)  # one that is stopped in its first half second must have been seen
         self._thread = threading.Thread(target=self._watch, name="overdrive-ranks", daemon=True)
         self._thread.start()
 
@@ -114,7 +117,9 @@ class Monitor:
                 if self._seen.get(other, ("",))[0] != beat:
                     self._seen[other] = beat, now
                 beats[other] = json.loads(beat)
-                if now - self._seen[other][1] > _SILENT and not _is_busy(beats[other]):
+                if now - self._seen[other][1] > _SILENT and (state := _state(beats[other])) not in _BUSY:
+                    if state == "T":  # it would not hear the launcher, which waits for half a minute
+                        os.kill(beats[other]["process"], signal.SIGKILL)
                     self._end(f"rank {other} does not answer: it was killed, stopped or cut off")
         if waits is not None:
             self._compare(waits, now - waits[2], beats)
@@ -144,15 +149,14 @@ class Monitor:
             self._end(f"all ranks wait for {waits[1]}: the connection between them stands still")
 
 
-def _is_busy(beat: Any) -> bool:
-    """Whether a rank of this machine runs, and lets none of its threads speak: it is within a long call of C code."""
+def _state(beat: Any) -> str:
+    """Of a rank's process, where it is on this machine: a letter, as /proc has it."""
     if beat["host"] != _HOST:
-        return False
+        return ""
     try:
-        state = Path(f"/proc/{beat['process']}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{beat['process']}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return state in "RSD"
+        return ""
 
 
 _HOST = f"{socket.gethostname()} {uuid.getnode()}"

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from functools import cache
 from pathlib import Path
 
-_US = str(Path(__file__).parents[1]) + os.sep
-_START = os.path.join(_US, "worker", "launch.py")
-_PATHS = sysconfig.get_paths()
+from overdrive.core.whose import OURS, is_library, is_ours, is_python
+
+_START = os.path.join(OURS, "worker", "launch.py")
 
 
 @cache
-def _libraries() -> tuple[str, ...]:
+def _torch() -> str:
+    """The folder that holds PyTorch, which is no folder of libraries where it was built in place."""
     torch = sys.modules.get("torch")
-    folders = {_US, _PATHS["stdlib"] + os.sep, _PATHS["purelib"] + os.sep, _PATHS["platlib"] + os.sep}
-    if torch is not None and torch.__file__:
-        folders.add(str(Path(torch.__file__).parents[1]) + os.sep)
-    return tuple(folders)
+    return str(Path(torch.__file__).parents[1]) + os.sep if torch is not None and torch.__file__ else OURS
 
 
 def is_library_file(path: str) -> bool:
-    return path.startswith(("<", *_libraries())) or "/site-packages/" in path or "/dist-packages/" in path
+    return path.startswith(("<", OURS, _torch())) or is_library(path)
 
 
 def is_python_file(path: str) -> bool:
     """Of Python's own library."""
-    return path.startswith(("<", _PATHS["stdlib"] + os.sep)) and "/site-packages/" not in path
+    return path.startswith("<") or is_python(path)
 
 
 def belongs_to_us(file: str, starter: bool = False) -> bool:
     """`starter`: only the file that starts the program."""
-    return file == _START if starter else file.startswith((_US, "<overdrive>"))
+    return file == _START if starter else file == "<overdrive>" or is_ours(file)
 
 
 @cache

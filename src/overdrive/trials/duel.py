@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
@@ -150,9 +150,9 @@ class Rules:
         )
 
 
-def full_processes(duel: Duel) -> int:
+def full_processes(pairs: Iterable[Pair]) -> int:
     """How many fresh process pairs gave enough pairs of blocks to count."""
-    return sum(count >= FEWEST_PAIRS for count in Counter(pair.process for pair in duel.kept()).values())
+    return sum(count >= FEWEST_PAIRS for count in Counter(pair.process for pair in pairs).values())
 
 
 def _both(one: float | None, other: float | None) -> tuple[float, float] | None:

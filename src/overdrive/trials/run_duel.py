@@ -9,7 +9,7 @@ from dataclasses import replace
 from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import told
-from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
 from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
@@ -82,7 +82,7 @@ def run_duel(
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):
             break
-        if full_processes(duel) >= rules.processes and _is_over(duel, rules):
+        if full_processes(duel.kept()) >= rules.processes and _is_over(duel, rules):
             break
     judge(duel, rules)
     return duel
@@ -119,5 +119,5 @@ def judge(duel: Duel, rules: Rules) -> None:
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
     # Then a neighbour may have slowed one side more than the other (evidence/neighbours.py, MOST_BIAS).
-    if left_out(duel.pairs) > MOST_LEFT_OUT and (duel.interval is None or duel.interval.low <= MOST_BIAS):
+    if busy(share_disturbed(duel.pairs)) and (duel.interval is None or duel.interval.low <= MOST_BIAS):
         duel.verdict = Verdict.INCONCLUSIVE

@@ -10,7 +10,7 @@ from dataclasses import replace
 from overdrive.core.contract import Contract
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.findings import Findings, Rejected
@@ -56,8 +56,8 @@ def _busy(found: Findings, control: Duel) -> str:
     duels = [control, *(each.duel for each in found.rejected if each.duel), *(duel for _, duel in found.other_duels)]
     if found.confirmation:
         duels.append(found.confirmation)
-    share = max(left_out([pair for duel in duels for pair in duel.pairs]), found.disturbed)
-    if share <= MOST_LEFT_OUT:
+    share = max(share_disturbed([pair for duel in duels for pair in duel.pairs]), found.screened.share_disturbed)
+    if not busy(share):
         return ""
     said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
     return f"{said} Tune when it is quieter, or where the cores are yours alone."

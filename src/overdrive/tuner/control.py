@@ -7,7 +7,7 @@ from overdrive.core.metric import Metric
 from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
 from overdrive.evidence.equivalence import first_non_finite, same_bits
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.proof.budget import ProofBudget
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
@@ -148,7 +148,7 @@ class Control:
                 "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
             )
             progress.outcome(found.notes[-1])
-        if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
+        if busy(share := share_disturbed(duel.pairs)):
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
         noise, measured = found.noise(), figures(duel, new=False)
         step = measured.seconds_per_step if measured and measured.seconds_per_step else duel.old_side.seconds_per_step

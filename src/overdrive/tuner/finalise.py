@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.evidence.attribution import attribute, configurations, without_effect
-from overdrive.evidence.confirmation import FEWEST, MOST, of_any_process, told
+from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
-from overdrive.evidence.speed import Pair, Verdict, speedup, speedup_of_these, verdict
+from overdrive.evidence.speed import Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
@@ -24,8 +23,6 @@ from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 from overdrive.tuner.screened import Screened
-
-_SEARCHED = 1000  # added to the number of a process that the search measured
 
 
 class Finaliser:
@@ -95,7 +92,7 @@ class Finaliser:
             self._duels.progress.stage(f"{name} again: the whole plan against the plan without it")
             duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
             self._duels.progress.outcome(duel.describe() if duel.interval else "nothing established")
-            if full_processes(duel) >= AGAIN.processes or beyond_doubt(duel):
+            if full_processes(duel.kept()) >= AGAIN.processes or beyond_doubt(duel):
                 found.other_duels.append((f"{name}, again", duel))
                 return duel.verdict is Verdict.FASTER
         its = next(each.speedup for each in found.adopted if each.name == name)
@@ -137,24 +134,7 @@ class Finaliser:
         best = found.spec(found.best())
         duel = found.confirmation = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
         found.notes += disturbed(duel)
-        processes = full_processes(duel)
-        found.confirmed = processes >= FEWEST
-        if not found.confirmed:
-            duel.verdict = Verdict.INCONCLUSIVE
-            if all(
-                exit_reason is None or exit_reason.kind == "late"
-                for exit_reason in (duel.exit_reason, duel.old_exit_reason)
-            ):
-                found.standing = self._standing(duel)
-            found.notes.append(
-                f"The confirmation came to {processes} of {FEWEST} process pairs before the budget "
-                "was used up: "
-                + (
-                    f"the plan is {found.standing.basis}. A larger --budget would confirm it."
-                    if found.standing
-                    else "nothing is established. A larger --budget would."
-                )
-            )
+        self._weigh(duel)
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
             wrong = differing_invariant(duel.old_trace, duel.new_trace)
             bad = first_non_finite(duel.new_trace)
@@ -172,40 +152,54 @@ class Finaliser:
         basis = found.standing.basis if found.standing else "nothing established"
         self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
 
+    def _weigh(self, duel: Duel) -> None:
+        """Whether the confirmation says enough by itself, or else with what the search measured."""
+        found, processes = self._found, full_processes(duel.kept())
+        found.confirmed = processes >= FEWEST
+        if found.confirmed and (self._for_memory() or duel.verdict is not Verdict.INCONCLUSIVE):
+            return
+        duel.verdict = Verdict.INCONCLUSIVE
+        reasons = duel.exit_reason, duel.old_exit_reason
+        if all(reason is None or reason.kind == "late" for reason in reasons):
+            found.standing = self._standing(duel)
+        if found.confirmed:
+            came = f"The {processes} process pairs of the confirmation differ too much to tell by themselves"
+        else:
+            came = f"The confirmation came to {processes} of {FEWEST} process pairs before the budget was used up"
+        stands = f"the plan is {found.standing.basis}" if found.standing else "nothing is established"
+        found.notes.append(f"{came}: {stands}. A larger --budget would {'confirm it' if found.standing else 'tell'}.")
+
     def _standing(self, confirmation: Duel) -> Standing | None:
-        """What is established without a full confirmation: by the fresh processes there were, or else by the duels."""
-        found = self._found
-        plain = found.control.old_side.peak_memory if found.control else 0
-        for_memory = found.objective.aim == "memory" or not found.objective.allows(plain)
+        """What is established where the confirmation says too little: by the fresh processes there were, or with what
+        the search measured, or by that alone."""
+        found, for_memory = self._found, self._for_memory()
         kept = confirmation.kept()
         counts = Counter(pair.process for pair in kept)
         full = [pair for pair in kept if counts[pair.process] >= FEWEST_PAIRS]
-        fresh = (speedup if confirmation.sequential else self._of_any)(full) if full else None
+        fresh = (speedup if confirmation.sequential else found.of_any)(full) if full else None
+        count = f"{full_processes(full)}{'' if found.confirmed else f' of {FEWEST}'} fresh process pairs"
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
-            count = len({pair.process for pair in full})
-            basis = f"measured in {count} of {FEWEST} fresh process pairs, and not confirmed"
+            basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
-        known = [self._of_any(duel.kept()) for duel in duels if duel.interval]
+        known = [found.with_its_screening(duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
         searched = Interval(*(math.prod(column) for column in zip(*ends, strict=True))) if known else None
         if fresh and searched and fresh.high < searched.low:
             return None  # the fresh processes speak against it
-        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
-        if fresh and searched and alone and not confirmation.sequential and not for_memory:
-            searched_too = [replace(pair, process=pair.process + _SEARCHED) for pair in duels[0].kept()]
-            both = self._of_any([*full, *searched_too])
-            count = len({pair.process for pair in [*full, *searched_too]})
-            basis = f"measured in {count} process pairs, those of the search among them, and not confirmed"
-            faster = verdict(both) is Verdict.FASTER
-            return Standing(basis, told(both, count), replace(confirmation, pairs=full)) if faster else None
+        if fresh and searched and not confirmation.sequential and not for_memory:
+            both = combined([fresh, searched])
+            basis = f"measured in {count} and in the search, together, and not confirmed"
+            return Standing(basis, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
         basis = "established in the search, and not confirmed in fresh processes"
+        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
         return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
 
-    def _of_any(self, pairs: Sequence[Pair]) -> Interval:
-        """What so few processes say of any."""
-        processes = len({pair.process for pair in pairs})
-        return of_any_process(speedup_of_these(pairs), self._found.spread(), processes)
+    def _for_memory(self) -> bool:
+        """Whether the plan is to save memory, of which processes need alike."""
+        found = self._found
+        plain = found.control.old_side.peak_memory if found.control else 0
+        return found.objective.aim == "memory" or not found.objective.allows(plain)

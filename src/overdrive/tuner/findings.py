@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from overdrive.core.contract import Contract
@@ -16,12 +16,13 @@ from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.attribution import Attribution
-from overdrive.evidence.confirmation import Spread, spread_of
+from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.speed import Pair, Verdict, noise_floor
+from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, full_processes
+from overdrive.tuner.screened import Screened
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,7 @@ class Findings:
     earlier: list[list[Pair]] = field(default_factory=list)  # the duels of the last tune of this program
     budget: float = 600.0  # seconds
     of_processes: tuple[float, int] = (0.0, 0)  # variance between processes in the screening, and its freedom
-    disturbed: float = 0.0  # share of the screening's pairs of blocks in which others held the cores
-    screened: Mapping[str, Interval] = field(default_factory=dict)  # speedups that were measured within processes
+    screened: Screened = field(default_factory=Screened)
     ranks: int | None = None  # as how many processes it was to be tried (see `TuneRequest`)
     runs: int | None = None  # that the tune has to pay for itself in, where its budget was not given
     started: float = field(default_factory=time.monotonic)
@@ -195,11 +195,11 @@ class Findings:
 
     def gain(self) -> float:
         """The speedups of what is adopted so far, multiplied."""
-        return _gain(self.adopted)
+        return gain_of(self.adopted)
 
     def gain_in_proof(self) -> float:
         """The gain of the plan over `quick_plain`, with whose runs under seeds it is compared."""
-        return _gain(self.adopted[len(self.quick_plain().techniques) :])
+        return gain_of(self.adopted[len(self.quick_plain().techniques) :])
 
     def memory_spread(self) -> int:
         """The difference between the peaks of two processes of the program."""
@@ -226,13 +226,13 @@ class Findings:
         proved = itertools.takewhile(stands_still, self._proved_exact())
         return self.spec((each.name, each.settings) for each in proved)
 
+    def shown_exact(self) -> list[Adopted]:
+        """The first of the plan that are exact, proved or by their duels alone."""
+        return list(itertools.takewhile(lambda each: each.needed or each.level is Contract.EXACT, self.adopted))
+
     def _proved_exact(self) -> Iterator[Adopted]:
         """What is proved exact, in the order of adoption, up to the first that is not: later ones build on it."""
-
-        def proved(each: Adopted) -> bool:
-            return each.needed or (each.check.level is Contract.EXACT and not each.check.pending)
-
-        return itertools.takewhile(proved, self.adopted)
+        return itertools.takewhile(lambda each: each.needed or not each.check.pending, self.shown_exact())
 
     def loosest(self) -> Contract:
         """The level of the plan so far: that of its loosest technique."""
@@ -242,11 +242,26 @@ class Findings:
         """How much processes differ, by all duels so far and those of the tune before."""
         others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
+        others += [self.confirmation] if self.confirmation else []
         return spread_of(
             self.control.kept() if self.control else (),
             [*(duel.kept() for duel in others), *self.earlier],
             self.of_processes,
         )
+
+    def of_any(self, pairs: Sequence[Pair]) -> Interval:
+        """What these processes say of any."""
+        return of_any_process(speedup_of_these(pairs), self.spread(), full_processes(pairs))
+
+    def with_its_screening(self, duel: Duel) -> Interval | None:
+        """The gain by a duel and the screening of its techniques together; None where one of them was not measured
+        within processes, or where they say nothing."""
+        joining = [chosen for chosen in duel.new.techniques if chosen not in duel.old.techniques]
+        known = [found for chosen in joining if (found := self.screened.within_processes(chosen))]
+        if not known or len(known) < len(joining):
+            return None
+        both = product(known), self.of_any(duel.kept())
+        return combined(both) if all(0 < each.low < each.high < math.inf for each in both) else None
 
     def noise(self) -> float | None:
         kept = self.control.kept() if self.control else []
@@ -258,7 +273,8 @@ def duels_of(adopted: Sequence[Adopted]) -> list[Duel]:
     return list({id(each.duel): each.duel for each in adopted}.values())
 
 
-def _gain(adopted: Sequence[Adopted]) -> float:
+def gain_of(adopted: Sequence[Adopted]) -> float:
+    """The speedups of their duels, multiplied."""
     return math.prod(duel.interval.estimate for duel in duels_of(adopted) if duel.interval)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.confirmation import Spread, of_any_process, pairs_to_tell
+from overdrive.evidence.confirmation import pairs_to_tell
 from overdrive.evidence.equivalence import (
     OPEN,
     Check,
@@ -19,12 +18,12 @@ from overdrive.evidence.equivalence import (
     same_bits,
     same_in_its_duel,
 )
-from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out
-from overdrive.evidence.speed import Verdict, combined, product, speedup_of_these, verdict
+from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
+from overdrive.evidence.speed import Verdict, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Adopted, Findings, Rejected, gain_of
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
@@ -54,7 +53,7 @@ class Judge:
             reason = no_faster(duel) or self._too_large(duel)
         else:
             reason = no_smaller(duel, found.memory_spread())
-        both = self._with_its_screening(candidate, duel) if reason and wanted == "time" else None
+        both = self._with_its_screening(duel) if reason and wanted == "time" else None
         if both:
             reason = self._too_large(duel)
         if reason is None and wanted == "time" and not self._screened(candidate):
@@ -82,7 +81,7 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
-        if wanted == "time" and self._found.disturbed > MOST_LEFT_OUT:  # a look takes more where others hold the cores
+        if wanted == "time" and self._found.screened.busy():  # a look takes more where others hold the cores
             rules = replace(rules, looks=CANDIDATE.looks)
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
@@ -92,24 +91,21 @@ class Judge:
 
     def _screened(self, candidate: Candidate) -> bool:
         """Whether its gain was seen in many blocks already; its duel is one look more."""
-        return all(name in self._found.screened for name in candidate.names)
+        return all(self._found.screened.within_processes(chosen) for chosen in candidate.chosen)
 
-    def _with_its_screening(self, candidate: Candidate, duel: Duel) -> Interval | None:
+    def _with_its_screening(self, duel: Duel) -> Interval | None:
         """The gain by its duel and its screening together, where the duel alone was not enough and both are faster.
 
-        Of gains of 5 to 7 % that screenings of public programs had measured, duels lost two of three. Both know how
-        processes differ, and what is published comes from the confirmation.
+        Of gains of 5 to 7 % that screenings of public programs had measured, duels lost two of three. What is
+        published comes from the confirmation.
         """
         broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or len(duel.kept()) < FEWEST_PAIRS
-        if broken or not self._screened(candidate) or duel.verdict is Verdict.SLOWER or left_out_names(duel):
+        if broken or duel.verdict is Verdict.SLOWER or left_out_names(duel):
             return None
-        screened = [self._found.screened[name] for name in candidate.names]
-        measured = [*screened, of_any(duel, self._found.spread())]
-        if not all(0 < each.low < each.high < math.inf for each in measured):
-            return None
-        both = combined([product(screened), measured[-1]])
-        least = MOST_BIAS if max(left_out(duel.pairs), self._found.disturbed) > MOST_LEFT_OUT else 0.0
-        return both if verdict(both) is Verdict.FASTER and both.low > least else None
+        both = self._found.with_its_screening(duel)
+        disturbed = max(share_disturbed(duel.pairs), self._found.screened.share_disturbed)
+        least = MOST_BIAS if busy(disturbed) else 0.0
+        return both if both and verdict(both) is Verdict.FASTER and both.low > least else None
 
     def _in_more_processes(self, duel: Duel) -> tuple[Duel, str | None]:
         """What won by no more than processes differ is measured once more, in fresh ones alone.
@@ -119,19 +115,19 @@ class Judge:
 
         Returns: the duel that counts, and why it does not win after all.
         """
-        spread = self._found.spread()
-        if duel.sequential or verdict(of_any(duel, spread)) is Verdict.FASTER:
+        found = self._found
+        if duel.sequential or verdict(found.of_any(duel.kept())) is Verdict.FASTER:
             return duel, None
         few = f"a gain no larger than processes differ: {duel.describe()}"
-        needed = pairs_to_tell(spread, duel.interval.estimate if duel.interval else 1.0)
-        if full_processes(duel) > 1 or needed > _MOST_PAIRS:
+        needed = pairs_to_tell(found.spread(), duel.interval.estimate if duel.interval else 1.0)
+        if full_processes(duel.kept()) > 1 or needed > _MOST_PAIRS:
             return duel, few
         rules = replace(CANDIDATE, looks=CANDIDATE.looks[:2], processes=needed, most_processes=needed)
         self._duels.progress.stage(f"{' + '.join(new_names(duel))} again, in {needed} fresh pairs of processes")
         again = self._duels.run_duel(duel.old, duel.new, rules, self._schedule.selection_ends())
         if reason := no_faster(again):
             return again, reason
-        if verdict(of_any(again, spread)) is Verdict.FASTER:
+        if verdict(found.of_any(again.kept())) is Verdict.FASTER:
             return again, None
         return again, f"a gain no larger than processes differ: {again.describe()}"
 
@@ -164,9 +160,7 @@ class Judge:
             return looked if looked.level is None else self._by_itself(candidate, duel, looked)
         check = Check(None, "")
         if contract is Contract.EXACT or same_bits(one, other):
-            # A plan is proved once, as a whole. Runs under seeds are quicker under what is proved exact.
-            by_steps = self._found.contract is not Contract.STATISTICAL
-            if by_steps and (pending := same_in_its_duel(one, other)):
+            if pending := same_in_its_duel(one, other):  # a plan is proved once, as a whole
                 return pending
             check = self._prover.exact(old, new)
             if check.level is not None:
@@ -182,10 +176,27 @@ class Judge:
             saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
             if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
                 return Check(None, "the budget has no time for the proof that it would need")
+            self._hash_what_quickens_seeds()
             return self._prover.screened(self._found.quick_plain(), new, one, other)
         if time.monotonic() > self._schedule.confirmation_begins():
             return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
+
+    def _hash_what_quickens_seeds(self) -> None:
+        """Prove what only its duel has shown exact, where the original's runs under seeds save more by it."""
+        found, prover = self._found, self._prover
+        shown = found.shown_exact()
+        pending = [each for each in shown if each.check.pending]
+        if not pending:
+            return
+        plain = found.quick_plain()
+        original = prover.seconds_needed(Contract.STATISTICAL, plain) / 2  # the candidate makes as many runs
+        if original * (1 - 1 / gain_of(pending)) < prover.seconds_needed(Contract.EXACT):
+            return
+        best = found.spec((each.name, each.settings) for each in shown)
+        check = prover.exact(found.reference(), best)
+        if check.level is Contract.EXACT:
+            found.adopted[: len(shown)] = [replace(each, check=check) if each.check.pending else each for each in shown]
 
     def _by_itself(self, candidate: Candidate, duel: Duel, looked: Check) -> Check:
         """What promises more than the statistical plan that it joins must keep that in three replayed states at least.
@@ -217,8 +228,3 @@ def _rejected(candidate: Candidate, reason: str, duel: Duel, check: Check | None
         name, settings = candidate.chosen[0]
         return Rejected(name, settings, reason, duel, check)
     return Rejected(candidate.label, {}, reason, duel, check)
-
-
-def of_any(duel: Duel, spread: Spread) -> Interval:
-    """What its processes say of any."""
-    return of_any_process(speedup_of_these(duel.kept()), spread, full_processes(duel))

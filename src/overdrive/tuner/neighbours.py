@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from overdrive.core.objective import size
-from overdrive.evidence.neighbours import MOST_BIAS, MOST_LEFT_OUT, left_out, others
+from overdrive.evidence.neighbours import MOST_BIAS, busy, others, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.machine.cpu import busy_share
 from overdrive.machine.gpu import memory_in_use
@@ -25,9 +25,9 @@ def untold(control: Duel) -> list[str]:
 
 def disturbed(duel: Duel) -> list[str]:
     """What other programs did to a duel."""
-    share, used = left_out(duel.pairs), others(duel.kept())
+    share, used = share_disturbed(duel.pairs), others(duel.kept())
     notes = []
-    if share > MOST_LEFT_OUT:
+    if busy(share):
         notes.append(
             f"In {share:.0%} of the pairs of blocks of the confirmation others held the cores, so that all count, and "
             f"a gain below {MOST_BIAS:g} could be their doing."
@@ -46,10 +46,10 @@ def disturbed(duel: Duel) -> list[str]:
 def neighbours() -> list[str]:
     """A sentence for each kind of neighbour."""
     notes = []
-    busy = busy_share()
-    if busy > _BUSY:
+    by_others = busy_share()
+    if by_others > _BUSY:
         notes.append(
-            f"Other programs were using {busy:.0%} of the cores when the tune began, which makes intervals wide."
+            f"Other programs were using {by_others:.0%} of the cores when the tune began, which makes intervals wide."
         )
     taken = memory_in_use()
     if taken > _SHARED_GPU:

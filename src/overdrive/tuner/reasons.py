@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overdrive.core.objective import saves, size
-from overdrive.evidence.neighbours import MOST_LEFT_OUT, left_out
+from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel, new_names
 
@@ -26,7 +26,7 @@ def no_faster(duel: Duel) -> str | None:
         Verdict.SLOWER: "slower",
         Verdict.INCONCLUSIVE: "inconclusive",
     }[duel.verdict]
-    if (share := left_out(duel.pairs)) > MOST_LEFT_OUT:
+    if busy(share := share_disturbed(duel.pairs)):
         return f"{reason}: others held the cores in {share:.0%} of its pairs of blocks"
     return f"{reason}: {duel.describe()}" if duel.interval else f"{reason}: too few blocks"
 

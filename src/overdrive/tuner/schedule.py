@@ -74,9 +74,9 @@ class Schedule:
         return self.confirmation_begins() if self._found.adopted else self.deadline
 
     def rest_seconds(self) -> float:
-        """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
-        joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
-        levels = sorted((each for each in joined if each), key=lambda level: level.rank)
+        """Seconds for the proof of the others in a statistical plan, should its own proof establish nothing."""
+        others = [each.level for each in self._found.adopted if each.joined or each.check.pending]
+        levels = sorted((each for each in others if each is not Contract.STATISTICAL), key=lambda level: level.rank)
         # A digest log more: those of the statistical proof were made under other threads.
         return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
@@ -111,7 +111,7 @@ class Schedule:
     def seconds_to_adopt(self, level: Contract, promise: float) -> float:
         """What a screened candidate of this level takes: its duel, and the proof for which it would be the first.
 
-        One that is exact is proved in its duel; where seeds will prove the plan it has a proof too, not counted here.
+        One that is exact is proved in its duel.
         """
         duel = self._duel_seconds(SCREENED)
         if level is Contract.EXACT:

@@ -86,9 +86,13 @@ class Screened:
             idle=frozenset(self.idle) | (idle - set(plan)),
         )
 
+    @property
+    def share_disturbed(self) -> float:
+        return self.disturbed / max(1, self.pairs)
+
     def busy(self) -> bool:
         """Whether others held the cores in so many pairs that all count."""
-        return busy(self.pairs - self.disturbed, self.pairs)
+        return busy(self.share_disturbed)
 
     def sentence(self) -> str:
         """What came of it."""
@@ -126,10 +130,12 @@ class Screened:
             if name in self.settings
         }
 
-    def within_processes(self) -> dict[str, Interval]:
-        """The speedups of what was switched in running processes: those know how processes differ."""
-        labels = self.effects[0].labels if self.effects else ()
-        return {name: found for name, found in self.speedups.items() if name in labels}
+    def within_processes(self, chosen: Chosen) -> Interval | None:
+        """The speedup by a technique with these settings, where it was switched in running processes: that knows how
+        processes differ."""
+        name, settings = chosen
+        switched = self.effects and name in self.effects[0].labels
+        return self.speedups.get(name) if switched and self.settings.get(name) == settings else None
 
     def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
         """What each technique of a plan gains; None where one of them was not screened, or with other settings.

@@ -30,6 +30,7 @@ from overdrive.evidence.screening import (
     on_off,
     pairs_of_process,
     race,
+    shipped,
 )
 from overdrive.trials.duel import FEWEST_SECONDS
 from overdrive.trials.screen import ScreeningTrial, failed
@@ -86,9 +87,9 @@ class Screener:
         within = [name for name, each in techniques.items() if not each.process_level]
         self._techniques = {name: each for name, each in techniques.items() if name in {*within, *self._around.racing}}
         self._beyond = {name for name, each in self._techniques.items() if not found.contract.allows(each.contract)}
-        records = duels.checkpoint.gains()
+        known, own = shipped(found.facts.device), duels.checkpoint.gains()
         self._inside = [
-            Candidate(name, each.contract, prior=learned(records.get(name, ())))
+            Candidate(name, each.contract, prior=learned([*known.get(name, ()), *own.get(name, ())]))
             for name, each in self._techniques.items()
             if name not in self._beyond
         ]
@@ -292,7 +293,6 @@ class Screener:
         return screened
 
     def _tell(self, screened: Screened) -> None:
-        self._found.disturbed = screened.disturbed / max(1, self._pairs)
         self._progress.outcome(screened.sentence())
         beyond = screened.beyond_the_contract()
         for sentence in beyond:

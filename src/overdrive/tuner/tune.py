@@ -52,7 +52,7 @@ def _search(
     found: Findings, judge: Judge, prover: Prover, schedule: Schedule, progress: Progress, screened: Screened
 ) -> None:
     """Try one candidate after the other, those first that the screening chose."""
-    found.screened = screened.within_processes()
+    found.screened = screened
     schedule.contributions_known = bool(screened.choice)
     asked: Strategy = Greedy(found, schedule, progress, screened)
     while (candidate := asked.ask()) is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from overdrive.datacache.files import is_library
+from overdrive.core.whose import is_library
 from overdrive.datacache.forked import Tick, in_children
 from overdrive.datacache.layout import Unfit
 from overdrive.seams.torch.fetchers import become_worker

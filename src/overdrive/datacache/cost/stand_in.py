@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from overdrive.core.whose import is_library
 from overdrive.datacache.cost.fetching import Fetching, standing_files
-from overdrive.datacache.files import is_library
 from overdrive.datacache.opened import Opened
 
 _MOST_HELD = 64  # objects that are searched for callables

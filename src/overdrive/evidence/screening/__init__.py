@@ -43,7 +43,7 @@ from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.estimate import estimate
 from overdrive.evidence.screening.factors import Block, Factor, Row, labels_of, on_in, on_off
 from overdrive.evidence.screening.of_processes import Run, estimate_of_processes, mean_of
-from overdrive.evidence.screening.prior import USUAL, Prior, learned
+from overdrive.evidence.screening.prior import USUAL, Prior, learned, shipped
 from overdrive.evidence.screening.processes import pairs_of_process
 from overdrive.evidence.screening.race import Dropped, Verdict, next_look, race
 
@@ -73,4 +73,5 @@ __all__ = [
     "on_off",
     "pairs_of_process",
     "race",
+    "shipped",
 ]

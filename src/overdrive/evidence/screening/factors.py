@@ -84,4 +84,4 @@ def complete(blocks: Iterable[Block]) -> list[tuple[Block, Block]]:
         if len(both) == 2 and not any(each.dropped for each in both):
             pairs.append((both[0], both[1]))
     quiet = [each for each in pairs if not (each[0].disturbed or each[1].disturbed)]
-    return pairs if busy(len(quiet), len(pairs)) else quiet
+    return pairs if pairs and busy(1 - len(quiet) / len(pairs)) else quiet

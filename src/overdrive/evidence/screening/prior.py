@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+_SHIPPED = Path(__file__).with_name("gains.json")
 _LEAST_WEIGHT = 0.02  # that any part keeps, whatever a record says: else no measurement could overrule it
 _STRENGTH = 4.0  # gains on record that the usual prior counts as much as
 
@@ -61,6 +64,21 @@ def learned(gains: Iterable[tuple[float, float]], usual: Prior = USUAL) -> Prior
     return Prior(
         tuple(Part(weight, part.centre, part.spread) for weight, part in zip(weights, usual.parts, strict=True))
     )
+
+
+def shipped(device: str) -> dict[str, list[tuple[float, float]]]:
+    """What screenings of public programs measured, by technique: logarithms of speedups and their standard errors.
+
+    Of `gains.json`, which `benchmarks/public/gains.py` makes from the results of the benchmark.
+
+    Args:
+        device: that the programs ran on, "cpu" or "cuda"; of another than was measured there is nothing.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for gains in json.loads(_SHIPPED.read_text()).get(device, {}).values():
+        for name, (gain, error) in gains.items():
+            found.setdefault(name, []).append((gain, error))
+    return found
 
 
 def _share(rest: float, count: int) -> float:

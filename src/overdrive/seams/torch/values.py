@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,15 +17,9 @@ import torch
 
 from overdrive.core.hyperparameters import DROPOUT, LOADER, OPTIMIZER, ValuePlace
 from overdrive.core.settings import Value
+from overdrive.core.whose import is_library, is_ours
 
-_LIBRARIES = tuple(
-    {
-        str(Path(__file__).parents[2]) + os.sep,
-        str(Path(torch.__file__).parent.parent) + os.sep,
-        sysconfig.get_paths()["stdlib"] + os.sep,
-        sysconfig.get_paths()["purelib"] + os.sep,
-    }
-)
+_TORCH = str(Path(torch.__file__).parent) + os.sep  # which may have been built in place
 _GROUP = ("lr", "weight_decay", "momentum")
 _BETAS = ("beta1", "beta2")
 _DROPOUTS = (
@@ -46,7 +39,7 @@ def line_of_program() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         last = f"{os.path.basename(file)}:{frame.f_lineno}"
-        if not file.startswith(("<", *_LIBRARIES)):
+        if not (file.startswith(("<", _TORCH)) or is_ours(file) or is_library(file)):
             return last
         frame = frame.f_back
     return last

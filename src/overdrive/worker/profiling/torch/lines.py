@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from overdrive.datacache.files import is_library
+from overdrive.core.whose import is_library, is_ours
 
-_OURS = str(Path(__file__).resolve().parents[3]) + os.sep
 _FETCH = os.path.join("data", "_utils", "fetch.py")
 _METHODS = tuple(os.path.join("torch", name) for name in ("_tensor.py", "_tensor_str.py", "overrides.py"))
 _DEEPEST = 200  # frames; a loop of that depth is no training loop
@@ -20,7 +18,7 @@ _DEEPEST = 200  # frames; a loop of that depth is no training loop
 def is_users(file: str) -> bool:
     """Whether a file is neither Python's, an installed package's nor ours."""
     path = os.path.abspath(file)
-    return not (file.startswith("<") or is_library(path) or _is_ours(path))
+    return not (file.startswith("<") or is_library(path) or is_ours(path))
 
 
 def user_line(frame: Any = None) -> tuple[str, int, str]:
@@ -55,11 +53,6 @@ def fetched_by(frame: Any = None) -> str:
 def called_by_user(frame: Any = None) -> bool:
     """Whether the innermost frame is the user's, but for ours and those by which a tensor's methods are called."""
     frame = frame or sys._getframe(1)
-    while frame is not None and (_is_ours(frame.f_code.co_filename) or frame.f_code.co_filename.endswith(_METHODS)):
+    while frame is not None and (is_ours(frame.f_code.co_filename) or frame.f_code.co_filename.endswith(_METHODS)):
         frame = frame.f_back
     return frame is not None and is_users(frame.f_code.co_filename)
-
-
-@cache
-def _is_ours(file: str) -> bool:
-    return os.path.realpath(file).startswith(_OURS)
