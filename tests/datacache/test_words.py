@@ -176,6 +176,14 @@ def test_a_list_that_moves_and_holds_the_same_has_not_changed_and_is_watched_on(
     assert watch.changed()
 
 
+def test_what_changes_before_all_is_told_is_a_change() -> None:
+    watch = Watch()
+    watch.items(items := [1.5, 2.5, 3.5])
+    items += range(10_000)
+    watch.hold()
+    assert watch.changed()
+
+
 def test_names_beside_those_that_count_may_change_all_the_time() -> None:
     space = {"counts": 1.5, "step": 0}
     watch = Watch()

@@ -23,7 +23,7 @@ _HEAD = object.__basicsize__
 _TYPE = _HEAD - _WORD
 _BEHIND_HEAD = 3 * _WORD  # where a garbage collected object has its dict, if that lies before it
 _OF_ARRAYS = 7 * _WORD  # what numpy's C interface promises of each array (see `array_content`)
-_MANY = 1 << 12
+_MANY = 1 << 12  # items of one list
 _ALL = 1 << 48  # bytes that a process may address
 
 
@@ -35,7 +35,7 @@ class Places(NamedTuple):
 
 
 class Words:
-    """Words that were read at `seal`. Where one is another, what it belongs to is asked whether it has changed."""
+    """Words that are to stay what they were. Where one is another, what it belongs to is asked whether it changed."""
 
     def __init__(self) -> None:
         self._checks: list[Callable[[], bool]] = []  # these keep alive what the words are of
@@ -44,7 +44,8 @@ class Words:
         self._left: list[Callable[[], bool]] = []  # whose words change although they do not: they are asked each time
 
     def add(self, check: Callable[[], bool], places: Places) -> None:
-        """
+        """From now on these are to stay as they are.
+
         Args:
             check: tells exactly whether what the words belong to has changed.
         """
@@ -53,7 +54,7 @@ class Words:
         self._checks.append(check)
 
     def seal(self) -> None:
-        """From now on they are to stay as they are."""
+        """All have been told."""
         self._own.seal()
         self._behind.seal()
 
@@ -78,15 +79,15 @@ class _Stage:
 
     def __init__(self) -> None:
         self.any = False
-        self._added: list[tuple[int, int]] = []  # address, and whose
+        self._added: list[tuple[int, int, int]] = []  # address, whose, and the word
 
     def add(self, number: int, addresses: Iterable[int]) -> None:
-        self._added += [(each, number) for each in addresses]
+        self._added += [(each, number, _word(each)) for each in addresses]
 
     def seal(self) -> None:
-        table = np.array(sorted(self._added), np.intp).reshape(-1, 2)  # neighbours are read together
-        places = table[:, 0] // _WORD - 1
-        self._set(places, table[:, 1].copy(), _words()(places))
+        addresses, numbers, held = zip(*sorted(self._added), strict=True) if self._added else ((), (), ())
+        places = np.array(addresses, np.intp) // _WORD - 1  # in order, so that neighbours are read together
+        self._set(places, np.array(numbers, np.intp), np.array(held, np.uint64))
 
     def _set(self, places: Any, of: Any, held: Any) -> None:
         self.any = len(places) > 0
