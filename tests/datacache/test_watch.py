@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ import pytest
 from overdrive.datacache.fingerprint import fingerprint
 from overdrive.datacache.unchanged import Unchanged
 from overdrive.datacache.watch import Watch
+
+OF_PROGRAM = contextvars.ContextVar("OF_PROGRAM", default=0)
 
 
 def rows() -> Any:
@@ -84,10 +89,65 @@ def test_what_one_list_loses_is_not_what_the_next_gains(others: int) -> None:
     assert watch.changed()
 
 
-def test_settings_count_but_where_techniques_that_change_them_are_switched(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_decimals() -> Any:
+    import decimal
+
+    return decimal.localcontext(decimal.Context(prec=5))
+
+
+@contextlib.contextmanager
+def of_another_type() -> Iterator[None]:
+    torch = pytest.importorskip("torch")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def in_another_folder() -> Iterator[None]:  # Python 3.10 has no contextlib.chdir
+    before = os.getcwd()
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: np.errstate(over="raise"),
+        lambda: np.printoptions(precision=3),
+        in_decimals,
+        of_another_type,
+        in_another_folder,
+    ],
+    ids=["numpy's errors", "numpy's precision", "decimals", "default type", "folder"],
+)
+def test_settings_count_but_where_techniques_that_change_them_are_switched(
+    other: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import decimal  # noqa: F401
+
     seen = Unchanged(([1, 2],), fingerprint([1, 2]))
     assert seen.changed() is None
-    monkeypatch.setattr("overdrive.datacache.unchanged.settings", lambda: ("other",))
-    assert "a setting" in (seen.changed() or "")
-    monkeypatch.setenv("OVERDRIVE_SWITCHED", "1")
+    with other():
+        assert "a setting" in (seen.changed() or "")
+        monkeypatch.setenv("OVERDRIVE_SWITCHED", "1")
+        assert seen.changed() is None
+        monkeypatch.delenv("OVERDRIVE_SWITCHED")
     assert seen.changed() is None
+
+
+def test_a_context_variable_of_the_programs_own_is_no_setting() -> None:
+    seen = Unchanged(([1, 2],), fingerprint([1, 2]))
+    for each in range(3):
+        OF_PROGRAM.set(each)
+        assert seen.changed() is None
+    with np.errstate(over="raise"):
+        OF_PROGRAM.set(4)
+        assert seen.changed() is not None
+        assert seen.changed() is not None

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache.identities import holds
+from overdrive.datacache import words
+from overdrive.datacache.identities import Held
+from overdrive.datacache.words import Places
 from overdrive.datacache.written_pages import Pages
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10
+_SMALL = 2 << 10  # up to here they are compared together with all else
 _PART = 1 << 20  # bytes that are copied and hashed at a time: they stay in the processor's cache
 # What numpy's C interface promises of each array (`PyArrayObject_fields`): where its content lies, the number of its
 # dimensions, where those and the strides are, its base, its type and its flags.
@@ -29,7 +32,8 @@ class ArrayContent:
         # An object's place means that object, as long as that lives.
         self._held = array.ravel().tolist() if array.dtype.hasobject else None
         self._form = _form(array)
-        self._pieces: list[tuple[int, bytes]] = []  # of memory, with what they hold
+        self._pieces: list[Held] = []
+        self._behind: list[tuple[int, int]] = []  # where these lie: the array's own fields, and what they point to
         self._hashes: list[int] | bytes | None = None
         self._read()
 
@@ -44,13 +48,18 @@ class ArrayContent:
             self._pages = self._whole_pages()
             self._read()
 
+    def places(self) -> Places | None:
+        """Of the words that say by themselves whether it is the same; None where they do not, or are too many."""
+        if self._pages is not None or self._hashes is not None or self._array.nbytes > _SMALL or not _lies_as_known():
+            return None
+        return words.of_array(self._array, self._behind[1:])
+
     def changed(self) -> bool:
         if self._pages is not None and self._pages.written():
             return True
         if _lies_as_known():
-            for address, content in self._pieces:
-                if not holds(address, content):
-                    return True
+            if not all(piece.same() for piece in self._pieces):
+                return True
         elif _form(self._array) != self._form:
             return True
         return self._hashes is not None and self._hashed() != self._hashes
@@ -63,7 +72,7 @@ class ArrayContent:
 
     def _read(self) -> None:
         """All of its bytes; of those that the kernel sees the ends alone; of many a hash of each part, in order."""
-        array, self._pieces, self._hashes = self._array, [], None
+        array, self._pieces, self._behind, self._hashes = self._array, [], [], None
         if not _lies_as_known():
             self._hashes = self._hashed()
             return
@@ -81,7 +90,8 @@ class ArrayContent:
 
     def _hold(self, start: int, end: int) -> None:
         if end > start:
-            self._pieces.append((start, ctypes.string_at(start, end - start)))
+            self._pieces.append(Held(start, end))
+            self._behind.append((start, end))
 
     def _hashed(self) -> list[int] | bytes:
         """

@@ -7,9 +7,13 @@ import hashlib
 import os
 import platform
 import sys
-from functools import cache
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
+
+import numpy as np
 
 from overdrive.datacache.fingerprint import Fingerprint
 from overdrive.datacache.partial_table import FORMAT
@@ -42,20 +46,63 @@ def key_of(fingerprint: Fingerprint, count: int) -> str:
 
 def settings() -> tuple[object, ...]:
     """Settings of this process that samples may depend on. Takes 3 µs."""
-    import numpy as np
+    return *_asked(), *_numpys()
+
+
+class Settings:
+    """The same, as they were when this was made: looked at before each batch, when the processor's caches are cold."""
+
+    def __init__(self) -> None:
+        self._asked = _asked()
+        self._context = copy_context()
+        self._numpys = _numpys()
+
+    def changed(self) -> bool:
+        if _asked() != self._asked:
+            return True
+        context = copy_context()
+        if _context_tells() and context == self._context:
+            return False
+        if _numpys() != self._numpys:
+            return True
+        self._context = context
+        return False
+
+
+def _asked() -> list[object]:
+    decimals = sys.modules.get("decimal")
+    found = [ask() for ask in _askers()]
+    return found if decimals is None else [*found, decimals.getcontext().prec]
+
+
+@cache
+def _askers() -> tuple[Callable[[], object], ...]:
     import torch
 
-    decimals = sys.modules.get("decimal")
-    return (
-        _default_type(),
-        torch.get_num_threads(),
-        os.getcwd(),
-        np.geterr(),
-        np.get_printoptions(),
-        torch.is_autocast_enabled("cpu"),
-        sys.getrecursionlimit(),
-        decimals.getcontext().prec if decimals is not None else None,
+    autocast = partial(torch.is_autocast_enabled, "cpu")
+    return torch.get_default_dtype, torch.get_num_threads, os.getcwd, autocast, sys.getrecursionlimit
+
+
+def _numpys() -> tuple[object, ...]:
+    return np.geterr(), np.get_printoptions()
+
+
+@cache
+def _context_tells() -> bool:
+    """Whether numpy keeps its settings in context variables (from 2.2 on), so that an equal context says all."""
+
+    def differs(made: contextlib.AbstractContextManager[object]) -> bool:
+        before = copy_context()
+        with made:
+            return copy_context() != before
+
+    changes = (
+        np.errstate(all="raise"),
+        np.errstate(all="ignore"),
+        np.printoptions(precision=1),
+        np.printoptions(precision=2),
     )
+    return all(copy_context().run(differs, each) for each in changes)
 
 
 def _default_type() -> str:

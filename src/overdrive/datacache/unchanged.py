@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from overdrive.datacache.fingerprint import Fingerprint, objects_again
-from overdrive.datacache.key import settings
+from overdrive.datacache.key import Settings
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.watch import Watch
 from overdrive.datacache.written_files import WrittenFiles
@@ -32,7 +32,7 @@ class Unchanged:
     def __init__(self, roots: tuple[Any, ...], seen: Fingerprint, opened: Collection[str] = ()) -> None:
         self.seen = seen
         self._roots = roots
-        self._settings = settings()
+        self._settings = Settings()
         self._files = WrittenFiles()
         self._files.add(seen.files.all())
         if seen.files.looked_for:
@@ -79,14 +79,14 @@ class Unchanged:
 
     def changed(self) -> str | None:
         """What was changed, in words; for every batch."""
-        if self._settings != settings() and not _switched():
+        if self._settings.changed() and not _switched():
             return "a setting was changed that samples may depend on"
         if (path := self._files.written()) is not None:
             return f"a file of the data set was written to: {path}"
-        if self.seen.watch.replaced():
-            return "something of a library's was replaced that samples may depend on"
         if not self.seen.watch.changed():
             return None
+        if self.seen.watch.replaced():
+            return "something of a library's was replaced that samples may depend on"
         now = objects_again(*self._roots)
         self.false_alarms += 1
         if self.false_alarms > _MOST_FALSE_ALARMS:
@@ -112,7 +112,7 @@ class UnchangedInFork:
         watch.in_fork()
 
     def changed(self) -> bool:
-        return self._watch.changed() or self._watch.replaced()
+        return self._watch.changed()
 
     def check(self) -> None:
         """

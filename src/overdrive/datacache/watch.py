@@ -7,12 +7,14 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, ne
 from typing import Any
 
+from overdrive.datacache import words
 from overdrive.datacache.array_content import ArrayContent
 from overdrive.datacache.identities import Identities
 from overdrive.datacache.mappings import shared_places
+from overdrive.datacache.words import Words
 
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
 _QUICKLY = 64
@@ -28,9 +30,11 @@ class Watch:
 
     def __init__(self) -> None:
         self._spaces: list[Mapping[str, Any]] = []
-        self._near = Identities()
-        self._objects = Identities()
-        self._of_libraries = Identities()
+        self._words = Words()  # of all but the nearest, which are asked for more often
+        self._words_near = Words()
+        self._near = Identities(self._words_near)
+        self._objects = Identities(self._words)
+        self._of_libraries = Identities(self._words)
         self._owners: list[Any] = []  # of those attributes: they may be given others, all at once
         self._kinds: list[Any] = []
         self._cells: list[types.CellType] = []
@@ -40,11 +44,11 @@ class Watch:
         self._alive: list[Any] = []  # an id says nothing once its object is gone
         self._tensors: list[tuple[Any, Any]] = []
         self._arrays: list[ArrayContent] = []
+        self._without_words: list[ArrayContent] = []  # among them
         self._shared: list[ArrayContent] | None = None
         self._bytes: list[tuple[bytearray, bytes]] = []
         self._states: list[tuple[Callable[[], Any], Any]] = []
-        self._absent: list[tuple[Mapping[str, Any], set[str]]] = []
-        self._absent_from_libraries: list[tuple[Mapping[str, Any], set[str]]] = []
+        self._checks: list[Callable[[], bool]] = []
 
     def space(self, thing: Any, space: dict[str, Any]) -> None:
         """An object's attributes, and its class."""
@@ -59,7 +63,7 @@ class Watch:
 
     def attributes(self, space: Mapping[str, Any]) -> None:
         """Which attributes a class has; what they are is for `name`."""
-        self._objects.add(iter, space)
+        self._objects.add(iter, space, words.of_dict(space))
 
     def slot(self, thing: Any, name: str) -> None:
         """An attribute that lies in the object itself."""
@@ -89,12 +93,12 @@ class Watch:
     def items(self, container: Any) -> None:
         """A container whose values have been looked at one by one."""
         if isinstance(container, dict):
-            self._objects.add(dict.keys, container)
-            self._objects.add(dict.values, container)
+            self._objects.add(dict.keys, container, words.of_dict(container))
+            self._objects.add(dict.values, container, words.of_dict(container))
             if isinstance(container, OrderedDict):  # its order may change without the dict within it
                 self._objects.add(OrderedDict.__iter__, container)
         elif isinstance(container, list):
-            self._objects.add(list.__iter__, container)
+            self._objects.add(list.__iter__, container, words.of_list(container))
         elif isinstance(container, bytearray):
             self._bytes.append((container, bytes(container)))
         elif isinstance(container, set):
@@ -102,7 +106,12 @@ class Watch:
 
     def array(self, array: Any) -> None:
         """A numpy array. Its content is compared, or the kernel asked."""
-        self._arrays.append(ArrayContent(array))
+        content = ArrayContent(array)
+        self._arrays.append(content)
+        if places := content.places():
+            self._words.add(content.changed, places)
+        else:
+            self._without_words.append(content)
 
     def tensor(self, tensor: Any) -> None:
         """Where it lies, and how often it was written to, as far as it counts."""
@@ -110,7 +119,7 @@ class Watch:
 
     def function(self, function: types.FunctionType) -> None:
         """What a function is made of: its code, and what its arguments are where they are not given."""
-        self._objects.add(_MADE_OF, function)
+        self._objects.add(_MADE_OF, function, words.of_function(function))
 
     def state(self, take: Callable[[], Any]) -> None:
         """A random generator, a lock or the like, by what gives its state."""
@@ -124,22 +133,21 @@ class Watch:
     def hold(self) -> None:
         """All has been told: from now on it is to stay as it is."""
         for near in self._spaces[:_QUICKLY]:
-            self._near.add(dict.values, near)
-        for space, names in self._names.values():
-            if there := [name for name in names if name in space]:
-                self._objects.add(itemgetter(there[0], *there), space)  # of one it would give no tuple
-            if absent := names.keys() - there:
-                self._absent.append((space, absent))
-        for space, names in self._fixed.values():
-            if there := [name for name in names if name in space]:
-                self._of_libraries.add(itemgetter(there[0], *there), space)
-            if absent := names.keys() - there:
-                self._absent_from_libraries.append((space, absent))
-        self._objects.add(partial(map, type), tuple(self._kinds))
-        self._objects.add(partial(map, vars), tuple(self._owners))
-        self._objects.add(partial(map, attrgetter("cell_contents")), tuple(self._cells))
-        for each in (self._near, self._objects, self._of_libraries):
+            self._near.add(dict.values, near, words.of_dict(near))
+        for spaces, watched in ((self._names, self._objects), (self._fixed, self._of_libraries)):
+            for space, names in spaces.values():
+                places = words.of_dict(space)
+                if there := [name for name in names if name in space]:
+                    watched.add(itemgetter(there[0], *there), space, places)  # of one it would give no tuple
+                if absent := names.keys() - there:
+                    watched.add(partial(_those_in, absent), space, places)
+        self._objects.add(partial(map, type), tuple(self._kinds), words.of_types(self._kinds))
+        self._objects.add(partial(map, vars), tuple(self._owners), words.of_spaces(self._owners))
+        cells = attrgetter("cell_contents")
+        self._objects.add(partial(map, cells), tuple(self._cells), words.of_cells(self._cells))
+        for each in (self._near, self._objects, self._of_libraries, self._words_near, self._words):
             each.seal()
+        self._checks = self._all_checks()
 
     def in_fork(self) -> None:
         """From now on for this forked process, of whose writes the kernel keeps another account."""
@@ -150,6 +158,7 @@ class Watch:
         """Take the digests that are still to be taken. Returns the seconds that it takes to look."""
         for take, before in self._digests:
             before[:] = before or [take()]
+        self._checks = self._all_checks()
         return min(self._timed() for _ in range(_LOOKS))
 
     def _timed(self) -> float:
@@ -159,13 +168,13 @@ class Watch:
 
     def touched(self) -> bool:
         """Whether attributes of the nearest objects were set, or their tensors written to. Takes some microseconds."""
-        if self._near.changed():
+        if self._words_near.changed() or self._near.changed_without_words():
             return True
         return any(_place_of(tensor) != place for tensor, place in self._tensors[:_QUICKLY])
 
     def replaced(self) -> bool:
-        """Whether something of a library's was."""
-        return self._of_libraries.changed() or _any_there(self._absent_from_libraries)
+        """Whether something of a library's was, looked at one by one."""
+        return self._of_libraries.changed()
 
     def shared_changed(self) -> bool:
         """Whether an array was that lies in memory which other processes may share."""
@@ -175,29 +184,34 @@ class Watch:
         return any(each.changed() for each in self._shared)
 
     def changed(self) -> bool:
-        """Whether anything else was."""
-        if self._objects.changed():
-            return True
-        for array in self._arrays:
-            if array.changed():
-                return True
-        for tensor, place in self._tensors:
-            if _place_of(tensor) != place:
-                return True
-        return (
-            _any_there(self._absent)
-            or any(now != before for now, before in self._bytes)
-            or any(take() != before for take, before in self._states)
-            or any(before and take() != before[0] for take, before in self._digests)
-        )
+        """Whether anything was."""
+        return any(check() for check in self._checks)
+
+    def _all_checks(self) -> list[Callable[[], bool]]:
+        """All that a look asks, each of which takes 2 to 20 µs where the caches are cold."""
+        checks = [self._words.changed]
+        checks += [each.changed_without_words for each in (self._objects, self._of_libraries) if each.any_without_words]
+        checks += [each.changed for each in self._without_words]
+        checks += [partial(_is_elsewhere, tensor, place) for tensor, place in self._tensors]
+        checks += [partial(_differs, take, before) for take, before in self._states]
+        checks += [partial(_differs, take, before[0]) for take, before in self._digests if before]
+        return checks + [partial(ne, now, before) for now, before in self._bytes]
+
+
+def _is_elsewhere(tensor: Any, place: tuple[Any, ...]) -> bool:
+    return _place_of(tensor) != place
+
+
+def _differs(take: Callable[[], Any], before: Any) -> bool:
+    return bool(take() != before)
 
 
 def _slot(name: str, thing: Any) -> tuple[Any]:
     return (getattr(thing, name, None),)
 
 
-def _any_there(absent: list[tuple[Mapping[str, Any], set[str]]]) -> bool:
-    return any(not space.keys().isdisjoint(names) for space, names in absent)
+def _those_in(names: set[str], space: Mapping[str, Any]) -> list[str]:
+    return [name for name in names if name in space]
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:

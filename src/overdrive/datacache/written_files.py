@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import struct
 import time
 import weakref
@@ -48,6 +49,7 @@ class WrittenFiles:
         self._folders: dict[int, str] = {}  # by the kernel's number for it
         self._others: dict[str, set[str]] = {}  # what was written to in these folders, and is none of the files yet
         self._account = self._openings = -1  # what the kernel keeps account of; of openings none need be told apart
+        self._news: select.epoll | None = None  # says whether either has anything to tell
         self._written: str | None = None
         self._accounted: set[str] = set()
         self._above: set[str] = set()  # folders that are to stay where they are
@@ -81,6 +83,8 @@ class WrittenFiles:
         """One of them that was written to, moved or deleted, of which there is one; in the process that made this."""
         if os.getpid() != self._process:
             return self._written
+        if self._quiet():
+            return self._written
         while self._written is None and (events := _read(self._account)):
             self._look_through(events)
         if _read(self._openings) or self._mappings != mappings_made():
@@ -89,6 +93,12 @@ class WrittenFiles:
         if self._looked_at and self._written is None:
             self._written = next((path for path, was in self._looked_at.items() if _status(path) != was), None)
         return self._written
+
+    def _quiet(self) -> bool:
+        """Whether there is nothing new, told by one question to the kernel."""
+        if self._looked_at or self._mappings != mappings_made():
+            return False
+        return not self._news.poll(0) if self._news is not None else self._account < 0 and self._openings < 0
 
     def _add(self, folder: str, names: set[str], read_since: bool = False) -> None:
         new = names - self._names[folder]
@@ -154,9 +164,14 @@ class WrittenFiles:
             return -1
         if self._account < 0:
             self._account, self._openings = (libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(2))
-            for account in (self._account, self._openings):
-                if account >= 0:
-                    weakref.finalize(self, os.close, account)
+            accounts = [each for each in (self._account, self._openings) if each >= 0]
+            for account in accounts:
+                weakref.finalize(self, os.close, account)
+            with contextlib.suppress(OSError):  # there may be too many files open
+                news = select.epoll()
+                for account in accounts:
+                    news.register(account, select.EPOLLIN)
+                self._news = news
         account = self._openings if openings else self._account
         return int(libc.inotify_add_watch(account, os.fsencode(path), events))
 

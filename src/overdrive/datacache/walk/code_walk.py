@@ -186,7 +186,7 @@ def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     if isinstance(thing, getattr(sys.modules.get("torch"), "Tensor", ())):
         return True
     if module is builtins:
-        return kind.__module__ != "builtins" or kind in _HOLDS
+        return kind.__module__ != "builtins" or kind in _HOLDS or isinstance(thing, BaseException)
     return issubclass(kind, _HOLDS) or not code.is_library_module(kind.__module__)
 
 
