@@ -80,6 +80,11 @@ def in_builtins() -> Any:
     return Reads(of_builtins), lambda: of_builtins().append(1)
 
 
+def in_an_error_in_builtins() -> Any:
+    builtins.OVERDRIVE_LEVELS = ValueError(0)  # type: ignore[attr-defined]
+    return Reads(of_builtins), lambda: setattr(of_builtins(), "level", 1)
+
+
 def in_library() -> Any:
     math.overdrive_levels = {"level": 0}  # type: ignore[attr-defined]
     return Reads(of_library), lambda: of_library().update(level=1)
