@@ -14,6 +14,7 @@ from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.advice import next_step
 from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.screened import Screened
 
 
 def found(arguments: Sequence[str] = (), contract: Contract = Contract.ROUNDING, **control: object) -> Findings:
@@ -49,9 +50,9 @@ def test_where_no_time_was_left_a_longer_budget_is_named() -> None:
 
 def test_a_busy_machine_is_named_before_all_else() -> None:
     busy = found()
-    busy.rejected, busy.disturbed = [untried("compile")], 0.8
+    busy.rejected, busy.screened = [untried("compile")], Screened(pairs=10, disturbed=8)
     assert "80%" in next_step(busy) and "quieter" in next_step(busy)
-    busy.disturbed = 0.2
+    busy.screened = Screened(pairs=10, disturbed=2)
     assert "busy" not in next_step(busy)
     assert busy.control is not None
     busy.control.pairs = [Pair(0, 1, 1.0, 1.0, True, (0.5, 0.5), (1.0, 1.0))] * 3

@@ -282,3 +282,18 @@ def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_sear
     assert found.verdict is Verdict.INCONCLUSIVE and "nothing is established" in found.notes[-1]
     found = weighed(measured(0.99, 1.02, 1.0), measured(1.25, 1.24, 1.22, 1.26))
     assert found.standing is None, "the fresh processes speak against it"
+
+
+@pytest.mark.parametrize("budget", [120, 150, 260])
+def test_nothing_is_begun_that_could_not_come_to_its_end(
+    budget: int, offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A public U-Net, 13 s to its first step and 0.6 s for each, was hashed in vain to the end of five minutes and then
+    confirmed for 43 s, which gave nothing: what its duel had shown was told all the same."""
+    offer(fast={"expected_saving": 0.3}, other={"expected_saving": 0.2}, third={"expected_saving": 0.15})
+    pace = paces(fast=1.43)
+    facts = Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=0.6)
+    Simulated(lambda on: 60 * pace(on), start=13.0, takes_time=True, facts=facts, spread=0.02).enter(monkeypatch)
+    found = searched(tmp_path, budget=float(budget))
+    assert found.verdict is Verdict.FASTER and names(found) == ["fast"]
+    assert found.seconds <= budget + 2, "one step of each side may be under way"

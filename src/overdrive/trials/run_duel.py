@@ -76,8 +76,8 @@ def run_duel(
                 break
             duel.exit_reason = duel.old_exit_reason = None
         judge(duel, rules)
-        if time.monotonic() > deadline:
-            break
+        if time.monotonic() + duel.old_side.setup_seconds + duel.new_side.setup_seconds > deadline:
+            break  # another pair would only have started by then
         if not rules.patient and duel.verdict is Verdict.SLOWER:
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):

@@ -166,7 +166,11 @@ class Judge:
             if check.level is not None:
                 return check
         levels = {contract, candidate.fallback_contract, self._seen_at_best(contract)}
-        if Contract.ROUNDING in levels:
+        start = max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
+        ends = self._schedule.proof_of_one_ends()
+        if Contract.ROUNDING in levels and self._schedule.too_late_to_prove(Contract.ROUNDING, ends, start):
+            check = Check(None, "the budget has no time for the proof that it would need", late=True)
+        elif Contract.ROUNDING in levels:
             check = self._prover.rounding(self._found.stepwise_plain(), new)
             if check.level is not None:
                 return check
@@ -178,7 +182,7 @@ class Judge:
                 return Check(None, "the budget has no time for the proof that it would need")
             self._hash_what_quickens_seeds()
             return self._prover.screened(self._found.quick_plain(), new, one, other)
-        if time.monotonic() > self._schedule.confirmation_begins():
+        if check.late or time.monotonic() > self._schedule.confirmation_begins():
             return check  # it came to no end
         return Check(Contract.STATISTICAL, check.sentence)
 

@@ -87,9 +87,9 @@ class PlanProof:
     def _checked(self, level: Contract) -> Check:
         """The plan in the findings: as it is known, or proved now, or told by its duels where that came too late."""
         check = self._known(level) or self._prove(level)
-        if check.late and not self._failed:  # after a failure duels are not believed
-            return self._by_duels() or check
-        return check
+        # Of what was the same bit for bit a looser proof that failed says nothing.
+        believed = not any(failed is Contract.EXACT for _, failed in self._failed.values())
+        return (self._by_duels() or check) if check.late and believed else check
 
     def _prove(self, level: Contract) -> Check:
         """The plan in the findings against the untouched program."""
@@ -99,6 +99,8 @@ class PlanProof:
         self._prover.end_by(schedule.confirmation_begins() if self._proved else schedule.deadline)
         match level:
             case Contract.EXACT:
+                if schedule.too_late_to_prove(level, schedule.deadline):
+                    return Check(None, "there was no time left to hash each step", late=True)
                 return self._prover.exact(found.reference(), best)
             case Contract.ROUNDING:
                 return self._prover.rounding(found.stepwise_plain(), best)

@@ -18,6 +18,7 @@ _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start a
 _SHORTEST_DUEL_SECONDS = 5.0
 _MOST_PROMISED = 0.5
 _SCREENING_SHARE = 0.4
+_SPARE_OF_ESTIMATE = 1.5  # by which what is reckoned for a proof is more than it may take
 _CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
 
 
@@ -36,6 +37,10 @@ class Schedule:
             return self.deadline
         share = _CONFIRMATION_SHARE * (self.deadline - self._found.started)
         return self.deadline - self._confirmation_seconds(self._confirmation_pairs(share))
+
+    def time_to_confirm(self) -> bool:
+        """Whether there is time for the first steps of a pair of processes at least."""
+        return time.monotonic() + self._start_seconds() < self.deadline
 
     def confirmation_rules(self) -> Rules:
         """As many pairs of processes as the noise seen so far asks for and there is time for."""
@@ -73,10 +78,22 @@ class Schedule:
         """When a candidate has to be proved; the first of all may take the time in which it would be confirmed."""
         return self.confirmation_begins() if self._found.adopted else self.deadline
 
+    def too_late_to_prove(self, level: Contract, until: float, start: float = 0.0) -> bool:
+        """Whether a proof at `exact` or `rounding` could not come to its end.
+
+        A public U-Net of 0.6 s a step began one with 51 of the 135 s that it took, and a first pair of processes of its
+        confirmation would have had that time.
+
+        Args:
+            start: seconds that the candidate adds to the start of a process.
+        """
+        least = self._prover.seconds_needed(level) / _SPARE_OF_ESTIMATE + start
+        return time.monotonic() + least > until
+
     def rest_seconds(self) -> float:
-        """Seconds for the proof of the others in a statistical plan, should its own proof establish nothing."""
-        others = [each.level for each in self._found.adopted if each.joined or each.check.pending]
-        levels = sorted((each for each in others if each is not Contract.STATISTICAL), key=lambda level: level.rank)
+        """Seconds for the proof of those that joined a statistical plan, should its own proof establish nothing."""
+        joined = [each.joined for each in self._found.adopted if each.joined not in (None, Contract.STATISTICAL)]
+        levels = sorted((each for each in joined if each), key=lambda level: level.rank)
         # A digest log more: those of the statistical proof were made under other threads.
         return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
