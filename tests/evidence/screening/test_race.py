@@ -24,9 +24,11 @@ from overdrive.evidence.screening import (
     on_off,
     pairs_of_process,
     race,
+    shipped,
 )
 from overdrive.evidence.screening.beliefs import beliefs
 from overdrive.evidence.screening.prior import USUAL, Part
+from overdrive.techniques.catalogue import catalogue
 from tests.evidence.screening.simulated import Program, names, switches
 
 STUBBORN = Prior((Part(0.96, 0.0, 0.0), Part(0.02, 0.0, 0.06), Part(0.02, 0.05, 0.35)))
@@ -279,3 +281,12 @@ def test_a_design_of_levels_is_raced_to_the_best_of_them() -> None:
     verdict = race(effects, names(design), map(Candidate, names(design)), design.factors)
     assert verdict.choice.plan == ("2 threads",)
     assert verdict.choice.speedup.low < math.exp(0.3) < verdict.choice.speedup.high
+
+
+def test_what_is_shipped_of_public_programs_is_of_techniques_that_there_are() -> None:
+    known = shipped("cpu")
+    assert known and known.keys() <= catalogue().keys()
+    for gains in known.values():
+        assert all(abs(gain) < 3 and 0 < error < 2 for gain, error in gains)
+        assert learned(gains).parts
+    assert shipped("another device") == {}
