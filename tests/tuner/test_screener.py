@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
 from overdrive.core.records import ExitReason, TrialOver
