@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import abc
+import collections
 import contextlib
 import contextvars
+import dataclasses
+import enum
+import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from overdrive.datacache.fingerprint import fingerprint
 from overdrive.datacache.unchanged import Unchanged
 from overdrive.datacache.watch import Watch
 
+Item = TypeVar("Item")
 OF_PROGRAM = contextvars.ContextVar("OF_PROGRAM", default=0)
 
 
@@ -151,3 +157,50 @@ def test_a_context_variable_of_the_programs_own_is_no_setting() -> None:
         OF_PROGRAM.set(4)
         assert seen.changed() is not None
         assert seen.changed() is not None
+
+
+def fresh_objects() -> dict[str, Any]:
+    """Of classes and functions that nobody has looked at yet."""
+
+    class Plain:
+        def __init__(self) -> None:
+            self.level = 1
+
+    class Slotted:
+        __slots__ = ("level",)
+
+    class Pickled(Plain):
+        def __getstate__(self) -> Any:
+            return {"level": self.level}
+
+    class Annotated:
+        level: int = 1
+
+    class Abstract(abc.ABC):  # noqa: B024
+        level = 1
+
+    class Listed(list):  # type: ignore[type-arg]
+        pass
+
+    class Of(Generic[Item]):
+        pass
+
+    def function(level: int = 1) -> int:
+        return level
+
+    slotted = Slotted()
+    slotted.level = 1  # type: ignore[attr-defined]
+    tuples = collections.namedtuple("tuples", "level")
+    made = dataclasses.make_dataclass("made", [("level", int)])
+    kinds = [Plain(), slotted, Pickled(), Annotated(), Abstract(), Listed([1]), Of(), function, tuples(1), made(1)]
+    kinds += [Plain, enum.Enum("Level", "one two").one, functools.partial(function, 2), ValueError(Plain())]  # type: ignore[attr-defined]
+    return {type(each).__qualname__ + str(place): each for place, each in enumerate(kinds)}
+
+
+@pytest.mark.parametrize("name", fresh_objects())
+def test_looking_at_an_object_is_no_change_of_it(name: str) -> None:
+    """Pickling one for the first time puts `__slotnames__` into its class, which was watched already: every data set of
+    a class of the program's own was refused, "fetching a sample changes the data set"."""
+    thing = fresh_objects()[name]
+    watch = fingerprint(thing).watch
+    assert not watch.changed() and not watch.replaced()

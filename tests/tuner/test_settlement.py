@@ -239,7 +239,7 @@ def test_what_the_search_and_too_few_fresh_processes_say_alike_is_established() 
 
     def standing(found: Findings, confirmation: Duel) -> Standing | None:
         unused: Any = None
-        return Finaliser(found, unused, unused, unused, unused)._standing(confirmation)
+        return Finaliser(found, unused, unused, unused)._standing(confirmation)
 
     check = Check(Contract.EXACT, "the same")
     found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, measured((1.09, 1.07)), check)])
@@ -269,7 +269,7 @@ def test_a_whole_confirmation_that_says_too_little_counts_together_with_the_sear
         found = Findings(program, Contract.EXACT, adopted=[Adopted("fast", {}, searched, check)], proof=check)
         found.confirmation = confirmed
         unused: Any = None
-        Finaliser(found, unused, unused, unused, unused)._weigh(confirmed)
+        Finaliser(found, unused, unused, unused)._weigh(confirmed)
         return found
 
     rough = measured(0.98, 1.2, 1.12)

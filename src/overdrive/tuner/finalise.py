@@ -22,17 +22,13 @@ from overdrive.tuner.findings import Findings, Rejected, Standing, duels_of
 from overdrive.tuner.neighbours import disturbed
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
-from overdrive.tuner.screened import Screened
 
 
 class Finaliser:
     """Turns what was adopted into a plan that is proved and confirmed, or into none."""
 
-    def __init__(
-        self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule, screened: Screened
-    ) -> None:
+    def __init__(self, found: Findings, duels: DuelRunner, prover: Prover, schedule: Schedule) -> None:
         self._found = found
-        self._screened = screened
         self._duels = duels
         self._prover = prover
         self._schedule = schedule
@@ -51,8 +47,8 @@ class Finaliser:
         drop gains of 5 % again, where processes differ by 2 %.
         """
         found = self._found
-        if self._screened.choice:
-            found.attribution = self._screened.attribution(found.best())
+        if found.screened.choice:
+            found.attribution = found.screened.attribution(found.best())
             return
         while len(found.adopted) > 1:
             if self._duels.sequential:

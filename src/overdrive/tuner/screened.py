@@ -6,19 +6,32 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Chosen, Settings
 from overdrive.evidence.attribution import Attribution, Share
 from overdrive.evidence.neighbours import busy
-from overdrive.evidence.screening import Candidate, Effects, Factor, choose
+from overdrive.evidence.screening import Candidate, Effects, Factor, choose, shipped
 from overdrive.evidence.screening.beliefs import Belief, beliefs
 from overdrive.evidence.speed import product
 from overdrive.techniques.catalogue import catalogue
+from overdrive.trials.checkpoint import TuneCheckpoint
 
 _HOPELESS = 0.005  # of log speed: less is expected to be lost without a duel for this candidate
 _HOPELESS_BESIDE = 0.05  # likewise: the probability of being worth a per cent in the best company
 _MOST_TOLD = 6  # candidates in a sentence
 _WORTH_TELLING = 1.05  # speedup beyond the contract, at the lower end of its interval
+
+
+Gain = tuple[float, float]  # the logarithm of a speedup, and its standard error
+
+
+def gains_elsewhere(facts: Facts, checkpoint: TuneCheckpoint) -> dict[str, list[Gain]]:
+    """What each technique gained in other programs: public ones, and the user's own on such a machine."""
+    found = {name: list(gains) for name, gains in shipped(facts.device).items()}
+    for name, gains in checkpoint.gains().items():
+        found.setdefault(name, []).extend(gains)
+    return found
 
 
 @dataclass(frozen=True)

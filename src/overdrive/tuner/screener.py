@@ -30,7 +30,6 @@ from overdrive.evidence.screening import (
     on_off,
     pairs_of_process,
     race,
-    shipped,
 )
 from overdrive.trials.duel import FEWEST_SECONDS
 from overdrive.trials.screen import ScreeningTrial, failed
@@ -38,7 +37,7 @@ from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.process_rows import WANTED, ProcessRows
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.screened import Screened
+from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.switchable import affordable, that_go_together
 
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
@@ -87,9 +86,9 @@ class Screener:
         within = [name for name, each in techniques.items() if not each.process_level]
         self._techniques = {name: each for name, each in techniques.items() if name in {*within, *self._around.racing}}
         self._beyond = {name for name, each in self._techniques.items() if not found.contract.allows(each.contract)}
-        known, own = shipped(found.facts.device), duels.checkpoint.gains()
+        records = gains_elsewhere(found.facts, duels.checkpoint)
         self._inside = [
-            Candidate(name, each.contract, prior=learned([*known.get(name, ()), *own.get(name, ())]))
+            Candidate(name, each.contract, prior=learned(records.get(name, ())))
             for name, each in self._techniques.items()
             if name not in self._beyond
         ]

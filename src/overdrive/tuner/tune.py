@@ -17,7 +17,7 @@ from overdrive.tuner.neighbours import neighbours
 from overdrive.tuner.rank_search import RankSearch
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.screened import Screened
+from overdrive.tuner.screened import gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
@@ -36,11 +36,12 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
-        screened = Screened()
         if request.ranks is None or not RankSearch(found, judge, progress, request.ranks).run():
-            screened = Screener(found, duels, schedule).run()
-            _search(found, judge, prover, schedule, progress, screened)
-        Finaliser(found, duels, prover, schedule, screened).settle()
+            found.screened = Screener(found, duels, schedule).run()
+            schedule.contributions_known = bool(found.screened.choice)
+            elsewhere = gains_elsewhere(found.facts, checkpoint)
+            _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere))
+        Finaliser(found, duels, prover, schedule).settle()
         found.seeds = prover.seed_curves()
         _measure_errors(found, prover, schedule, progress)
     found.seconds = time.monotonic() - found.started
@@ -48,13 +49,8 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     return found
 
 
-def _search(
-    found: Findings, judge: Judge, prover: Prover, schedule: Schedule, progress: Progress, screened: Screened
-) -> None:
+def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> None:
     """Try one candidate after the other, those first that the screening chose."""
-    found.screened = screened
-    schedule.contributions_known = bool(screened.choice)
-    asked: Strategy = Greedy(found, schedule, progress, screened)
     while (candidate := asked.ask()) is not None:
         asked.tell(candidate, judge.judge(candidate))
         if found.adopted and found.quick_plain().techniques == found.best():

@@ -197,6 +197,13 @@ class ObjectWalk(CodeWalk):
             self.visit(part)
 
     def _instance(self, thing: Any, kind: type) -> None:
+        space = getattr(thing, "__dict__", None)
+        slots = slots_of(thing, kind)
+        custom = pickles_itself(kind)
+        in_c = is_reduced_in_c(kind) and not isinstance(thing, _BUILT_UPON)
+        told_by_attributes = custom and (isinstance(space, dict) or slots) and not in_c
+        # Before the class is watched, to which it adds `__slotnames__`.
+        parts = None if told_by_attributes else _reduced(thing)
         self.emit("instance")
         self.visit(kind)
         for base in _BUILT_UPON:
@@ -204,8 +211,6 @@ class ObjectWalk(CodeWalk):
                 self.visit(base(thing))
         if isinstance(thing, (dict, list, set)):
             self.watch.items(thing)
-        space = getattr(thing, "__dict__", None)
-        slots = slots_of(thing, kind)
         if isinstance(space, dict):
             self.watch.space(thing, space)
             self.emit("attributes", repr(list(space)))
@@ -215,22 +220,26 @@ class ObjectWalk(CodeWalk):
             self.emit("slot", name)
             self.watch.slot(thing, name)
             self.visit(value)
-        custom = pickles_itself(kind)
-        in_c = is_reduced_in_c(kind) and not isinstance(thing, _BUILT_UPON)
-        if custom and (isinstance(space, dict) or slots) and not in_c:
+        if told_by_attributes:
             return
-        try:
-            # Refuses what has state of C's that it cannot see: locks, sockets, generators, handles.
-            parts = thing.__reduce_ex__(4)
-        except Exception:
+        if parts is None:
             self.hide(f"it holds a {kind.__module__}.{kind.__qualname__}, whose state cannot be seen")
-            return
-        if custom:
+        elif custom:
             self.emit("reduced")
             self.watch.digest(thing, lambda: ObjectWalk(True, Files("", None)).take((thing,))[0])
-            for place, part in enumerate(parts if isinstance(parts, tuple) else (parts,)):
+            for place, part in enumerate(parts):
                 items = place in _ITEMS and part is not None
                 self.visit(list(part) if items else part)
+
+
+def _reduced(thing: Any) -> tuple[Any, ...] | None:
+    """What it is pickled as; None where that is refused: it has state of C's that nobody sees (locks, sockets,
+    generators, handles)."""
+    try:
+        parts = thing.__reduce_ex__(4)
+    except Exception:
+        return None
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 def _held_by(lock: Any) -> str:

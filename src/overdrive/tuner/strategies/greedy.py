@@ -7,8 +7,9 @@ tried one by one, as all others are; where only its check does, half by half.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.speed import LEAST_GAIN
@@ -18,7 +19,7 @@ from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Adopted, Findings, Rejected
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.screened import Screened
+from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
@@ -32,17 +33,24 @@ _EVEN_SO = 0.2
 # What a technique saves where it helps counts for as much beside what others were measured at: most do not help (the
 # prior of the screening, evidence/screening/prior.py).
 _HELPS = 0.4
+# Of public makemore `compile`, 1.29x, was tried after five that gained nothing, and no time was left for its proof.
+_USUAL_COUNTS = 4  # programs, for as many as which counts what a technique usually saves
 
 
 class Greedy:
     """Each candidate is judged against the best plan so far; what is adopted stays until the plan is finalised."""
 
     def __init__(
-        self, found: Findings, schedule: Schedule, progress: Progress, screened: Screened | None = None
+        self,
+        found: Findings,
+        schedule: Schedule,
+        progress: Progress,
+        elsewhere: Mapping[str, Sequence[Gain]] = MappingProxyType({}),
     ) -> None:
-        """`screened`: what is known of candidates; of all others what they usually save is believed."""
+        """`elsewhere`: what techniques gained in other programs. It counts where the screening measured nothing."""
         self._found = found
-        self._screened = screened or Screened()
+        self._screened = found.screened
+        self._elsewhere = elsewhere
         self._schedule = schedule
         self._progress = progress
         self._tried: set[str] = set()
@@ -208,7 +216,10 @@ class Greedy:
         saving = self._screened.saving(technique.name)
         if saving is not None:
             return max(0.0, saving)
-        return technique.usual_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
+        usual = technique.usual_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
+        gains = self._elsewhere.get(technique.name, ())
+        saved = math.fsum(max(0.0, 1 - math.exp(-gain)) for gain, _ in gains)  # what gains nothing is not adopted
+        return (_USUAL_COUNTS * usual + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet.
