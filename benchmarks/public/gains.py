@@ -2,8 +2,7 @@
 
 python benchmarks/public/gains.py   writes src/overdrive/evidence/screening/gains.json from results/public.json
 
-Of each program one tune counts: the latest of those that measured most candidates. Programs with no device of their
-own ran on the CPU.
+Of each program one tune counts: the latest of those that measured most candidates. All of them ran on CPUs.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from overdrive.trials.duel import Duel
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Adopted, Findings, Rejected
-from overdrive.tuner.screened import Screened
+from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Candidate
 from overdrive.tuner.strategies.greedy import Greedy
@@ -128,7 +128,7 @@ def screened(contract: Contract = Contract.ROUNDING, kept: Kept | None = None) -
     found = Findings(Program("x.py", ()), contract)
     schedule: Any = SimpleNamespace(screening_ends=lambda: time.monotonic() + 24.0)
     duels: Any = SimpleNamespace(pool=None, progress=Progress(), checkpoint=kept or Kept())
-    return Screener(found, duels, schedule).run(), found
+    return Screener(found, duels, schedule, gains_elsewhere(found.facts, duels.checkpoint)).run(), found
 
 
 OURS = {"switchable": True}

@@ -46,7 +46,13 @@ def undisturbed(pairs: Sequence[Pair]) -> list[Pair]:
 
 def counted(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs that a ratio is made of."""
-    return list(pairs) if busy(share_disturbed(pairs)) else undisturbed(pairs)
+    kept = undisturbed(pairs)
+    return list(pairs) if busy(share_out(len(kept), len(pairs))) else kept
+
+
+def share_out(kept: int, pairs: int) -> float:
+    """The share of the pairs that is not kept."""
+    return 1 - kept / pairs if pairs else 0.0
 
 
 def busy(share: float) -> bool:
@@ -62,7 +68,7 @@ def disturbed(waited: float | None, others: float | None) -> bool:
 
 def share_disturbed(pairs: Sequence[Pair]) -> float:
     """The share of the pairs that a neighbour disturbed."""
-    return 1 - len(undisturbed(pairs)) / len(pairs) if pairs else 0.0
+    return share_out(len(undisturbed(pairs)), len(pairs))
 
 
 def others(pairs: Sequence[Pair]) -> float | None:

@@ -128,9 +128,11 @@ class Finaliser:
             f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
         )
         best = found.spec(found.best())
-        duel = found.confirmation = Duel(found.reference(), best)
-        if self._schedule.time_to_confirm():  # else its first processes would be given 20 s each all the same
-            duel = found.confirmation = self._duels.run_duel(duel.old, best, rules, self._schedule.deadline)
+        if self._schedule.time_to_confirm():
+            duel = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
+        else:  # its first processes would be given 20 s each all the same
+            duel = Duel(found.reference(), best)
+        found.confirmation = duel
         found.notes += disturbed(duel)
         self._weigh(duel)
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:

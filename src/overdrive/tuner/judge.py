@@ -28,6 +28,7 @@ from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
 
+_NO_TIME = Check(None, "the budget has no time for the proof that it would need", late=True)
 _MOST_PAIRS = 4  # of fresh processes that a candidate with a small gain may take
 
 
@@ -169,7 +170,7 @@ class Judge:
         start = max(0.0, duel.new_side.setup_seconds - duel.old_side.setup_seconds)
         ends = self._schedule.proof_of_one_ends()
         if Contract.ROUNDING in levels and self._schedule.too_late_to_prove(Contract.ROUNDING, ends, start):
-            check = Check(None, "the budget has no time for the proof that it would need", late=True)
+            check = _NO_TIME
         elif Contract.ROUNDING in levels:
             check = self._prover.rounding(self._found.stepwise_plain(), new)
             if check.level is not None:
@@ -179,7 +180,7 @@ class Judge:
         if self._found.contract.allows(Contract.STATISTICAL):
             saved = 1 - 1 / duel.interval.estimate if duel.interval else 0.0
             if time.monotonic() > self._schedule.proof_begins(Contract.STATISTICAL, saved):
-                return Check(None, "the budget has no time for the proof that it would need")
+                return _NO_TIME
             self._hash_what_quickens_seeds()
             return self._prover.screened(self._found.quick_plain(), new, one, other)
         if check.late or time.monotonic() > self._schedule.confirmation_begins():

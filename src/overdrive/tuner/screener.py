@@ -37,7 +37,7 @@ from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.process_rows import WANTED, ProcessRows
 from overdrive.tuner.schedule import Schedule
-from overdrive.tuner.screened import Screened, gains_elsewhere
+from overdrive.tuner.screened import Gain, Screened
 from overdrive.tuner.switchable import affordable, that_go_together
 
 _LEAST_SECONDS = 20.0  # below which nothing can be said of a dozen candidates
@@ -71,7 +71,10 @@ class _State:
 class Screener:
     """Screens a program that has no plan yet, once."""
 
-    def __init__(self, found: Findings, duels: DuelRunner, schedule: Schedule) -> None:
+    def __init__(
+        self, found: Findings, duels: DuelRunner, schedule: Schedule, elsewhere: Mapping[str, Sequence[Gain]]
+    ) -> None:
+        """`elsewhere`: what techniques gained in other programs."""
         self._found = found
         self._duels = duels
         self._progress = duels.progress
@@ -86,9 +89,8 @@ class Screener:
         within = [name for name, each in techniques.items() if not each.process_level]
         self._techniques = {name: each for name, each in techniques.items() if name in {*within, *self._around.racing}}
         self._beyond = {name for name, each in self._techniques.items() if not found.contract.allows(each.contract)}
-        records = gains_elsewhere(found.facts, duels.checkpoint)
         self._inside = [
-            Candidate(name, each.contract, prior=learned(records.get(name, ())))
+            Candidate(name, each.contract, prior=learned(elsewhere.get(name, ())))
             for name, each in self._techniques.items()
             if name not in self._beyond
         ]

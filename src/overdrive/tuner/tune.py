@@ -37,9 +37,9 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
         if request.ranks is None or not RankSearch(found, judge, progress, request.ranks).run():
-            found.screened = Screener(found, duels, schedule).run()
-            schedule.contributions_known = bool(found.screened.choice)
             elsewhere = gains_elsewhere(found.facts, checkpoint)
+            found.screened = Screener(found, duels, schedule, elsewhere).run()
+            schedule.contributions_known = bool(found.screened.choice)
             _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere))
         Finaliser(found, duels, prover, schedule).settle()
         found.seeds = prover.seed_curves()

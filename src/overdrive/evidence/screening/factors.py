@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from overdrive.evidence.neighbours import busy
+from overdrive.evidence.neighbours import busy, share_out
 
 # The level of each factor in the order of the factors: 0 is off, n the factor's n-th label. A row from before factors
 # were added is shorter: those were off.
@@ -84,4 +84,4 @@ def complete(blocks: Iterable[Block]) -> list[tuple[Block, Block]]:
         if len(both) == 2 and not any(each.dropped for each in both):
             pairs.append((both[0], both[1]))
     quiet = [each for each in pairs if not (each[0].disturbed or each[1].disturbed)]
-    return pairs if pairs and busy(1 - len(quiet) / len(pairs)) else quiet
+    return pairs if busy(share_out(len(quiet), len(pairs))) else quiet
