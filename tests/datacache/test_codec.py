@@ -11,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
-from overdrive.datacache.codec import Ragged, decode, encode  # noqa: E402
+from overdrive.datacache.decoding import decode  # noqa: E402
+from overdrive.datacache.encoding import encode  # noqa: E402
+from overdrive.datacache.forms import Ragged  # noqa: E402
 from overdrive.datacache.layout import Unfit  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
 

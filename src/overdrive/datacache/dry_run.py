@@ -12,8 +12,8 @@ import numpy as np
 
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
-from overdrive.datacache.codec import encode
 from overdrive.datacache.effects import only_reading
+from overdrive.datacache.encoding import encode
 from overdrive.datacache.files import stats_of
 from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.datacache.forked import Tick, in_child

@@ -13,8 +13,10 @@ import numpy as np
 
 from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
-from overdrive.datacache.codec import Ragged, decode, encode
+from overdrive.datacache.decoding import decode
+from overdrive.datacache.encoding import encode
 from overdrive.datacache.forked import Tick, in_child
+from overdrive.datacache.forms import Ragged
 from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.sameness import same

@@ -7,8 +7,10 @@ from types import FunctionType
 from typing import Any
 
 from overdrive.datacache.code import is_library_module
-from overdrive.datacache.codec import Bytes, Form, Ragged, decode, encode
+from overdrive.datacache.decoding import decode
 from overdrive.datacache.draws import Generators
+from overdrive.datacache.encoding import encode
+from overdrive.datacache.forms import Bytes, Form, Ragged
 from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.source import Source

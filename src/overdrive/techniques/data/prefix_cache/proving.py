@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.progress import log, progress
-from overdrive.datacache.codec import Bytes, Ragged, encode, literal
 from overdrive.datacache.draws import Draws, Generators
 from overdrive.datacache.effects import only_reading
+from overdrive.datacache.encoding import encode
 from overdrive.datacache.fingerprint import of_objects
 from overdrive.datacache.forked import Tick, in_child
+from overdrive.datacache.forms import Bytes, Ragged, literal
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.opened import Opened
 from overdrive.datacache.sameness import same

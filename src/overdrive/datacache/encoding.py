@@ -1,12 +1,10 @@
-"""Samples, and values of a method, as bytes and back: pictures, arrays, tensors, numbers and texts; nothing is pickled.
+"""Samples, and values of a method, as bytes: pictures, arrays, tensors, numbers and texts; nothing is pickled.
 
-What all samples have in common (kinds, shapes, modes) is the *form*, plain data that can be compared; what
-differs is one row of bytes, of the same length for all samples of a form.
+For all values of a form the row of bytes is of the same length.
 """
 
 from __future__ import annotations
 
-import ast
 import struct
 import sys
 from collections.abc import Callable
@@ -15,21 +13,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from overdrive.datacache.forms import FLOAT, INTEGER, LONGEST_TEXT, PIXEL, TEXT, Bytes, Form
 from overdrive.datacache.layout import Unfit
 
-Form = Any  # a tuple: a kind and what belongs to it
-Bytes = NDArray[np.uint8]
-
-_PAGE = 4096
-_LONGEST_TEXT = 254
-_TEXT = struct.Struct("=H254s")
-_INTEGER = struct.Struct("=q")
-_FLOAT = struct.Struct("=d")
-# Picture modes without a palette, and the bytes of a pixel; mode 1 has eight pixels to a byte.
-_PIXEL = {"1": 0, "L": 1, "I;16": 2, "LA": 2, "La": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3}
-_PIXEL.update({"RGBA": 4, "RGBa": 4, "RGBX": 4, "CMYK": 4, "I": 4, "F": 4})
 _INFO = frozenset((str, int, float, bool, bytes, type(None)))
 
 
@@ -41,77 +28,6 @@ def encode(values: tuple[Any, ...]) -> tuple[Form, Bytes]:
     writer = _Writer()
     form = ("tuple", *map(writer.write, values))
     return form, np.frombuffer(b"".join(writer.parts), dtype=np.uint8)
-
-
-def decode(form: Form, row: Bytes) -> tuple[Any, ...]:
-    """The values, in memory of their own."""
-    reader = _Reader(row)
-    return tuple([reader.read(part) for part in form[1:]])
-
-
-def literal(form: Form) -> str:
-    """The form as text, which `ast.literal_eval` reads.
-
-    Raises:
-        Unfit: it holds something that no text can stand for.
-    """
-    text = repr(form)
-    try:
-        if ast.literal_eval(text) == form:
-            return text
-    except (ValueError, SyntaxError):
-        pass
-    raise Unfit("it holds a picture with more to it than its pixels")
-
-
-class Ragged:
-    """Rows of samples that differ in form, as pictures of many sizes do: each says its form itself.
-
-    Args:
-        room: bytes of a row; most rows fill only the first part of it.
-        mean: bytes that are filled, of the samples that were tried.
-    """
-
-    _HEAD = struct.Struct("=II")
-    _MOST_FORMS = 10_000
-
-    def __init__(self, room: int, mean: int) -> None:
-        self.room = room
-        self.mean = mean
-        self._forms: dict[bytes, Form] = {}
-
-    @classmethod
-    def of(cls, encoded: list[tuple[Form, Bytes]]) -> Ragged:
-        """Rows with room for twice the longest of these."""
-        sizes = [cls._HEAD.size + len(literal(form).encode()) + len(row) for form, row in encoded]
-        return cls(-(-2 * max(sizes) // _PAGE) * _PAGE, sum(sizes) // len(sizes))
-
-    def join(self, form: Form, row: Bytes) -> Bytes:
-        """
-        Raises:
-            Unfit: there is no room for it.
-        """
-        text = literal(form).encode()
-        joined = np.frombuffer(self._HEAD.pack(len(text), len(row)) + text + row.tobytes(), dtype=np.uint8)
-        if len(joined) > self.room:
-            raise Unfit("it is much larger than those that were tried")
-        return joined
-
-    def parts(self, row: Bytes) -> tuple[Form, Bytes]:
-        text_size, size = self._HEAD.unpack(row[: self._HEAD.size].data)
-        begin = self._HEAD.size + text_size
-        text = row[self._HEAD.size : begin].tobytes()
-        form = self._forms.get(text)
-        if form is None:
-            if len(self._forms) >= self._MOST_FORMS:
-                self._forms.clear()
-            form = self._forms[text] = ast.literal_eval(text.decode())
-        return form, row[begin : begin + size]
-
-    @classmethod
-    def filled(cls, row: Bytes) -> int:
-        """How many bytes of a row say something."""
-        return cls._HEAD.size + sum(map(int, cls._HEAD.unpack(row[: cls._HEAD.size].data)))
 
 
 class _Writer:
@@ -162,13 +78,13 @@ class _Writer:
 
     def integer(self, thing: int) -> Form:
         try:
-            self.parts.append(_INTEGER.pack(thing))
+            self.parts.append(INTEGER.pack(thing))
         except struct.error:
             raise Unfit("it holds a very large number") from None
         return ("int",)
 
     def real(self, thing: float) -> Form:
-        self.parts.append(_FLOAT.pack(thing))
+        self.parts.append(FLOAT.pack(thing))
         return ("float",)
 
     def octets(self, thing: bytes) -> Form:
@@ -177,10 +93,10 @@ class _Writer:
 
     def text(self, thing: str) -> Form:
         data = thing.encode("utf-8", "surrogatepass")
-        if len(data) > _LONGEST_TEXT:  # its length is a matter of the form, then
+        if len(data) > LONGEST_TEXT:  # its length is a matter of the form, then
             self.parts.append(data)
             return ("text", len(data))
-        self.parts.append(_TEXT.pack(len(data), data))
+        self.parts.append(TEXT.pack(len(data), data))
         return ("str",)
 
     def _apart(self, begin: int, size: int) -> None:
@@ -227,7 +143,7 @@ class _Writer:
 
     def _picture(self, picture: Any) -> Form:
         own = picture.palette is not None or getattr(picture, "_exif", None)
-        if picture.mode not in _PIXEL or own or not picture.width or not picture.height:
+        if picture.mode not in PIXEL or own or not picture.width or not picture.height:
             raise Unfit(f"it holds a picture of mode {picture.mode}, or with more to it than its pixels")
         self.parts.append(picture.tobytes())
         return ("picture", picture.mode, picture.size, _info_of(picture.info))
@@ -257,119 +173,6 @@ def _info_of(info: dict[Any, Any]) -> Form:
     return tuple(info.items())
 
 
-class _Reader:
-    def __init__(self, row: Bytes) -> None:
-        self._row = row
-        self._at = 0
-        self._made: list[Any] = []
-
-    def read(self, form: Form) -> Any:
-        return _READERS[form[0]](self, form)
-
-    def _next(self, size: int) -> Bytes:
-        self._at += size
-        return self._row[self._at - size : self._at]
-
-    def _slot(self) -> int:
-        """Numbered as the writer numbered them: before what is inside."""
-        self._made.append(None)
-        return len(self._made) - 1
-
-    def _kept(self, slot: int, thing: Any) -> Any:
-        self._made[slot] = thing
-        return thing
-
-    def again(self, form: Form) -> Any:
-        return self._made[form[1]]
-
-    def truth(self, form: Form) -> bool:
-        return bool(self._next(1)[0])
-
-    def integer(self, form: Form) -> int:
-        return int(_INTEGER.unpack(self._next(8).data)[0])
-
-    def real(self, form: Form) -> float:
-        return float(_FLOAT.unpack(self._next(8).data)[0])
-
-    def text(self, form: Form) -> str:
-        size, data = _TEXT.unpack(self._next(_TEXT.size).data)
-        return str(data[:size].decode("utf-8", "surrogatepass"))
-
-    def long_text(self, form: Form) -> str:
-        return self._next(form[1]).tobytes().decode("utf-8", "surrogatepass")
-
-    def sequence(self, form: Form) -> Any:
-        slot = self._slot()
-        items = [self.read(part) for part in form[1:]]
-        return self._kept(slot, tuple(items) if form[0] == "tuple" else items)
-
-    def mapping(self, form: Form) -> Any:
-        slot = self._slot()
-        return self._kept(slot, {key: self.read(part) for key, part in form[1:]})
-
-    def number(self, form: Form) -> Any:
-        slot = self._slot()
-        dtype = np.dtype(form[1])
-        return self._kept(slot, np.frombuffer(self._next(dtype.itemsize).tobytes(), dtype=dtype)[0])
-
-    def array(self, form: Form) -> Any:
-        _, name, shape, order, writeable = form
-        slot = self._slot()
-        held = np.empty([shape[each] for each in order], dtype=np.dtype(name))
-        held.reshape(-1).view(np.uint8)[:] = self._next(held.nbytes)
-        array = held.transpose(_inverse(order))
-        array.flags.writeable = writeable
-        return self._kept(slot, array)
-
-    def tensor(self, form: Form) -> Any:
-        import torch
-
-        _, name, shape, order = form
-        slot = self._slot()
-        held = torch.empty([shape[each] for each in order], dtype=getattr(torch, name))
-        flat = held.reshape(-1).view(torch.uint8).numpy()
-        flat[:] = self._next(len(flat))
-        plain = order == tuple(range(len(order)))
-        return self._kept(slot, held if plain else held.permute(_inverse(order)))
-
-    def kind(self, form: Form) -> Any:
-        from torchvision import tv_tensors  # type: ignore[import-not-found,unused-ignore]
-
-        slot = len(self._made)
-        return self._kept(slot, self.tensor(form[2]).as_subclass(getattr(tv_tensors, form[1])))
-
-    def picture(self, form: Form) -> Any:
-        from PIL import Image
-
-        _, mode, size, info = form
-        slot = self._slot()
-        width, height = size
-        step = (width + 7) // 8 if mode == "1" else width * _PIXEL[mode]
-        picture = Image.frombytes(mode, size, self._next(step * height).tobytes())
-        picture.info = dict(info)
-        return self._kept(slot, picture)
-
-
-_READERS: dict[str, Callable[[_Reader, Form], Any]] = {
-    "none": lambda reader, form: None,
-    "again": _Reader.again,
-    "bool": _Reader.truth,
-    "int": _Reader.integer,
-    "float": _Reader.real,
-    "str": _Reader.text,
-    "text": _Reader.long_text,
-    "bytes": lambda reader, form: reader._next(form[1]).tobytes(),
-    "tuple": _Reader.sequence,
-    "list": _Reader.sequence,
-    "dict": _Reader.mapping,
-    "number": _Reader.number,
-    "array": _Reader.array,
-    "tensor": _Reader.tensor,
-    "picture": _Reader.picture,
-    "kind": _Reader.kind,
-}
-
-
 @lru_cache(1024)
 def _order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """The order of dimensions in which the values lie without a gap; None where there is none."""
@@ -385,7 +188,3 @@ def _order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
 def _order_of_none(shape: Any, strides: Any, usual: Any) -> tuple[int, ...] | None:
     """The same where there are no values: their own order, or none."""
     return tuple(range(len(shape))) if tuple(strides) == tuple(usual) else None
-
-
-def _inverse(order: tuple[int, ...]) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
