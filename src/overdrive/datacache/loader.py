@@ -26,14 +26,14 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     kept.settle()
     if iterators.workers_of_program(loader) == 0:
         try:
-            kept.fill_leftovers()
+            kept.filler.fill_leftovers()
         except Unfit as error:
             kept.drop(str(error))
         return _without_workers(kept, loader, call, wanted)
     if kept.table.writable and 0 < 2 * kept.table.missing <= kept.table.count:
         # What one epoch left over: drop_last, or draws with replacement.
         try:
-            kept.fill(in_forks=True)
+            kept.filler.fill(in_forks=True)
         except Unfit as error:
             kept.drop(str(error))
     if kept.dropped is None and (reason := kept.changed_for_workers()):
@@ -103,8 +103,8 @@ class _Fetcher(fetchers.Fetcher):
         kept = self.kept
         if not self._wanted():
             return None
-        if kept.filling:
-            kept.look_after_filling()
+        if kept.filler.beside:
+            kept.filler.look()
         if kept.audit is not None:
             kept.audit.look()
         if kept.dropped is not None or (self._live and kept.changed()):
@@ -126,7 +126,7 @@ class _Fetcher(fetchers.Fetcher):
         if self._filling is not None and self._filling.going:
             self._filling.taken(samples, missed)
         elif missed:
-            self._filling = self.kept.fill_beside(self._coming)
+            self._filling = self.kept.filler.fill_beside(self._coming)
 
 
 class _InPlaceOfWorkers(_Fetcher):

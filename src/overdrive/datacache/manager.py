@@ -1,9 +1,8 @@
-"""The cache manager: decides which loaders' samples are cached, and where their tables come from."""
+"""The cache manager: decides which loaders' samples are cached."""
 
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
@@ -16,35 +15,24 @@ from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.audit import Audits, audits_of
 from overdrive.datacache.cached_dataset import CachedDataset
-from overdrive.datacache.dry_run import Proof, prove, same_here, still_true
-from overdrive.datacache.early import EarlyCheck, this_program
+from overdrive.datacache.dry_run import prove, same_here
+from overdrive.datacache.early import EarlyCheck
 from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.key import key_of
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.loader import release, serve
-from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
-from overdrive.datacache.table import Table
-from overdrive.machine.memory import available_memory
+from overdrive.datacache.table_places import TablePlaces
 from overdrive.seams.torch.iterators import lasts_for_program, workers_of_program
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.
 _MOST_TRIED = 8
-# Samples of a stored table that are fetched and compared when it is opened.
-_LOOKED_AT = 16
 # Of the time of fetching a batch, that looking whether the data set was changed may take.
 _MOST_LOOKING = 0.25
 _LITTLE = 2e-3  # seconds of it for a batch, up to which a trial's clock decides whether the samples are worth it
-# Between two moments another process may finish or give up the table that we meant to join: looked again so often.
-_ROUNDS = 3
-_ROUND = 0.05  # seconds
-_NOT_PACKED = (
-    "{} holds no samples that are this data set's: its files or code, whether its loader has workers, the version of a "
-    "library or the kind of processor are not what they were when `overdrive pack` wrote them, or a file is damaged"
-)
 
 
 class Hub(Protocol):
@@ -119,7 +107,6 @@ class CacheManager:
         self.wanted: Callable[[], bool] = lambda: True  # whether one of them is on
         self.audits: Callable[[], Audits | None] = lambda: None
         self._process = os.getpid()
-        self._memory_share = memory_share
         self._at_once = at_once
         self._kept: list[CachedDataset] = []
         self._verdicts: weakref.WeakKeyDictionary[Any, CachedDataset | str] = weakref.WeakKeyDictionary()
@@ -136,6 +123,7 @@ class CacheManager:
                 raise
             log.info("samples are kept for this run only: %s", error)
             self.store = None
+        self._places = TablePlaces(self.store, memory_share, at_once)
 
     @property
     def useful(self) -> bool:
@@ -265,20 +253,17 @@ class CacheManager:
         if seen.hidden_here:
             raise Unfit(f"whether its data set changes cannot be seen: {seen.hidden_here}")
         key = key_of(seen, source.count) if self.store and seen.hidden is None else None
-        table = self._stored(source, key)
+        table = self._places.stored(source, key, seen.hidden)
         if table is not None:
             how: dict[str, Any] = {"besides": besides, "opened": table.made_from, "key": key or ""}
             return self._add(CachedDataset(source, seen, table, as_in_forks=bool(source.workers) or None, **how))
-
-        if self.store is not None and self.store.packed:
-            raise Unfit(seen.hidden or _NOT_PACKED.format(self.store.folder))
 
         proof = prove(source, seen)
         if proof.settles and not source.workers:
             raise Unfit("fetching a sample changes the data set")
         alike = not seen.asks_where and same_here(source, proof.layout, proof.checks)
         in_forks = bool(source.workers) or alike
-        table, partial = self._place(source, proof, key, seen.hidden)
+        table, partial = self._places.place(source, proof, key, seen.hidden)
         seconds_each = proof.seconds if in_forks and not source.workers else 0.0
         how = {"key": key or "", "as_in_forks": in_forks, "settles": proof.settles}
         kept = CachedDataset(source, seen, table, partial, besides, proof.opened, seconds_each, **how)
@@ -289,7 +274,7 @@ class CacheManager:
             raise Unfit(f"to see whether its data set changes takes {look:.1f} ms a batch, to fetch one {fetch:.1f} ms")
         if self._at_once:
             try:
-                kept.fill(in_forks)
+                kept.filler.fill(in_forks)
             except BaseException:
                 kept.close()
                 raise
@@ -308,56 +293,6 @@ class CacheManager:
             kept.drop(reason)
         if self.store is not None and key:
             self.store.remove(key)
-
-    def _stored(self, source: Source, key: str | None) -> Table | None:
-        if self.store is None or key is None:
-            return None
-        table = self.store.open(key)
-        if table is not None and (table.count != source.count or not still_true(source, table, _LOOKED_AT)):
-            self.store.remove(key)
-            return None
-        if table is not None:
-            self.store.remember_user(key, this_program())
-        return table
-
-    def _place(
-        self, source: Source, proof: Proof, key: str | None, hidden: str | None
-    ) -> tuple[Table, PartialTable | None]:
-        """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
-
-        What another process of this machine is writing to disk (a rank of the same training) is filled together.
-
-        Raises:
-            Unfit: the samples are too large, wherever they lie.
-        """
-        count = source.count
-        size = source.bytes_of_all(proof.layout)
-        fits = size <= (budget := self._memory_share * available_memory())
-        disk = self.store.room() if self.store and key else 0
-        if not fits and size > disk:
-            why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
-            budgets = f"{budget / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB of disk{why}"
-            raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
-        for _ in range(_ROUNDS if self.store and key else 0):
-            assert self.store is not None and key is not None
-            partial = self.store.partial(key, proof.layout, count, size, source.filled)
-            if partial is not None:
-                self.store.forget_unused()  # a table is begun: last time's are of another data set, or other code
-                return partial.table, partial
-            if not self._at_once or not fits:
-                partial = self.store.join(key, source.filled)
-                table = partial.table if partial is not None else self.store.open(key)
-                fitting = table is not None and table.layout == proof.layout and table.count == count
-                if table is not None and fitting and still_true(source, table, _LOOKED_AT):
-                    return table, partial
-                if partial is not None:
-                    partial.finish([], 0.0)  # no row is ours
-            if not self.store.busy(key):
-                break
-            time.sleep(_ROUND)
-        if not fits:
-            raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
-        return source.empty_table(proof.layout), None
 
 
 def other_loaders(known: Container[Any]) -> list[Any]:

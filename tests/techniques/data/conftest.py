@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.datacache import buffers
-from overdrive.datacache import cached_dataset as kept
+from overdrive.datacache import buffers, filler
 from tests.conftest import long_but
 
 
@@ -36,7 +35,7 @@ def filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def any_filling(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """By idle cores too, to which a handful of samples is worth a fork then."""
     if request.param == "beside":
-        monkeypatch.setattr(kept, "WORTH_FILLING_BESIDE", 0.0)
+        monkeypatch.setattr(filler, "WORTH_FILLING_BESIDE", 0.0)
     elif request.param == "at once":
         monkeypatch.setenv("OVERDRIVE_PREFILL", "1")
     return str(request.param)

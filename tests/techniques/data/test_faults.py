@@ -273,7 +273,7 @@ RANK = """
     import json, os, sys, time, zlib, torch
     from pathlib import Path
     from torch.utils.data import DataLoader, Dataset
-    from overdrive.datacache import cached_dataset as kept
+    from overdrive.datacache import filler
     from overdrive.worker.session import Session
     from overdrive.datacache.manager import shared
 
@@ -291,7 +291,7 @@ RANK = """
     if __name__ == "__main__":
         root, meeting, rank = sys.argv[1:4]
         killed = sys.argv[4:] == ["killed"]
-        kept.WORTH_FILLING_BESIDE = 1e9 if killed else 0.0
+        filler.WORTH_FILLING_BESIDE = 1e9 if killed else 0.0
         left_out, crcs, epochs = [], [], []
         with Session([("sample_cache", {})], on_left_out=lambda *why: left_out.append(why)) as session:
             loader = DataLoader(Files(root), 4, shuffle=True)
@@ -307,14 +307,14 @@ RANK = """
                             time.sleep(0.01)
                     (mine,) = shared(session.seams, 0.5).kept
                     if killed and epoch == 0 and number == 3:
-                        if mine.joined:
+                        if mine.filler.joined:
                             break
                         Path(meeting, "dying").touch()
                         os.kill(os.getpid(), 9)
                 crcs.append(crc)
                 mine.table.count_present()
-                epochs.append([mine.joined, mine.table.complete])
-                if mine.joined and epoch == 0:
+                epochs.append([mine.filler.joined, mine.table.complete])
+                if mine.filler.joined and epoch == 0:
                     time.sleep(1.0)  # by now the other one has filled it, or is dead
         print(json.dumps({"left_out": left_out, "crcs": crcs, "epochs": epochs}))
 """

@@ -32,8 +32,8 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
 from overdrive.datacache import draws  # noqa: E402
+from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
 from overdrive.techniques.data.prefix_cache import proving  # noqa: E402
 from overdrive.techniques.data.prefix_cache.serving import Served  # noqa: E402
@@ -350,9 +350,9 @@ def wait_for_fillers(run: Run) -> None:
     halving = run.handle.halving
     limit = time.monotonic() + 60
     for served in halving._served.values() if halving else ():
-        while served.kept.filling:
+        while served.kept.filler.beside:
             assert time.monotonic() < limit, "they do not come to an end"
-            served.kept.look_after_filling()
+            served.kept.filler.look()
             time.sleep(0.005)
 
 
@@ -375,7 +375,7 @@ def test_samples_are_decoded_once(workers: int, tmp_path: Path, filling: str) ->
 
 
 def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    monkeypatch.setattr(filler_module, "WORTH_FILLING_BESIDE", 0.0)
     loader = DataLoader(Packed(), 4, shuffle=True)
     seed()
     plain = [*loader, *loader]
@@ -386,7 +386,7 @@ def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> No
         halving = run.handle.halving
         assert halving is not None
         (served,) = halving._served.values()
-        assert served.kept.filling
+        assert served.kept.filler.beside
         wait_for_fillers(run)  # nothing is fetched here meanwhile
         assert served.kept.table.present.all()
         kept += [*batches, *loader]
@@ -394,7 +394,7 @@ def test_idle_cores_make_first_halves_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_idle_cores_leave_other_machines_shares_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    monkeypatch.setattr(filler_module, "WORTH_FILLING_BESIDE", 0.0)
     monkeypatch.setenv("OVERDRIVE_PREFILL", "0")
 
     def make() -> Any:
@@ -410,7 +410,7 @@ def test_idle_cores_leave_other_machines_shares_alone(monkeypatch: pytest.Monkey
         loader = make()
         kept = [*loader, *loader]
         (served,) = run.handle.halving._served.values()
-        assert not served.kept.filling
+        assert not served.kept.filler.beside
         there = set(np.flatnonzero(served.kept.table.present).tolist())
         assert there == set(loader.sampler)
     assert not run.left_out and same(plain, kept)
@@ -504,10 +504,10 @@ def test_what_is_refused_runs_as_without_us(kind: type) -> None:
 
 
 def test_refuses_samples_above_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    from overdrive.datacache import manager as manager
+    from overdrive.datacache import table_places
     from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(table_places, "available_memory", lambda: 10_000)
     monkeypatch.setattr(Store, "_allowed", lambda self: 10_000.0)
     with Run() as run:
         list(DataLoader(Packed(), 8))
@@ -829,9 +829,9 @@ def test_two_processes_may_fill_at_once(program: Path, folder: Path, ragged: boo
 def test_samples_of_different_sizes_above_the_budget_of_memory_lie_on_disk(
     monkeypatch: pytest.MonkeyPatch, folder: Path, filling: str
 ) -> None:
-    from overdrive.datacache import manager as manager
+    from overdrive.datacache import table_places
 
-    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(table_places, "available_memory", lambda: 10_000)
     plain, kept, run = both(lambda: DataLoader(Growing(), 8, shuffle=True))
     (served,) = run.served
     assert not run.left_out and same(plain, kept)

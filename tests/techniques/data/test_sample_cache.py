@@ -322,10 +322,10 @@ def test_what_is_refused_runs_as_without_us(kind: type) -> None:
 
 
 def small_memory(monkeypatch: pytest.MonkeyPatch, disk: int | None = None) -> None:
-    from overdrive.datacache import manager as manager
+    from overdrive.datacache import table_places
     from overdrive.datacache.store import Store
 
-    monkeypatch.setattr(manager, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(table_places, "available_memory", lambda: 10_000)
     if disk is not None:
         monkeypatch.setattr(Store, "_allowed", lambda self: float(disk))
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, default_collate  # noqa: E402
 
-from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
+from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.single import SingleSource  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
@@ -136,7 +136,7 @@ def test_batches_and_random_states_are_the_same_in_every_bit(name: str, filling:
 
 
 def test_beside_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    monkeypatch.setattr(filler_module, "WORTH_FILLING_BESIDE", 0.0)
     plain, ours, run = both(MAKERS["padded"])
     assert not run.left_out and plain == ours
 

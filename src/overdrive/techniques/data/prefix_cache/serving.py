@@ -69,7 +69,7 @@ class Served:
         Args:
             before: what the generators are, as they are again where it is not made here.
         """
-        if self.kept.filling or not self.kept.table.complete:
+        if self.kept.filler.beside or not self.kept.table.complete:
             self._let_others_fill()
         if not self.in_force or type(index) is not self._kind or not 0 <= index < self._count:
             return NOT_HERE
@@ -112,10 +112,10 @@ class Served:
         if self._shared_out or self._fetched % _LOOKS_EVERY != 1 or not self.in_force or os.getpid() != self._process:
             return
         try:
-            if self.kept.filling:
-                self.kept.look_after_filling()
+            if self.kept.filler.beside:
+                self.kept.filler.look()
             else:
-                self.kept.fill_beside(None)
+                self.kept.filler.fill_beside(None)
         except Exception as error:  # ours: the program must not meet it
             self.give_up(f"{type(error).__name__}: {error}")
 
@@ -201,7 +201,7 @@ class Served:
 
     def finish(self) -> None:
         if self.in_force:
-            self.kept.look_after_filling()
+            self.kept.filler.look()
             self.kept.count_others()
             self._note()
 

@@ -1,0 +1,97 @@
+"""Where tables of samples come from and where they lie: in memory, or on disk, where this process or another one left
+them or fills them now.
+"""
+
+from __future__ import annotations
+
+import time
+
+from overdrive.datacache.dry_run import Proof, still_true
+from overdrive.datacache.early import this_program
+from overdrive.datacache.layout import Unfit
+from overdrive.datacache.partial_table import PartialTable
+from overdrive.datacache.source import Source
+from overdrive.datacache.store import Store
+from overdrive.datacache.table import Table
+from overdrive.machine.memory import available_memory
+
+# Samples of a stored table that are fetched and compared when it is opened.
+_LOOKED_AT = 16
+# Between two moments another process may finish or give up the table that we meant to join: looked again so often.
+_ROUNDS = 3
+_ROUND = 0.05  # seconds
+_NOT_PACKED = (
+    "{} holds no samples that are this data set's: its files or code, whether its loader has workers, the version of a "
+    "library or the kind of processor are not what they were when `overdrive pack` wrote them, or a file is damaged"
+)
+
+
+class TablePlaces:
+    """
+    Args:
+        store: on disk; None where there is none.
+        memory_share: of the available memory, that one table may take.
+        at_once: see `CacheManager`.
+    """
+
+    def __init__(self, store: Store | None, memory_share: float, at_once: bool) -> None:
+        self._store = store
+        self._memory_share = memory_share
+        self._at_once = at_once
+
+    def stored(self, source: Source, key: str | None, hidden: str | None) -> Table | None:
+        """The finished table under this key, if some of its samples are what the source gives now.
+
+        Raises:
+            Unfit: there is none, and no other samples are to be kept than those that were packed.
+        """
+        if self._store is None:
+            return None
+        table = self._store.open(key) if key else None
+        if key and table is not None:
+            if table.count == source.count and still_true(source, table, _LOOKED_AT):
+                self._store.remember_user(key, this_program())
+                return table
+            self._store.remove(key)
+        if self._store.packed:
+            raise Unfit(hidden or _NOT_PACKED.format(self._store.folder))
+        return None
+
+    def place(
+        self, source: Source, proof: Proof, key: str | None, hidden: str | None
+    ) -> tuple[Table, PartialTable | None]:
+        """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
+
+        What another process of this machine is writing to disk (a rank of the same training) is filled together.
+
+        Raises:
+            Unfit: the samples are too large, wherever they lie.
+        """
+        count = source.count
+        size = source.bytes_of_all(proof.layout)
+        fits = size <= (budget := self._memory_share * available_memory())
+        disk = self._store.room() if self._store and key else 0
+        if not fits and size > disk:
+            why = "" if key else f" ({hidden or 'samples cannot be written down here'})"
+            budgets = f"{budget / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB of disk{why}"
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB, the budget is {budgets}")
+        for _ in range(_ROUNDS if self._store and key else 0):
+            assert self._store is not None and key is not None
+            partial = self._store.partial(key, proof.layout, count, size, source.filled)
+            if partial is not None:
+                self._store.forget_unused()  # a table is begun: last time's are of another data set, or other code
+                return partial.table, partial
+            if not self._at_once or not fits:
+                partial = self._store.join(key, source.filled)
+                table = partial.table if partial is not None else self._store.open(key)
+                fitting = table is not None and table.layout == proof.layout and table.count == count
+                if table is not None and fitting and still_true(source, table, _LOOKED_AT):
+                    return table, partial
+                if partial is not None:
+                    partial.finish([], 0.0)  # no row is ours
+            if not self._store.busy(key):
+                break
+            time.sleep(_ROUND)
+        if not fits:
+            raise Unfit(f"its samples need {size / 1e9:.1f} GB of disk, which could not be had")
+        return source.empty_table(proof.layout), None
