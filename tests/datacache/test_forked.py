@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from overdrive.datacache import forked, standstill
+from overdrive.datacache import forked, forked_process, standstill
 from overdrive.datacache.forked import Beside, Tick, in_child, in_children
 from overdrive.datacache.layout import ForkFailed
 from overdrive.worker.sentinels import processes
@@ -133,8 +133,8 @@ def test_a_killed_child_that_is_slow_to_go_is_not_found_by_the_program() -> None
     child.end(patience=-1.0)
     assert child.pid == 0
     limit = time.monotonic() + 60
-    while pid in forked._dying and time.monotonic() < limit:
-        forked.bury()
+    while pid in forked_process._dying and time.monotonic() < limit:
+        forked_process.bury()
         time.sleep(0.01)
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

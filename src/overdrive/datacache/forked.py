@@ -27,6 +27,7 @@ import psutil
 from overdrive.core.silence import silenced
 from overdrive.datacache import standstill
 from overdrive.datacache.effects import cut_off
+from overdrive.datacache.forked_process import ForkedProcess, bury
 from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
 
@@ -38,8 +39,6 @@ Work = Callable[[Tick], Any]
 PATIENCE = 60.0
 PATIENCE_AT_END = 0.5  # with a killed process, when the program ends
 _PR_SET_PDEATHSIG = 1
-# Children that were killed and not gone in time: beside a busy program they are slow even in that.
-_dying: set[int] = set()
 
 
 def in_children(works: Sequence[Work], on_tick: Tick | None = None, patience: float = PATIENCE) -> list[Any]:
@@ -125,18 +124,16 @@ class Beside:
         return sum(child.seconds for child in left)
 
 
-class Child:
+class Child(ForkedProcess):
     """One forked process, and what it says at its end.
 
     Attributes:
-        seconds: of processor time that it has taken; 0 until it has ended.
         standstill: whether it will never go on.
     """
 
     def __init__(self, work: Work, beside: bool = False, only_idle: bool = True) -> None:
         bury()
         self.output = b""
-        self.seconds = 0.0
         # What is still in a buffer must not come out twice. Beside the program no buffer is emptied: one that is, long
         # before its time, would change the order of lines where two streams go to the same file.
         for stream in () if beside else (sys.stdout, sys.stderr):
@@ -147,7 +144,7 @@ class Child:
         dies_with_us = threading.current_thread() is threading.main_thread()
         aside = partial(stand_back, parent, dies_with_us, only_idle) if beside else None
         with silenced():  # Python 3.12 warns of forks with threads
-            self.pid = os.fork()
+            super().__init__(os.fork())
         if self.pid == 0:
             _be_child(work, writing, parent, aside)
         os.close(writing)
@@ -160,19 +157,7 @@ class Child:
                 self.output += data
         except BlockingIOError:
             return False
-        return self._is_gone()
-
-    def _is_gone(self) -> bool:
-        if not self.pid:
-            return True
-        try:
-            process, _, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:  # the program has waited for it
-            self.pid = 0
-            return True
-        if process:
-            self.pid, self.seconds = 0, usage.ru_utime + usage.ru_stime
-        return bool(process)
+        return self.is_gone()
 
     def result(self) -> Any:
         line = self.output.rsplit(b"\n", 2)[-2:-1]
@@ -185,34 +170,10 @@ class Child:
         return value
 
     def end(self, patience: float = PATIENCE) -> None:
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)  # it has reported, or never will
-            limit = time.monotonic() + patience
-            while not self._is_gone() and time.monotonic() < limit:
-                time.sleep(0.001)  # a process that reads from a dead file server cannot even be killed
-            if self.pid:
-                bury_later(self.pid)
-            self.pid = 0
+        self.kill(patience)  # it has reported, or never will
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
-
-
-def bury_later(pid: int) -> None:
-    """A killed child, which the program must not find when it waits for its own."""
-    _dying.add(pid)
-
-
-def bury() -> None:
-    """Those that are gone by now."""
-    for pid in tuple(_dying):
-        try:
-            gone = os.waitpid(pid, os.WNOHANG)[0] == pid
-        except ChildProcessError:  # another process's, or waited for already
-            gone = True
-        if gone:
-            _dying.discard(pid)
 
 
 def forks_safely() -> bool:

@@ -21,11 +21,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler  # noqa: E402
 
-from overdrive.datacache import cached_dataset as kept_module  # noqa: E402
 from overdrive.datacache import fill as fill_module  # noqa: E402
+from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.fill import Filling  # noqa: E402
 from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
-from overdrive.datacache.forked import Beside, bury  # noqa: E402
+from overdrive.datacache.forked import Beside  # noqa: E402
+from overdrive.datacache.forked_process import bury  # noqa: E402
 from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402
 from overdrive.datacache.source import Source, spread  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
@@ -45,7 +46,7 @@ from tests.techniques.data.test_sample_cache import (  # noqa: E402
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of samples is worth a fork here."""
-    monkeypatch.setattr(kept_module, "WORTH_FILLING_BESIDE", 0.0)
+    monkeypatch.setattr(filler_module, "WORTH_FILLING_BESIDE", 0.0)
     monkeypatch.setattr(fill_module, "_BLOCK", 4)
 
 
@@ -116,8 +117,8 @@ def test_the_program_finds_what_others_have_fetched_and_the_next_run_finds_all(t
 
 
 def _going(run: Run) -> bool:
-    kept_now(run).look_after_filling()
-    return bool(kept_now(run).filling)
+    kept_now(run).filler.look()
+    return bool(kept_now(run).filler.beside)
 
 
 def guard_of(source: Source) -> Callable[[], UnchangedInFork]:
@@ -340,7 +341,7 @@ def test_rare_draws_from_any_generator_are_the_programs_own(own: bool) -> None:
 
 
 def test_without_memory_for_forks_the_program_fetches_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_module, "may_fork", lambda: False)
+    monkeypatch.setattr(filler_module, "may_fork", lambda: False)
     plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True))
     assert plain == kept and not run.left_out and not run.kept[0]._filling
 

@@ -25,7 +25,8 @@ from typing import Any, NoReturn
 from overdrive.core.rng import States
 from overdrive.core.silence import silenced
 from overdrive.datacache.effects import cut_off, effect_of
-from overdrive.datacache.forked import bury, bury_later, forget_handlers, stand_back
+from overdrive.datacache.forked import forget_handlers, stand_back
+from overdrive.datacache.forked_process import ForkedProcess, bury
 from overdrive.datacache.layout import ForkFailed
 from overdrive.datacache.mappings import mapped_for_writing
 from overdrive.sandbox.detached import own_files, own_memory, write_nothing
@@ -34,6 +35,7 @@ from overdrive.worker.sentinels import openmp
 PATIENCE = 120  # seconds for one step at the lowest priority: nobody waits for it
 _GIVEN_UP_AFTER = PATIENCE + 30.0  # where nothing was told at all: it has stopped before it could be timed
 _READY_WITHIN = 1.0  # seconds that the program waits until memory that it shares is copied
+_DEAD_WITHIN = 0.5  # seconds that the program waits where it is killed
 _PR_SET_PDEATHSIG = 1
 _PIPE = 1 << 20  # bytes: what a copy tells should not make it wait
 
@@ -55,16 +57,11 @@ class Told:
     failed: str = ""
 
 
-class Keeper:
-    """The program's side.
-
-    Attributes:
-        seconds: of processor time that it took, with its copies; 0 until it has ended.
-    """
+class Keeper(ForkedProcess):
+    """The program's side. Its seconds are those of its copies, too."""
 
     def __init__(self, pid: int, telling: int, orders: int) -> None:
-        self.seconds = 0.0
-        self._pid, self._gone = pid, False
+        super().__init__(pid)
         self._telling = telling
         self._orders = orders
         self._output = b""
@@ -108,7 +105,7 @@ class Keeper:
         return keeper
 
     def _is_ready(self) -> bool:
-        return bool(self._poll.poll(_READY_WITHIN * 1000)) and not self._is_gone()
+        return bool(self._poll.poll(_READY_WITHIN * 1000)) and not self.is_gone()
 
     def order(self, way: Way) -> None:
         """Have the step made once more."""
@@ -132,28 +129,12 @@ class Keeper:
 
     def end(self) -> float:
         """Kill it. Returns the seconds of processor time that it took."""
-        if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            limit = time.monotonic() + 0.5
-            while not self._is_gone() and time.monotonic() < limit:
-                time.sleep(0.0005)
-            if not self._gone:
-                bury_later(self._pid)
-            self._pid = 0
+        if self._telling >= 0:
+            self.kill(_DEAD_WITHIN)
             os.close(self._telling)
             os.close(self._orders)
+            self._telling = -1
         return self.seconds
-
-    def _is_gone(self) -> bool:
-        try:
-            process, _, usage = os.wait4(self._pid, os.WNOHANG)
-        except ChildProcessError:  # the program has waited for it
-            self._gone = True
-            return True
-        if process:
-            self._gone, self.seconds = True, usage.ru_utime + usage.ru_stime
-        return self._gone
 
 
 def _read(line: bytes) -> Told | None:
