@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from operator import attrgetter, itemgetter, ne
 from typing import Any
 
@@ -93,8 +94,7 @@ class Watch:
     def items(self, container: Any) -> None:
         """A container whose values have been looked at one by one."""
         if isinstance(container, dict):
-            self._objects.add(dict.keys, container, words.of_dict(container))
-            self._objects.add(dict.values, container, words.of_dict(container))
+            self._objects.add(_keys_and_values, container, words.of_dict(container))
             if isinstance(container, OrderedDict):  # its order may change without the dict within it
                 self._objects.add(OrderedDict.__iter__, container)
         elif isinstance(container, list):
@@ -208,6 +208,10 @@ def _differs(take: Callable[[], Any], before: Any) -> bool:
 
 def _slot(name: str, thing: Any) -> tuple[Any]:
     return (getattr(thing, name, None),)
+
+
+def _keys_and_values(container: dict[Any, Any]) -> Iterable[Any]:
+    return chain(dict.keys(container), dict.values(container))
 
 
 def _those_in(names: set[str], space: Mapping[str, Any]) -> list[str]:
