@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from overdrive.core.contract import Contract
 from overdrive.core.rng import States
-from overdrive.seams import hub as hub_module
+from overdrive.seams import points
 from overdrive.seams.torch.internals import in_backward
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
@@ -190,7 +190,7 @@ class Faulty:
             return self._switched_off(args, kwargs)
         if plan.how == "before":
             raise Injected("before")
-        if plan.how == "middle" and self.point is hub_module.Around:
+        if plan.how == "middle" and self.point is points.Around:
 
             def call(*given: Any, **named: Any) -> Any:
                 args[1](*given, **named)
@@ -202,28 +202,28 @@ class Faulty:
 
     def _switched_off(self, args: Any, kwargs: Any) -> Any:
         """What it makes of a call or a tensor is of no use when it fails; what it changed on an event is there."""
-        if self.point is hub_module.Event and self.plan.how != "before":
+        if self.point is points.Event and self.plan.how != "before":
             self.act(*args, **kwargs)
         self.plan.switch()
-        if self.point is hub_module.Around:
+        if self.point is points.Around:
             return args[1](*args[2:], **kwargs)
-        return args[0] if self.point is hub_module.Transform else None
+        return args[0] if self.point is points.Transform else None
 
 
 @contextlib.contextmanager
 def faulty_subscribers(name: str, plan: Plan) -> Iterator[None]:
     """All subscribers of a technique are counted, and one fails."""
-    plain, innermost = hub_module.Point.subscribe, hub_module.Point.subscribe_innermost
+    plain, innermost = points.Point.subscribe, points.Point.subscribe_innermost
 
     def wrapped(point: Any, act: Any) -> Any:
         return Faulty(act, plan, type(point)) if point.hub.owner == name else act
 
-    hub_module.Point.subscribe = lambda self, act, always=False: plain(self, wrapped(self, act), always)  # type: ignore
-    hub_module.Point.subscribe_innermost = lambda self, act: innermost(self, wrapped(self, act))  # type: ignore
+    points.Point.subscribe = lambda self, act, always=False: plain(self, wrapped(self, act), always)  # type: ignore
+    points.Point.subscribe_innermost = lambda self, act: innermost(self, wrapped(self, act))  # type: ignore
     try:
         yield
     finally:
-        hub_module.Point.subscribe, hub_module.Point.subscribe_innermost = plain, innermost  # type: ignore
+        points.Point.subscribe, points.Point.subscribe_innermost = plain, innermost  # type: ignore
 
 
 def modules_of(technique: Technique) -> list[types.ModuleType]:
@@ -306,8 +306,8 @@ def run(case: Case, plan: Plan | None = None, kind: str = "", techniques: bool =
 
 def acting(seams: Any) -> set[str]:
     """Whose subscribers may make a model's call another one."""
-    points = (seams.model_called, seams.function_called, *seams.operators.values())
-    return {each.owner for point in points for each in point.subscribers}
+    waited_for = (seams.model_called, seams.function_called, *seams.operators.values())
+    return {each.owner for point in waited_for for each in point.subscribers}
 
 
 def seed() -> None:

@@ -11,7 +11,7 @@ import torch
 from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
-from overdrive.seams.hub import reason_of
+from overdrive.seams.points import reason_of
 
 
 class NoEngine(Exception):

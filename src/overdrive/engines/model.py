@@ -20,7 +20,7 @@ from overdrive.engines.weights import Weights
 from overdrive.model_state.later_backward import without_graph
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
-from overdrive.seams.hub import reason_of
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from overdrive.sandbox.redirect import on_path
-from overdrive.seams.hub import reason_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import reason_of
 from overdrive.survive import clocks
 from overdrive.survive.calls import Calls
 from overdrive.survive.ending import Ending, end_children

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER
 from overdrive.techniques.catalogue import catalogue
 
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from overdrive.core.settings import Chosen
 from overdrive.seams import frameworks
 from overdrive.seams.arrival import Arrival
-from overdrive.seams.hub import OBSERVER, Handle, Seams, reason_of
+from overdrive.seams.hub import Handle, Seams
+from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.techniques.catalogue import catalogue, conflict
 
 Observer = Callable[[Seams], None]  # subscribes to the seams to watch; called after the techniques

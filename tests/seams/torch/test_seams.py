@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER
 from overdrive.seams.torch import iterators, loader_warnings
 from overdrive.worker.session import Session
 

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from overdrive.core.rng import States
-from overdrive.seams.hub import Again, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import Again
 from overdrive.worker.session import Session
 
 LATE = 9  # calls until something goes wrong

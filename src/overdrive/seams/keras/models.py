@@ -10,8 +10,9 @@ from keras.src.models.model import Model
 from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
-from overdrive.seams.hub import Around, Seams
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import Around
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:

@@ -17,9 +17,10 @@ from keras.src.models.model import Model
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
-from overdrive.seams.hub import OBSERVER, Seams, reason_of
+from overdrive.seams.hub import Seams
 from overdrive.seams.keras.step_log import Application, step_log_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import OBSERVER, reason_of
 
 
 def wanted(hub: Seams) -> bool:

@@ -15,7 +15,8 @@ import torch
 
 from overdrive.core.own_lock import OwnLock
 from overdrive.seams.answering import AnsweringModel
-from overdrive.seams.hub import OBSERVER, Seams, reason_of
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.internals import in_backward
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from overdrive.seams.hub import Around, Seams
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import Around
 
 _METHODS = ("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "__repr__")
 _BOTH = ("equal", "allclose", "is_nonzero")  # as a method and as a function

@@ -15,7 +15,7 @@ import torch._dynamo
 from torch import fx
 
 from overdrive.core.progress import progress
-from overdrive.seams.hub import reason_of
+from overdrive.seams.points import reason_of
 
 _PULSE_SECONDS = 1.0
 _LONGEST_CLAIM = 900.0  # seconds that one compilation may claim to be making progress

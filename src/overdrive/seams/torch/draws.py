@@ -16,9 +16,10 @@ from torch import _VF
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from overdrive.seams.hub import Answer, Seams
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
+from overdrive.seams.points import Answer
 from overdrive.seams.torch.internals import schema_of
 
 _DROPPING = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")

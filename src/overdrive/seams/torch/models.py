@@ -25,8 +25,9 @@ from typing import Any
 import torch
 
 from overdrive.core.progress import log
-from overdrive.seams.hub import Failing, Seams, reason_of
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import Failing, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.answers import answers_of
 from overdrive.seams.torch.internals import in_backward

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from overdrive.seams.hub import Seams, reason_of
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import reason_of
 from overdrive.worker.profiling.timeline import Timeline
 from overdrive.worker.recording import Recorder
 

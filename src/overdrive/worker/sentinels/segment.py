@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.rng import States
-from overdrive.seams.hub import OBSERVER, Seams, reason_of
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker.replay import DISTURBANCE
 from overdrive.worker.sentinels.processes import Copy
 from overdrive.worker.sentinels.replay import Picture, Replay

@@ -25,7 +25,8 @@ from overdrive.datacache.forked import forks_safely, may_fork
 from overdrive.datacache.layout import ForkFailed
 from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
-from overdrive.seams.hub import Seams, reason_of
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import reason_of
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.sentinels import openmp
 from overdrive.worker.sentinels.processes import Copy, Keeper

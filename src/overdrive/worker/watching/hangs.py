@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER
 from overdrive.survive.ending import end_children
 from overdrive.worker.watching.pauses import Pauses
 from overdrive.worker.watching.stacks import Stacks

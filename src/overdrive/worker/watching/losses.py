@@ -8,7 +8,8 @@ from typing import Any
 
 from overdrive.seams import frameworks
 from overdrive.seams.frameworks import LossValues
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER
 
 LOST = 65  # exit code of a run that is ended for its loss, as EX_DATAERR of sysexits.h
 OWNER = f"{OBSERVER} of losses"

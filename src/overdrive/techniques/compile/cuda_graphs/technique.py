@@ -104,7 +104,7 @@ class _Recorder:
             recorded.off()
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        from overdrive.seams.hub import Again
+        from overdrive.seams.points import Again
         from overdrive.seams.torch.models import acting
         from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
         from overdrive.techniques.compile.cuda_graphs.models import RecordedModel

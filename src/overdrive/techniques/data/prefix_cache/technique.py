@@ -9,7 +9,8 @@ from weakref import WeakSet
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.datacache.switch import Switch
-from overdrive.seams.hub import Handle, reason_of
+from overdrive.seams.hub import Handle
+from overdrive.seams.points import reason_of
 from overdrive.techniques.technique import Knob, Settings, Technique
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER
 from overdrive.seams.torch.functions import unseen
 from overdrive.seams.torch.internals import forget_package
 from overdrive.techniques.device.device.contact import Call, Contact

@@ -11,7 +11,7 @@ import torch
 from overdrive.model_state.hooks import own_hooks
 from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
-from overdrive.seams.hub import Again
+from overdrive.seams.points import Again
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation
 from overdrive.techniques.parallel.data_parallel.exchange import Gathered, Mean, Part, Shared, part_of, shares

@@ -13,8 +13,8 @@ from overdrive.core.objective import size
 from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.ranks.group import Group
 from overdrive.ranks.rank import Rank
-from overdrive.seams.hub import reason_of
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided_by, part_of

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from overdrive.seams import frameworks
-from overdrive.seams.hub import OBSERVER, Seams
+from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
+from overdrive.seams.points import OBSERVER
 from overdrive.worker.profiling.timeline import Timeline
 from overdrive.worker.profiling.torch.phases import WITHIN, Phases
 

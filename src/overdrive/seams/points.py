@@ -1,0 +1,213 @@
+"""The kinds of places in a running program: what happened, what passes through, a call, a question.
+
+Each holds its subscribers. One that fails is dropped together with its technique, by name and with the reason: it never
+fails the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+OBSERVER = "observer"  # how the owners of subscribers that only watch are called, or how their names begin
+
+
+class Hub(Protocol):
+    """What a point asks of its session."""
+
+    owner: str  # of what is subscribed now
+    off: set[str]  # techniques that are switched off
+
+    def leave_out(self, owner: str, reason: str) -> None: ...
+
+
+class Again(Exception):
+    """What a technique raises around a model's call that it had better not touched, and will not touch the next time:
+    the call is undone and made again, and the technique stays."""
+
+
+class Failing(BaseException):
+    """A technique failed around a call that is undone as a whole and made again (`Around(undone=True)`).
+
+    No `Exception`: what others do around the same call ends on its way out, and none takes it for the program's own.
+
+    Args:
+        reason: why it is left out; nothing where it asks for the call to be made `Again`.
+    """
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(owner, reason)
+        self.owner, self.reason = owner, reason
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    owner: str  # the technique it belongs to, or OBSERVER
+    act: Callable[..., Any]
+    always: bool = False  # told while its technique is switched off, too
+    innermost: bool = False
+    replays: bool = False  # it may carry out what is inside of it without calling it
+
+
+class Point:
+    """A place in the program's run that subscribers wait for."""
+
+    def __init__(self, hub: Hub, always: bool = False) -> None:
+        """`always`: who is switched off is told here all the same, since it will be on again."""
+        self.hub = hub
+        self.subscribers: list[Subscriber] = []  # who is told: not those that are switched off
+        self.techniques: list[str] = []  # their owners, each once, without the observers
+        self._always = always
+        self._all: list[Subscriber] = []
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anyone waits here, switched off or not: then the framework is patched for it."""
+        return bool(self._all)
+
+    def subscribe(self, act: Callable[..., Any], always: bool = False, replays: bool = False) -> None:
+        """
+        Args:
+            always: while the technique is switched off, too.
+            replays: it may carry out a call without calling what is inside of it: observers act outside of it.
+        """
+        self._all.append(Subscriber(self.hub.owner, act, always or self._always, replays=replays))
+        self.select()
+
+    def subscribe_innermost(self, act: Callable[..., Any]) -> None:
+        """As `subscribe`; but in a call it acts closest to the program, and sees what all others made of it.
+
+        An observer acts just outside of a technique that replays calls: inside it would be called while a call is
+        recorded, which what it reads may end, and in no replay.
+        """
+        self._all.insert(0, Subscriber(self.hub.owner, act, self._always, innermost=True))
+        self.select()
+
+    def unsubscribe(self, act: Callable[..., Any]) -> None:
+        self._all = [each for each in self._all if each.act != act]
+        self.select()
+
+    def forget(self, owner: str | None = None) -> None:
+        """Drop the subscribers of `owner`, or all."""
+        self._all = [each for each in self._all if owner is not None and each.owner != owner]
+        self.select()
+
+    def select(self) -> None:
+        """Find anew who is told."""
+        told = [each for each in self._all if each.always or each.owner not in self.hub.off]
+        watching = [each for each in told if each.innermost and _observes(each)]
+        acting = [each for each in told if each not in watching]
+        outside = max((place + 1 for place, each in enumerate(acting) if each.replays), default=0)
+        self.subscribers = [*acting[:outside], *watching, *acting[outside:]]
+        self.techniques = list(dict.fromkeys(each.owner for each in self.subscribers if not _observes(each)))
+
+
+def _observes(subscriber: Subscriber) -> bool:
+    return subscriber.owner.startswith(OBSERVER)
+
+
+class Event(Point):
+    """Something happened; subscribers are told, and what they return is ignored."""
+
+    def publish(self, *subject: Any, to: Callable[[str], bool] | None = None) -> None:
+        """`to`: which owners' subscribers are told; all, where it is not given."""
+        hub = self.hub
+        for subscriber in tuple(self.subscribers):
+            if to is not None and not to(subscriber.owner):
+                continue
+            before, hub.owner = hub.owner, subscriber.owner  # by hand: `owned_by` costs 1 us, many times a step
+            try:
+                subscriber.act(*subject)
+            except Exception as error:
+                hub.leave_out(subscriber.owner, reason_of(error))
+            finally:
+                hub.owner = before
+
+
+class Transform(Point):
+    """Something passes through; each subscriber may hand on another thing in its place."""
+
+    def apply(self, thing: Any) -> Any:
+        for subscriber in tuple(self.subscribers):
+            try:
+                thing = subscriber.act(thing)
+            except Exception as error:
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+        return thing
+
+
+class Around(Point):
+    """A call; each subscriber may act before and after it, and change what goes in and comes out.
+
+    A subscriber is `act(subject, call, *args, **kwargs)`. An error that `call` itself raised is the
+    program's own and passes; any other is the subscriber's, which is dropped. Where it had made the call, the result
+    stands: the call may have had effects. Else it is made without the subscriber.
+    """
+
+    def __init__(self, hub: Hub, undone: bool = False) -> None:
+        """`undone`: who runs it can undo the call. Where a technique fails while it runs, it is told so by `Failing`,
+        undoes all of it and runs it again: what was made of arguments, surroundings or result is of no use then."""
+        super().__init__(hub)
+        self._undone = undone
+
+    def run(self, subject: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        runs = [self._undone]  # a technique may call it again later, in a backward pass
+        for subscriber in tuple(self.subscribers):
+            call = self._guarded(subscriber, subject, call, runs)
+        if not self._undone:
+            return call(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            runs[0] = False
+
+    def _guarded(
+        self, subscriber: Subscriber, subject: Any, call: Callable[..., Any], runs: list[bool]
+    ) -> Callable[..., Any]:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            outcome: dict[str, Any] = {}
+
+            def inner(*inner_args: Any, **inner_kwargs: Any) -> Any:
+                try:
+                    outcome["result"] = call(*inner_args, **inner_kwargs)
+                except BaseException as error:
+                    outcome["error"] = error
+                    raise
+                return outcome["result"]
+
+            try:
+                return subscriber.act(subject, inner, *args, **kwargs)
+            except Exception as error:
+                if error is outcome.get("error"):
+                    raise
+                reason = "" if isinstance(error, Again) else reason_of(error)
+                if runs[0] and not _observes(subscriber):
+                    raise Failing(subscriber.owner, reason) from error
+                if reason:
+                    self.hub.leave_out(subscriber.owner, reason)
+                return outcome["result"] if "result" in outcome else call(*args, **kwargs)
+
+        return guarded
+
+
+class Answer(Point):
+    """An operation that a subscriber may carry out in its own way: the first answer stands, None is no answer."""
+
+    def ask(self, *subject: Any) -> Any:
+        for subscriber in tuple(self.subscribers):
+            try:
+                answer = subscriber.act(*subject)
+            except Exception as error:
+                self.hub.leave_out(subscriber.owner, reason_of(error))
+                continue
+            if answer is not None:
+                return answer
+        return None
+
+
+def reason_of(error: BaseException) -> str:
+    """An error as a reason in one line: its type and the first line of its message."""
+    first = str(error).strip().split("\n", 1)[0]
+    name = type(error).__name__
+    return first if name in ("CannotInstall", "NotHere") else f"{name}: {first}" if first else name
