@@ -42,10 +42,10 @@ sys.meta_path.insert(0, Hide())
 from overdrive.core.messages import Job
 from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.worker.main import Worker
+from overdrive.worker.worker import Worker
 
 worker = Worker(io.BytesIO(), io.BytesIO(), Job(TrialSpec(Program("train.py")), False, "", (), ""))
-print(worker.probe.batch_hashes, "torch" in sys.modules)
+print(worker.instruments.probe.batch_hashes, "torch" in sys.modules)
 """
 
 

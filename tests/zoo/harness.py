@@ -32,9 +32,9 @@ from overdrive.techniques.catalogue import also_in
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.untimed import UntimedRunner
 from overdrive.worker.failures import kind_of
-from overdrive.worker.main import Worker
 from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
+from overdrive.worker.worker import Worker
 from tests.zoo import answering, program
 
 PROGRAMS = {each.__file__: each for each in (program, answering)}

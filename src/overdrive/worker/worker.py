@@ -1,0 +1,291 @@
+"""Runs one program to where it is told, stops at step boundaries, and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from overdrive.core import messages
+from overdrive.core.facts import Facts
+from overdrive.core.messages import Beat, Ended, Failed, Job, Observed, Recorded
+from overdrive.core.records import Block, ExitReason, Trace
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.machine.memory import peak_resident
+from overdrive.ranks.rank import Rank
+from overdrive.seams import frameworks
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import OBSERVER, reason_of
+from overdrive.worker import hyperparameter_watch
+from overdrive.worker.answering import Answering
+from overdrive.worker.clock import CLOCKS
+from overdrive.worker.failures import kind_of
+from overdrive.worker.instruments import HASHED_STEPS, Instruments
+from overdrive.worker.observers import Observer, load_observer
+from overdrive.worker.own_facts import OwnFacts
+from overdrive.worker.recording import Recorder
+from overdrive.worker.returned import Returned
+from overdrive.worker.session import Session
+from overdrive.worker.switching import switch, switched_on
+
+_BEAT_SECONDS = 0.5
+
+
+class Worker:
+    """Runs one program to where it is told, and reports."""
+
+    def __init__(self, commands: BinaryIO, reports: BinaryIO, job: Job) -> None:
+        self._commands = commands
+        self._reports = reports
+        self._job = job
+        self.spec: TrialSpec = job.spec
+        self._due = 1  # the step of the next report; the first step is reported alone, with its set-up cost
+        self._lead = 0  # the step at which the time is taken, where some come before that are not timed
+        self._block_began = time.perf_counter()
+        self._block_steps = 0
+        self._block_samples = 0
+        self._steps_seen = 0
+        self._call_steps = 1  # the most that were made in one call, between which it cannot stand still
+        self._last_beat = 0.0
+        self.clock = CLOCKS[self.spec.clock]()
+        # Keeping losses costs some 20 us each, which a step of 3 ms would show when its parts are timed.
+        losses = self.spec.losses and self.spec.profiling not in ("plain", "times")
+        self.recorder = Recorder(losses=losses, clock=self.clock)
+        self._by_framework: dict[str, Instruments] = {}  # from its arrival: PyTorch's import PyTorch
+        self._observers: dict[str, Observer] = {}
+        self.hyperparameters: hyperparameter_watch.HyperparameterWatch | None = None
+        self._own_facts = OwnFacts()
+        self.session: Session | None = None
+        self._answering = None if self.clock.inference else Answering(self._answers)
+        self.rank: Rank | None = None  # where the trial is a group of ranks
+        self._environment = dict(os.environ)
+        self._sets_environment = False  # before it imports a framework, which may read it
+        self._rests: list[int] = []  # steps after which it could stand still, where not after each
+        self.returned: Returned | None = Returned(self.spec.returned) if self.spec.returned else None
+
+    @property
+    def instruments(self) -> Instruments:
+        """Of the framework that makes the steps; where none does, of Keras, which import nothing."""
+        name = self.recorder.framework or next(iter(self._by_framework), "keras")
+        if name not in self._by_framework:
+            self._by_framework[name] = Instruments("keras")
+        return self._by_framework[name]
+
+    def facts(self, costs: bool = False) -> Facts:
+        found: Facts = self.instruments.probe.facts(self.recorder, costs)
+        return replace(found, own=self._own_facts.gathered(found.framework), sets_environment=self._sets_environment)
+
+    def report(self, report: messages.Report) -> None:
+        self._last_beat = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # the tuner is gone; its reaper ends us
+            self._reports.write(messages.write(report))
+            self._reports.flush()
+
+    def observe(self, seams: Seams) -> None:
+        """The worker's own observer of the program."""
+        spec = self.spec
+        self.recorder(seams)
+        if self._answering and not spec.profiling:  # it has every call of a module looked at
+            self._answering(seams)
+        if self._gathers_facts:
+            self._own_facts(seams)
+        seams.batch_fetched.subscribe(self.beat)  # an evaluation makes no step, and lives
+        seams.at_work.subscribe(self.beat)
+        if spec.hyperparameters:
+            with seams.owned_by(hyperparameter_watch.NAME):
+                self.hyperparameters = hyperparameter_watch.HyperparameterWatch(spec.hyperparameters, self._over)
+                self._observers[hyperparameter_watch.NAME] = self.hyperparameters
+                self.hyperparameters(seams)
+        for name in spec.observers:
+            with seams.owned_by(name):
+                self._observers[name] = load_observer(name)
+                self._observers[name](seams)
+        seams.framework_arrived.subscribe(lambda: self._take_part(seams))
+        seams.port_chosen.subscribe(lambda port: 0)  # any: the other trial of a duel asks for the same
+        self.clock.at_rest(seams, self._stand_still)
+
+    @property
+    def _gathers_facts(self) -> bool:
+        return not self.spec.digests and not self.spec.replay and self.spec.profiling in ("", "details")
+
+    def _take_part(self, seams: Seams) -> None:
+        """Subscribe what needs the framework, which is here now."""
+        name = seams.frameworks[-1]
+        self._sets_environment = self._sets_environment or self._environment != dict(os.environ)
+        self._by_framework[name] = instruments = Instruments(name)
+        instruments.subscribe(seams, self.spec, self._gathers_facts, self._job.recordings)
+        self.clock.at_rest(seams, self._stand_still)  # again: after all that was subscribed here
+
+    def _over(self) -> None:
+        """The program has shown what was to be seen, though it makes no step: it ends here."""
+        self.report(self.ended())
+        os._exit(0)
+
+    def left_out(self, name: str, reason: str) -> None:
+        """A technique that is left out is in the trace; without its own observer a trial cannot go on."""
+        if name == OBSERVER:
+            self.report(Failed(ExitReason("unwatched", f"Overdrive could not watch this program: {reason}")))
+            os._exit(1)
+
+    def _answers(self) -> None:
+        """There is no training step to be waited for: its model's calls are what it does."""
+        self.report(self._no_training())
+        os._exit(1)
+
+    def _no_training(self) -> Failed:
+        assert self._answering is not None
+        return Failed(ExitReason("answers", f"{self._answering.calls} calls of a model, and no training step"))
+
+    def _training_after_all(self) -> Failed:
+        return Failed(ExitReason("trains", f"an optimizer stepped after {self.clock.steps} calls of the model"))
+
+    def beat(self, *_: object) -> None:
+        """Tell the watchdog that there is progress, at most twice a second."""
+        self.filling(0, 0)
+
+    def filling(self, done: int, total: int) -> None:
+        if time.monotonic() - self._last_beat > _BEAT_SECONDS:
+            self.report(Beat(done, total))
+
+    def _stand_still(self) -> None:
+        with self.rank.lockstep.aside() if self.rank else contextlib.nullcontext():
+            self._between_steps()
+
+    def _between_steps(self) -> None:
+        steps = self.clock.steps
+        if self.clock.trains:
+            self.report(self._training_after_all())
+            os._exit(1)
+        self._call_steps = max(self._call_steps, steps - self._steps_seen)
+        self._rests.append(steps)
+        self._steps_seen = steps
+        instruments = self.instruments
+        instruments.stepped(steps)
+        if steps == HASHED_STEPS:
+            self._own_facts.watch(False)
+        if self._lead and steps >= self._lead:
+            self._of_framework().synchronize()
+            self._due, self._lead = self._due + steps - self._lead, 0
+            if instruments.profiler:
+                instruments.profiler.lead_over()
+            self._begin_block(steps)
+            return
+        if steps < self._due:
+            self.beat()
+            return
+        self._of_framework().synchronize()
+        now = time.perf_counter()
+        self._own_facts.watch(steps < HASHED_STEPS)
+        instruments.probe.end_profile()  # here: until the next command this process stands still
+        if instruments.profiler:
+            instruments.profiler.end(steps - self._block_steps)
+        self.report(
+            Block(
+                steps,
+                steps - self._block_steps,
+                now - self._block_began,
+                self.recorder.samples - self._block_samples,
+                self._of_framework().peak_memory() or peak_resident(),
+                self._call_steps,
+                dict(self.session.seams.left_out) if self.session else {},
+            )
+        )
+        self._begin_block(steps)
+        while self._obey():
+            pass
+
+    def _begin_block(self, steps: int) -> None:
+        self._block_steps, self._block_samples = steps, self.recorder.samples
+        self._block_began = time.perf_counter()
+
+    def _obey(self) -> bool:
+        """Carry out one command; False where the program is to go on."""
+        line = self._commands.readline()
+        command = messages.read(line) if line else messages.Stop()
+        match command:
+            case messages.Run(steps, lead, profile, record):
+                if profile:
+                    self._own_facts.watch(True)
+                    self.instruments.probe.start_profile()
+                self._lead = self._block_steps + lead if lead else 0
+                self._due = self._block_steps + lead + steps
+                if record and (profiler := self.instruments.profiler):
+                    profiler.begin(record, self.recorder)
+                self._block_began = time.perf_counter()
+                return False
+            case messages.Switch(on):
+                assert self.session is not None
+                switch(self.session, on)
+                self.report(messages.Switched(switched_on(self.session)))
+            case messages.TellFacts(costs):
+                self.report(self.facts(costs))
+            case messages.TellRecorded():
+                profiler = self.instruments.profiler
+                assert profiler is not None
+                self.report(Recorded(profiler.report()))
+            case messages.TellObserved():
+                self.report(Observed(self._observed()))
+            case messages.TellTrace():
+                self.report(self._trace())
+            case messages.Stop():
+                # At once, without the program's own cleaning up: it must not save, evaluate or print now.
+                os._exit(0)
+        return True
+
+    def _observed(self) -> dict[str, Any]:
+        """What those observers report that have something to report."""
+        reports = {}
+        for name, observer in self._observers.items():
+            try:
+                report = observer.report()
+            except Exception as error:
+                assert self.session is not None
+                self.session.seams.leave_out(name, reason_of(error))
+                continue
+            if report is not None:
+                reports[name] = report
+        return reports
+
+    def _of_framework(self) -> frameworks.FrameworkSeams:
+        return frameworks.seams_of(self.recorder.framework)
+
+    def _trace(self) -> Trace:
+        assert self.session is not None
+        instruments = self.instruments
+        digests, replay, products = instruments.digests, instruments.replay, instruments.products
+        trace = Trace(
+            steps=self.clock.steps,
+            losses=tuple(map(tuple, self.recorder.losses())),
+            rates=tuple(self.recorder.rates),
+            samples=self.recorder.samples,
+            batches=tuple(instruments.probe.batch_hashes),
+            state=self.recorder.state_hash(),
+            digests=tuple(digests.entries) if digests else (),
+            replay=replay.report() if replay else {},
+            rests=tuple(self._rests) if self._call_steps > 1 else (),
+            trained=self.recorder.trained(),
+            returned=self.returned.value if self.returned else None,
+            active=tuple(self.session.active),
+            left_out=dict(self.session.seams.left_out),
+            inference=self.clock.inference,
+        )
+        # Last: it calls the model once more, which is no part of the run.
+        return replace(trace, products=products.report(self.recorder.optimizers)) if products else trace
+
+    def ended(self) -> Ended | Failed:
+        """Of a program that ended by itself."""
+        if self._answering and self._answering.answers and not self.clock.steps:
+            return self._no_training()
+        if self.clock.trains:
+            return self._training_after_all()
+        return Ended(self._trace() if self.clock.steps else Trace(), self._observed())
+
+    def failed(self, error: BaseException) -> Failed:
+        first = str(error).strip().split("\n", 1)[0][:300]
+        reason = ExitReason(kind_of(error), f"{type(error).__name__}: {first}")
+        if reason.kind == "oom":  # which techniques may help is for the tuner to judge
+            with contextlib.suppress(Exception):
+                return Failed(reason, self.facts())
+        return Failed(reason)
