@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
+import fcntl
 import gc
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from overdrive.datacache import effects
 from overdrive.datacache.cost.fetching import standing_files
 from overdrive.techniques import catalogue as catalogue_module
 
@@ -54,6 +58,13 @@ LONG = (
     *("test_made_programs.py", "test_real_trials.py", "test_pytest_plugin.py", "test_warm.py", "test_trial.py"),
     *("test_ranks.py", "test_loader_workers.py", "test_verify.py", "test_pack.py", "test_faults.py", "test_audits.py"),
 )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Hundreds of processes are started here. Where the environment has them keep no bytecode, as in many containers,
+    each would compile all that it imports of ours."""
+    if not hasattr(session.config, "workerinput"):
+        compileall.compile_dir(ROOT / "src", quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -97,6 +108,25 @@ def what_is_there_is_frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_pipe_of_xdist() -> Iterator[None]:
+    """xdist's workers hold a pipe for writing. Each fork of a data technique would go through all objects for one that
+    has something for that pipe in its buffer, which takes 0.1 s and more in a process of this size."""
+    pipes = [number for number in effects._open_descriptors() if number > 2 and _is_pipe_for_writing(number)]
+    real = effects._open_descriptors
+    effects._open_descriptors = lambda: [number for number in real() if number not in pipes]
+    yield
+    effects._open_descriptors = real
+
+
+def _is_pipe_for_writing(number: int) -> bool:
+    try:
+        mode, flags = os.fstat(number).st_mode, fcntl.fcntl(number, fcntl.F_GETFL)
+    except OSError:  # what the list itself was read from
+        return False
+    return stat.S_ISFIFO(mode) and flags & os.O_ACCMODE == os.O_WRONLY
 
 
 @pytest.fixture(autouse=True, scope="module")
