@@ -26,6 +26,12 @@ for step in range(100_000):
     time.sleep(0.001)
 """
 TEST = """
+from dataclasses import replace
+from overdrive.insight import guard
+
+PROCESSES = {processes}
+guard._RULES = replace(guard._RULES, processes=PROCESSES, most_processes=PROCESSES)
+
 def test_training(training_guard):
     training_guard("train.py", against={against!r}, budget=240.0, slower=0.2)
 """
@@ -47,8 +53,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def outcome(project: Path, against: str = "HEAD") -> subprocess.CompletedProcess[str]:
-    (project / "test_training.py").write_text(TEST.format(against=against))
+def outcome(project: Path, against: str = "HEAD", processes: int = 1) -> subprocess.CompletedProcess[str]:
+    """`processes`: pairs of them that are measured; in earnest it is three."""
+    (project / "test_training.py").write_text(TEST.format(against=against, processes=processes))
     plugin = ("-p", "overdrive.pytest_plugin", "-p", "no:cacheprovider")
     if entry_point_is_there():
         plugin = plugin[2:]
@@ -67,7 +74,7 @@ def entry_point_is_there() -> bool:
 def test_a_script_that_stayed_the_same_passes(project: Path) -> None:
     with (project / "train.py").open("a") as script:
         script.write("# a comment\n")
-    done = outcome(project)
+    done = outcome(project, processes=3)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
     listed = subprocess.run(["git", "-C", str(project), "worktree", "list"], capture_output=True, text=True).stdout
     assert len(listed.splitlines()) == 1  # nothing is left of the old version

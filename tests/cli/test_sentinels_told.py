@@ -41,7 +41,7 @@ for step in range(60):
     loss.backward()
     optimizer.step()
     print(loss.item())
-    time.sleep(0.1)  # a step made again has the lowest priority
+    time.sleep(float(sys.argv[2]))  # a step made again has the lowest priority
 """
 PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\nname = "fast_max_pool"\n'
 
@@ -49,8 +49,8 @@ PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "exact"\n[[technique]]\n
 def test_a_run_says_how_many_steps_it_made_again(script: Write, python: Run, overdrive: Run) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    plain = python("train.py", "1000", cwd=path.parent)
-    done = overdrive("run", "train.py", "1000", cwd=path.parent)
+    plain = python("train.py", "1000", "0", cwd=path.parent)
+    done = overdrive("run", "train.py", "1000", "0.05", cwd=path.parent)
     assert done.stdout == plain.stdout and done.returncode == 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("overdrive: ") and last.endswith(" made again without fast_max_pool, all the same"), (
@@ -64,7 +64,7 @@ def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_o
 ) -> None:
     path = script(TRAIN)
     (path.parent / "train.overdrive.toml").write_text(PLAN)
-    done = overdrive("run", "train.py", "20", cwd=path.parent)
+    done = overdrive("run", "train.py", "20", "0.1", cwd=path.parent)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 60
     told = [line for line in done.stderr.splitlines() if "left out" in line]
     assert len(told) == 1 and told[0].startswith("overdrive: left out fast_max_pool: step "), done.stderr
@@ -74,7 +74,7 @@ def test_a_technique_that_turns_wrong_is_left_out_in_one_line_and_the_run_goes_o
 
 def test_without_a_plan_nothing_is_made_again(script: Write, overdrive: Run) -> None:
     path = script(TRAIN)
-    done = overdrive("run", "train.py", "1000", cwd=path.parent)
+    done = overdrive("run", "train.py", "1000", "0.02", cwd=path.parent)
     assert "made again" not in done.stderr
 
 

@@ -4,54 +4,53 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
-import sys
+import multiprocessing
+import os
+import random
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from overdrive.core.json_data import to_json
 from overdrive.core.search_result import Tried
 from overdrive.core.settings import Value
 from overdrive.search.runs import OnProgress
-from tests.conftest import ROOT
 
 pytest.importorskip("optuna")
 
 from tests.search.simulated import Simulated, searched
 
-DRIVER = """
-import json, os, random, signal, sys
-from pathlib import Path
-from tests.search.simulated import Simulated, searched
-from overdrive.core.json_data import to_json
 
-folder, number = Path(sys.argv[1]), int(sys.argv[2])
-program = Simulated(lambda values, chance: 90 + float(values["lr"]) + chance.gauss(0, 1), 0)
-inner, chance = program.run, random.Random(number)
+def go_on(folder: Path, number: int) -> None:
+    """The search of one process, which is killed as a run begins, by chance; the last one is not."""
+    program = Simulated(lambda values, chance: 90 + float(values["lr"]) + chance.gauss(0, 1), 0)
+    inner, chance = program.run, random.Random(number)
 
-def run(values, seed, seconds, watch):
-    if number < 20 and chance.random() < 0.3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = inner(values, seed, seconds, watch)
-    with (folder / "made").open("a") as file:
-        file.write(json.dumps([sorted(values.items()), seed]) + "\\n")
-    return result
+    def run(values: Mapping[str, Value], seed: int, seconds: float, watch: OnProgress | None) -> Tried:
+        if number < 20 and chance.random() < 0.3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = inner(values, seed, seconds, watch)
+        with (folder / "made").open("a") as file:
+            file.write(json.dumps([sorted(values.items()), seed]) + "\n")
+        return result
 
-program.run = run
-result = searched(program, folder / "journal", budget=60.0)
-(folder / "result").write_text(json.dumps(to_json(result)))
-"""
+    program.run = run  # type: ignore[method-assign]
+    result = searched(program, folder / "journal", budget=60.0)
+    (folder / "result").write_text(json.dumps(to_json(result)))
 
 
 @pytest.mark.fault(9)
 def test_killed_up_to_20_times_it_repeats_no_finished_run(tmp_path: Path) -> None:
     killed = 0
     for number in range(21):
-        done = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), str(number)], cwd=ROOT, timeout=60)
-        killed += done.returncode == -9
-        assert done.returncode in (0, -9)
-        if done.returncode == 0:
+        process = multiprocessing.get_context("fork").Process(target=go_on, args=(tmp_path, number))
+        process.start()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode == 0:
             break
     assert killed >= 5
     made = (tmp_path / "made").read_text().splitlines()
