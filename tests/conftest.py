@@ -8,7 +8,6 @@ import gc
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -111,22 +110,21 @@ def what_is_there_is_frozen() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_pipe_of_xdist() -> Iterator[None]:
-    """xdist's workers hold a pipe for writing. Each fork of a data technique would go through all objects for one that
-    has something for that pipe in its buffer, which takes 0.1 s and more in a process of this size."""
-    pipes = [number for number in effects._open_descriptors() if number > 2 and _is_pipe_for_writing(number)]
+def outputs_of_pytest() -> Iterator[None]:
+    """xdist and pytest's capturing hold pipes and files for writing. Each fork of a data technique would go through all
+    objects for one with something for those in its buffer, which takes 0.1 s and more in a process of this size."""
     real = effects._open_descriptors
-    effects._open_descriptors = lambda: [number for number in real() if number not in pipes]
+    theirs = {number for number in real() if number > 2 and _is_written(number)}
+    effects._open_descriptors = lambda: [number for number in real() if number not in theirs]
     yield
     effects._open_descriptors = real
 
 
-def _is_pipe_for_writing(number: int) -> bool:
+def _is_written(number: int) -> bool:
     try:
-        mode, flags = os.fstat(number).st_mode, fcntl.fcntl(number, fcntl.F_GETFL)
+        return effects._is_written(os.fstat(number).st_mode, fcntl.fcntl(number, fcntl.F_GETFL))
     except OSError:  # what the list itself was read from
         return False
-    return stat.S_ISFIFO(mode) and flags & os.O_ACCMODE == os.O_WRONLY
 
 
 @pytest.fixture(autouse=True, scope="module")

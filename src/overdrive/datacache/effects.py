@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Collection, Iterator
+from itertools import compress
 from typing import Any
 
 from overdrive.datacache.layout import Unfit
@@ -182,11 +183,13 @@ def _buffers_before(descriptors: set[int]) -> list[Any]:
     collects = gc.isenabled()
     gc.disable()  # an iterator of the parent's that is collected here would stop the parent's workers
     gc.unfreeze()  # what is frozen would not be found
-    for thing in gc.get_objects():
-        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)):
-            with contextlib.suppress(Exception):
-                if thing.fileno() in descriptors:
-                    found.append(thing)
+    things = gc.get_objects()
+    kinds = {kind for kind in set(map(type, things)) if issubclass(kind, (io.TextIOWrapper, io.BufferedWriter))}
+    for thing in compress(things, map(kinds.__contains__, map(type, things))):
+        with contextlib.suppress(Exception):
+            if thing.fileno() in descriptors:
+                found.append(thing)
+    del things, thing
     gc.freeze()
     if collects:
         gc.enable()
