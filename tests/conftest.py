@@ -153,9 +153,10 @@ def programs(tmp_path: Path) -> Path:
 def python() -> Run:
     """Runs `python ARGS`."""
 
-    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, cwd: Path, timeout: float = 240, **how: Any) -> subprocess.CompletedProcess[str]:
+        how = {"env": dict(os.environ), **how}
         return subprocess.run(
-            [sys.executable, *args], cwd=cwd, capture_output=True, text=True, timeout=timeout, env=dict(os.environ)
+            [sys.executable, *args], cwd=cwd, capture_output=True, text=True, timeout=timeout, **how
         )
 
     return run
@@ -167,6 +168,19 @@ def overdrive(python: Run) -> Run:
 
     def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return python("-m", "overdrive", *args, cwd=cwd, timeout=timeout)
+
+    return run
+
+
+@pytest.fixture
+def warm_overdrive(python: Run) -> Run:
+    """The same for tests of what comes of trials, not of how they start: see `tests/warm_trials.py`."""
+    from tests.warm_trials import OVERDRIVE, PATHS, warm_trials
+
+    def run(*args: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        trials = warm_trials()
+        how = {"pass_fds": (trials.descriptor,), "env": {**os.environ, "PYTHONPATH": PATHS}}
+        return python(*OVERDRIVE, *trials.for_command(), *args, cwd=cwd, timeout=timeout, **how)
 
     return run
 

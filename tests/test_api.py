@@ -8,6 +8,8 @@ import pytest
 
 import overdrive
 from overdrive.core.tune_result import TuneResult
+from overdrive.trials import pool
+from tests.warm_trials import warm_trials
 
 TRAINS = """
 import sys
@@ -31,7 +33,8 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_tune_gives_its_result_and_leaves_its_plan(script: Path) -> None:
+def test_a_tune_gives_its_result_and_leaves_its_plan(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
     result = overdrive.tune(script, ["100000", "0"], contract="exact", budget=1.0, techniques=["threads"])
     assert isinstance(result, TuneResult) and result.contract == "exact" and result.program.endswith("100000 0")
     assert result.verdict == "INCONCLUSIVE" and script.with_name("train.overdrive.toml").exists()

@@ -12,6 +12,7 @@ import pytest
 from overdrive.core.interval import Interval
 from overdrive.insight.guard import Compared
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import PATHS, warm_trials
 
 TRAIN = f"""{IMPORT_TORCH}
 import time
@@ -28,9 +29,11 @@ for step in range(100_000):
 TEST = """
 from dataclasses import replace
 from overdrive.insight import guard
+from tests.warm_trials import in_command
 
-PROCESSES = {processes}
-guard._RULES = replace(guard._RULES, processes=PROCESSES, most_processes=PROCESSES)
+if {trials}:
+    in_command(*{trials})
+    guard._RULES = replace(guard._RULES, processes=1, most_processes=1)
 
 def test_training(training_guard):
     training_guard("train.py", against={against!r}, budget=240.0, slower=0.2)
@@ -53,14 +56,21 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def outcome(project: Path, against: str = "HEAD", processes: int = 1) -> subprocess.CompletedProcess[str]:
-    """`processes`: pairs of them that are measured; in earnest it is three."""
-    (project / "test_training.py").write_text(TEST.format(against=against, processes=processes))
+def outcome(project: Path, against: str = "HEAD", quick: bool = True) -> subprocess.CompletedProcess[str]:
+    """`quick`: one pair of forked processes is measured; in earnest there are three, started afresh."""
+    trials = warm_trials()
+    told = trials.for_command() if quick else ()
+    (project / "test_training.py").write_text(TEST.format(against=against, trials=told))
     plugin = ("-p", "overdrive.pytest_plugin", "-p", "no:cacheprovider")
     if entry_point_is_there():
         plugin = plugin[2:]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugin], cwd=project, capture_output=True, text=True, env=os.environ
+        [sys.executable, "-m", "pytest", "-q", *plugin],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PATHS},
+        pass_fds=(trials.descriptor,),
     )
 
 
@@ -74,7 +84,7 @@ def entry_point_is_there() -> bool:
 def test_a_script_that_stayed_the_same_passes(project: Path) -> None:
     with (project / "train.py").open("a") as script:
         script.write("# a comment\n")
-    done = outcome(project, processes=3)
+    done = outcome(project, quick=False)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
     listed = subprocess.run(["git", "-C", str(project), "worktree", "list"], capture_output=True, text=True).stdout
     assert len(listed.splitlines()) == 1  # nothing is left of the old version

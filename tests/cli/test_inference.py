@@ -31,11 +31,11 @@ name = "no_grad"
 """
 
 
-def test_a_tune_counts_its_calls(script: Write, overdrive: Run) -> None:
+def test_a_tune_counts_its_calls(script: Write, warm_overdrive: Run) -> None:
     path = script(ANSWERS)
     result = path.parent / "result.json"
     options = ("--budget", "30s", "--json", result.name, "--techniques", "no_grad")
-    done = overdrive("tune", *options, path.name, "1500", cwd=path.parent)
+    done = warm_overdrive("tune", *options, path.name, "1500", cwd=path.parent)
     assert done.returncode == 0, done.stderr
     assert "an inference program: its steps are the calls of its model" in " ".join(done.stdout.split())
     assert "a call" in done.stdout and "a step" not in done.stdout
@@ -56,10 +56,10 @@ def test_a_run_under_its_plan_prints_the_same_and_counts_calls(script: Write, ov
     assert record["steps"] == 30 and record["samples"] == 120 and record["left_out"] == {}
 
 
-def test_its_plan_is_verified_by_its_answers(script: Write, overdrive: Run) -> None:
+def test_its_plan_is_verified_by_its_answers(script: Write, warm_overdrive: Run) -> None:
     path = script(ANSWERS)
     (path.parent / "plan.toml").write_text(PLAN)
-    done = overdrive("verify", "plan.toml", path.name, "40", cwd=path.parent)
+    done = warm_overdrive("verify", "plan.toml", path.name, "40", cwd=path.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
     assert "The plan keeps the level exact" in said and "40 calls identical bit for bit: outputs" in said

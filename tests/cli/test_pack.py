@@ -13,7 +13,9 @@ import pytest
 from overdrive.cli import pack
 from overdrive.cli.pack import CannotPack, write_pack
 from overdrive.core.program import Program
+from overdrive.trials import pool
 from tests.conftest import Run
+from tests.warm_trials import warm_trials
 
 Write = Callable[[str], Path]
 
@@ -83,18 +85,19 @@ def project(script: Write) -> Path:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
     return tmp_path / "cache"
 
 
 def test_a_run_under_the_plan_starts_with_all_samples(
-    project: Path, python: Run, overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, python: Run, overdrive: Run, warm_overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = snapshot(project / "data")
-    made = overdrive("pack", "-o", "packed", "train.py", cwd=project)
+    made = warm_overdrive("pack", "-o", "packed", "train.py", cwd=project)
     assert made.returncode == 0, made.stderr
     assert "52 samples" in made.stdout and "2 data sets" in made.stdout
     assert snapshot(project / "data") == before
-    again = overdrive("pack", "--samples", "decoded", "-o", "packed", "train.py", cwd=project)
+    again = warm_overdrive("pack", "--samples", "decoded", "-o", "packed", "train.py", cwd=project)
     assert "2 of which were there" in again.stdout
 
     monkeypatch.setenv("OVERDRIVE_CACHE", str(tmp_path / "elsewhere"))
@@ -116,7 +119,7 @@ def test_a_run_under_the_plan_starts_with_all_samples(
 
 @pytest.mark.fault(11)
 def test_a_packing_that_was_killed_goes_on_after_the_last_whole_table(
-    project: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch
+    project: Path, warm_overdrive: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
 
@@ -140,7 +143,7 @@ def test_a_packing_that_was_killed_goes_on_after_the_last_whole_table(
             write_pack(Program("train.py"), project / "packed")
     left = [each.name for each in (project / "packed").iterdir()]
     assert len(left) == 2 and sum(name.startswith("partial-") for name in left) == 1
-    again = overdrive("pack", "-o", "packed", "train.py", cwd=project)
+    again = warm_overdrive("pack", "-o", "packed", "train.py", cwd=project)
     assert again.returncode == 0 and "1 of which were there" in again.stdout, again.stderr
     assert not list((project / "packed").glob("partial-*")) and (project / "packed" / "plan.toml").exists()
 

@@ -17,7 +17,9 @@ from overdrive.insight.profile import measure
 from overdrive.insight.profile.measure import CannotProfile
 from overdrive.insight.profile.page import page
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
+from overdrive.trials import pool
 from tests.conftest import Run
+from tests.warm_trials import warm_trials
 
 SCRIPT = """
 import numpy as np
@@ -79,6 +81,7 @@ def test_a_profile_of_a_program_with_everything(
     script.write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profile_command, "measured_limits", limits)
+    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
     for most in ("_FEWEST_PROCESSES", "_MOST_PROCESSES"):  # the script is short: its pace is no concern here
         monkeypatch.setattr(measure, most, 2)
     files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]

@@ -1,4 +1,5 @@
-"""`overdrive search` on real programs in real processes; most import no framework, which takes half a second each."""
+"""`overdrive search` on real programs in real processes; most import no framework. Where it is not about their
+start, trials are forked."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.warm_trials import OVERDRIVE, PATHS, warm_trials
 
 pytest.importorskip("optuna")
 
@@ -39,10 +41,10 @@ def search(overdrive: Run, folder: Path, *words: str, budget: str = "60s") -> su
     return overdrive("search", "--metric", "Accuracy", "--budget", budget, *words, "train.py", cwd=folder)
 
 
-def test_a_better_value_is_found_and_told_with_the_place_to_set_it(project: Make, overdrive: Run) -> None:
+def test_a_better_value_is_found_and_told_with_the_place_to_set_it(project: Make, warm_overdrive: Run) -> None:
     path = project()
     before = path.read_text()
-    done = search(overdrive, path.parent, "--vary", VALUES, "--json", "result.json")
+    done = search(warm_overdrive, path.parent, "--vary", VALUES, "--json", "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((path.parent / "result.json").read_text())
     assert result["version"] == 1 and result["verdict"] == "better"
@@ -53,8 +55,8 @@ def test_a_better_value_is_found_and_told_with_the_place_to_set_it(project: Make
     assert path.read_text() == before
 
 
-def test_a_parameter_that_does_nothing_is_not_claimed(project: Make, overdrive: Run) -> None:
-    done = search(overdrive, project("random.random = lambda: 0.5").parent, "--vary", "width=1,2,4,8")
+def test_a_parameter_that_does_nothing_is_not_claimed(project: Make, warm_overdrive: Run) -> None:
+    done = search(warm_overdrive, project("random.random = lambda: 0.5").parent, "--vary", "width=1,2,4,8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No better than your defaults" in done.stdout
 
@@ -77,14 +79,14 @@ def test_bad_input_is_one_sentence(project: Make, overdrive: Run, words: tuple[s
     assert " 0 s" not in done.stderr
 
 
-def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(project: Make, overdrive: Run) -> None:
-    done = search(overdrive, project("import time; time.sleep(2)").parent, "--vary", "lr", budget="15s")
+def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(project: Make, warm_overdrive: Run) -> None:
+    done = search(warm_overdrive, project("import time; time.sleep(2)").parent, "--vary", "lr", budget="15s")
     assert done.returncode == 1 and "Write --budget 1m" in done.stderr
 
 
-def test_a_program_that_fails_with_a_value_fails_that_run_alone(project: Make, overdrive: Run) -> None:
+def test_a_program_that_fails_with_a_value_fails_that_run_alone(project: Make, warm_overdrive: Run) -> None:
     folder = project("assert lr < 1.5, 'too large'").parent
-    done = search(overdrive, folder, "--vary", "lr=0.01,0.9,2", "--json", "result.json")
+    done = search(warm_overdrive, folder, "--vary", "lr=0.01,0.9,2", "--json", "result.json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((folder / "result.json").read_text())
     states = {run["values"]["lr"]: run["state"] for run in result["trials"]}
@@ -107,12 +109,15 @@ def test_a_program_that_always_fails_is_told_so(project: Make, overdrive: Run) -
 
 
 @pytest.mark.fault(10)
-def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, overdrive: Run) -> None:
+def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, warm_overdrive: Run) -> None:
     folder = project().parent
     words = ("search", "--metric", "Accuracy", "--budget", "60s", "--vary", VALUES, "train.py")
+    trials = warm_trials()
     process = subprocess.Popen(
-        [sys.executable, "-m", "overdrive", *words],
+        [sys.executable, *OVERDRIVE, *trials.for_command(), *words],
         cwd=folder,
+        env={**os.environ, "PYTHONPATH": PATHS},
+        pass_fds=(trials.descriptor,),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -125,7 +130,7 @@ def test_ctrl_c_tells_the_best_so_far_and_the_search_goes_on(project: Make, over
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "best so far" in out and "goes on from there" in err and "Traceback" not in err
-    done = overdrive(*words, cwd=folder)
+    done = warm_overdrive(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "going on from a search" in done.stdout and "the program as it is" not in done.stdout
 
@@ -148,11 +153,11 @@ def test_two_at_once_are_kept_apart(project: Make, overdrive: Run) -> None:
 
 
 @pytest.mark.long
-def test_time_to_a_metric(project: Make, overdrive: Run) -> None:
+def test_time_to_a_metric(project: Make, warm_overdrive: Run) -> None:
     body = "import time\nfor n in range(4):\n    time.sleep(0.3 / lr ** 0.5)\n    print('Accuracy:', 10.0 * n)"
     folder = project(body).parent
     done = search(
-        overdrive, folder, "--vary", "lr=0.1,1", "--goal", "30 soonest", "--json", "result.json", budget="120s"
+        warm_overdrive, folder, "--vary", "lr=0.1,1", "--goal", "30 soonest", "--json", "result.json", budget="120s"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((folder / "result.json").read_text())

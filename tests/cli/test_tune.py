@@ -83,20 +83,20 @@ def test_finds_what_is_slow_proves_it_exact_and_runs_it(script: Write, overdrive
     assert "sample_cache" in got.stderr and "left out" not in got.stderr
 
 
-def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, overdrive: Run, python: Run) -> None:
+def test_a_budget_too_small_changes_nothing_and_says_so(script: Write, warm_overdrive: Run, python: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000"))
-    done, result = tuned(overdrive, path, "--budget", "1s")
+    done, result = tuned(warm_overdrive, path, "--budget", "1s")
     assert done.returncode == 0, done.stderr
     assert result["verdict"] == "INCONCLUSIVE" and result["techniques"] == []
     assert 'verdict = "INCONCLUSIVE"' in (path.parent / "train.overdrive.toml").read_text()
 
 
-def test_a_program_that_was_mended_from_outside_is_tried_anew(script: Write, overdrive: Run) -> None:
+def test_a_program_that_was_mended_from_outside_is_tried_anew(script: Write, warm_overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000").replace("model = ", "open('weights')\nmodel = ", 1))
-    done, _ = tuned(overdrive, path, "--budget", "1s")
+    done, _ = tuned(warm_overdrive, path, "--budget", "1s")
     assert done.returncode == 1 and "FileNotFoundError" in done.stderr
     (path.parent / "weights").touch()
-    done, _ = tuned(overdrive, path, "--budget", "1s")
+    done, _ = tuned(warm_overdrive, path, "--budget", "1s")
     assert done.returncode == 0, done.stderr
     assert "broken off" not in done.stdout
 
@@ -119,9 +119,9 @@ def test_a_program_without_training_is_refused_in_one_sentence(script: Write, ov
 
 
 @pytest.mark.fault(18)
-def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, overdrive: Run) -> None:
+def test_a_program_whose_loss_is_not_finite_is_refused(script: Write, warm_overdrive: Run) -> None:
     path = script(SLEEPY.replace("EPOCHS", "1000").replace("lr=0.05", "lr=1e20").replace("0.002", "0"))
-    done, _ = tuned(overdrive, path, "--budget", "150s")
+    done, _ = tuned(warm_overdrive, path, "--budget", "150s")
     assert done.returncode == 1
     assert "not finite in step" in done.stderr
 
@@ -175,11 +175,12 @@ def test_a_wish_that_means_nothing_is_refused(
 
 
 @pytest.mark.fault(23)
-def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, overdrive: Run) -> None:
+def test_exact_is_refused_where_the_program_differs_from_itself(script: Write, warm_overdrive: Run) -> None:
     noise = "x = x + 1e-3 * torch.from_numpy(__import__('numpy').random.default_rng().normal(size=8)).float()"
-    text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1).replace("EPOCHS", "1000")
+    text = SLEEPY.replace("        loss = ", f"        {noise}\n        loss = ", 1)
+    text = text.replace("EPOCHS", "1000").replace("0.002", "0")
     path = script(text)
-    done, _ = tuned(overdrive, path, "--contract", "exact", "--budget", "150s")
+    done, _ = tuned(warm_overdrive, path, "--contract", "exact", "--budget", "150s")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     told = " ".join(done.stderr.split())
     assert "exact cannot be seen to hold" in told and "other inputs in step 1" in told and "rounding" in told

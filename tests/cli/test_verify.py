@@ -49,9 +49,9 @@ def project(script: Callable[..., Path]) -> Project:
     return make
 
 
-def test_an_exact_plan_is_seen_to_be_exact(project: Project, overdrive: Run) -> None:
+def test_an_exact_plan_is_seen_to_be_exact(project: Project, warm_overdrive: Run) -> None:
     folder = project("allocator", "pass")
-    done = overdrive("verify", "plan.toml", "--full", "--json", "proof.json", "train.py", cwd=folder)
+    done = warm_overdrive("verify", "plan.toml", "--full", "--json", "proof.json", "train.py", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "60 steps identical bit for bit" in " ".join(done.stdout.split())
     proof = json.loads((folder / "proof.json").read_text())
@@ -59,27 +59,27 @@ def test_an_exact_plan_is_seen_to_be_exact(project: Project, overdrive: Run) -> 
     assert all(each["same"] for each in proof["invariants"])
 
 
-def test_rounding_is_seen_in_steps_from_the_same_states(project: Project, overdrive: Run) -> None:
+def test_rounding_is_seen_in_steps_from_the_same_states(project: Project, warm_overdrive: Run) -> None:
     folder = project("fused_optimizer", "pass")
-    done = overdrive("verify", "plan.toml", "--json", "proof.json", "train.py", cwd=folder)
+    done = warm_overdrive("verify", "plan.toml", "--json", "proof.json", "train.py", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((folder / "proof.json").read_text())["rounding"]
     assert found["reference"] == "fp64" and found["states"] >= 16 and found["tensors"] == 4
 
 
 @pytest.mark.fault(18)
-def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, overdrive: Run) -> None:
+def test_a_loss_that_is_not_finite_is_named_with_its_step(project: Project, warm_overdrive: Run) -> None:
     folder = project("allocator", "a = a * (float('nan') if step == 5 else 1)")
-    done = overdrive("verify", "plan.toml", "train.py", cwd=folder)
+    done = warm_overdrive("verify", "plan.toml", "train.py", cwd=folder)
     assert done.returncode == 1
     assert "not finite in step 5" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.long
 @pytest.mark.fault(23)
-def test_a_program_that_differs_from_itself_is_told_so(project: Project, overdrive: Run) -> None:
+def test_a_program_that_differs_from_itself_is_told_so(project: Project, warm_overdrive: Run) -> None:
     folder = project("allocator", "a = a + 1e-3 * torch.from_numpy(numpy.random.default_rng().normal(size=20)).float()")
-    done = overdrive("verify", "plan.toml", "train.py", cwd=folder)
+    done = warm_overdrive("verify", "plan.toml", "train.py", cwd=folder)
     told = " ".join(done.stdout.split())
     assert done.returncode == 1
     assert "not available here" in told and "other inputs in step 1" in told

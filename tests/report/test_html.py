@@ -158,7 +158,7 @@ def spoiled(value: Any, new: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     "new",
-    long_but([None, {}, [], -1, math.nan, 10**400, "x"], [None, {}, [], "", -1, 1e400, math.nan, 10**400, "x", [[]]]),
+    long_but([None, [], math.nan, "x"], [None, {}, [], "", -1, 1e400, math.nan, 10**400, "x", [[]]]),
     ids=repr,
 )
 @pytest.mark.parametrize("name", ["attribution", "proof"])

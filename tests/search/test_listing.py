@@ -16,6 +16,7 @@ from overdrive.search.parameters import Parameter, Values, find, set_in
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import WarmPool
 
 pytest.importorskip("torch")
 
@@ -76,7 +77,7 @@ DELICATE = NAMED.replace("args = parser.parse_args()", "args = parser.parse_args
 
 @pytest.fixture
 def pool() -> Iterator[TrialPool]:
-    with TrialPool() as made:
+    with WarmPool() as made:
         yield made
 
 

@@ -14,6 +14,7 @@ from overdrive.search.listing import listing
 from overdrive.search.runs import UNITS, Runs
 from overdrive.trials.pool import TrialPool
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import WarmPool
 
 pytest.importorskip("torch")
 
@@ -37,7 +38,7 @@ for epoch in range(9):
 
 @pytest.fixture
 def pool() -> Iterator[TrialPool]:
-    with TrialPool() as made:
+    with WarmPool() as made:
         yield made
 
 

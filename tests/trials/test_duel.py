@@ -16,9 +16,9 @@ from overdrive.evidence.speed import Pair
 from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
 from overdrive.trials.duel import Duel
-from overdrive.trials.pool import TrialPool
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
+from tests.warm_trials import WarmPool
 
 DRAWS = """
 import torch
@@ -44,7 +44,7 @@ for epoch in range(50):
 
 def test_a_technique_that_left_itself_out_is_not_measured(script: Callable[[str], Path]) -> None:
     program = Program(str(script(DRAWS)))
-    with TrialPool() as pool:
+    with WarmPool() as pool:
         plain, cached = TrialSpec(program), TrialSpec(program, (("sample_cache", {}),))
         duel = run_duel(pool, plain, cached, CANDIDATE, time.monotonic() + 100)
     assert duel.pairs == [] and duel.exit_reason is None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from overdrive.core.program import Program
@@ -19,6 +18,7 @@ from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import WarmPool, warm_trials
 
 # A step takes 5 ms or more: with the times of the fixture below, it is warm after 24 steps at most and its
 # pace known after 24 more, and a block has 10 at most.
@@ -61,15 +61,9 @@ def spec(script: Callable[[str], Path]) -> Make:
 
 @pytest.fixture
 def pool() -> Iterator[TrialPool]:
-    with TrialPool() as pool:
+    with WarmPool() as pool:
         yield pool
-        assert not workers()
-
-
-def workers() -> list[psutil.Process]:
-    """The trials that live."""
-    alive = [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
-    return [each for each in alive if "overdrive.worker.main" in each.cmdline()]
+        assert not warm_trials().alive()
 
 
 def test_in_every_round_each_makes_the_same_steps(pool: TrialPool, spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +118,7 @@ def test_what_does_not_fit_into_memory_is_refused(pool: TrialPool, spec: Make, m
 
 def test_an_interrupt_ends_all_trials(pool: TrialPool, spec: Make) -> None:
     def interrupt(done: int) -> None:
-        assert len(workers()) == 1
+        assert len(warm_trials().alive()) == 1
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -16,6 +16,7 @@ from overdrive.evidence.screening import Design, estimate, on_off
 from overdrive.trials import duel
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.screen import ScreeningTrial, SwitchedTrial, failed
+from tests.warm_trials import WarmPool
 
 TRAIN = """
 import sys, time
@@ -38,7 +39,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialPool]:
     monkeypatch.setenv("PYTHONPATH", root + ":" + str(Path(root) / "src"))
     monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.03)
     monkeypatch.setattr(duel, "WARM_UP_SECONDS", 0.1)
-    with TrialPool(also=[ALSO]) as pool:
+    with WarmPool([ALSO]) as pool:
         yield pool
 
 

@@ -17,9 +17,9 @@ from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.trials.duel import Side
-from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import WarmPool
 
 TRAIN = """
 import os, signal, sys, time
@@ -42,7 +42,7 @@ Make = Callable[..., Trial]
 @pytest.fixture
 def trial(script: Callable[[str], Path]) -> Iterator[Make]:
     """A trial of a script with a fault in its loop."""
-    with TrialPool() as pool:
+    with WarmPool() as pool:
         made: list[Trial] = []
 
         def make(fault: str = "pass", profiling: str = "") -> Trial:

@@ -13,10 +13,10 @@ from overdrive.core.ledger import Ledger
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
 from overdrive.trials.checkpoint import TuneCheckpoint
-from overdrive.trials.pool import TrialPool
 from overdrive.tuner import oom_recovery as oom_recovery
 from overdrive.tuner.duel_runner import DuelRunner, Progress
 from overdrive.tuner.findings import Findings
+from tests.warm_trials import WarmPool
 
 # Its activations take 400 MB, and the system gives it 360 MB more than it has taken to begin with.
 WIDE = """
@@ -63,7 +63,7 @@ def found(script: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.fault(6)
 def test_a_batch_that_does_not_fit_is_split_until_it_does(found: Findings) -> None:
-    with TrialPool() as pool:
+    with WarmPool() as pool:
         checkpoint = TuneCheckpoint(Ledger(), found.program, "here")
         runs = oom_recovery.OomRecovery(found, DuelRunner(pool, checkpoint, Progress()), time.monotonic() + 240).run()
     assert runs, found.rejected

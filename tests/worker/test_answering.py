@@ -14,7 +14,6 @@ from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.seams.answering import AnsweringModel
-from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.worker import answering
 from overdrive.worker.answering import Answering
@@ -22,6 +21,7 @@ from overdrive.worker.clock import InferenceClock
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
 from tests.conftest import IMPORT_TORCH
+from tests.warm_trials import WarmPool
 
 BEGIN = f"""
 {IMPORT_TORCH}
@@ -44,7 +44,7 @@ for step in range(20):
 
 def over(path: Path, clock: str = "training", steps: int = 100) -> tuple[str, Any]:
     """How a trial of so many steps ended, and its trace, where it has one."""
-    with TrialPool() as pool:
+    with WarmPool() as pool:
         trial = Trial(pool, TrialSpec(Program(str(path)), clock=clock))
         try:
             trial.first_step()

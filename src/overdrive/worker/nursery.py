@@ -26,7 +26,6 @@ from types import ModuleType
 from overdrive.worker.main import work
 
 _FRAMEWORK = "torch"
-_MODULES = ("torch", "torch._dynamo")  # the second is imported by every optimizer: a second and a half
 DESCRIPTORS = 4  # commands, reports, output, status
 
 
@@ -114,11 +113,10 @@ class Nursery:
             os.close(descriptor)
 
 
-def main() -> None:
+def main(kind: type[Nursery] = Nursery) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes when its launcher does
-    nursery = Nursery(socket.socket(fileno=int(sys.argv[1])))
-    for name in _MODULES:
-        importlib.import_module(name)
+    nursery = kind(socket.socket(fileno=int(sys.argv[1])))
+    importlib.import_module(_FRAMEWORK)
     born = nursery.serve()
     if born is None:
         return

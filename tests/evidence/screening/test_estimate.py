@@ -27,9 +27,9 @@ def error(effects: Effects, label: str, truth: float) -> float:
     ("pairs", "settings"),
     [
         (48, {}),
-        (128, {"freedom": 3, "noise": 0.1}),
+        pytest.param(128, {"freedom": 3, "noise": 0.1}, marks=pytest.mark.long),
         (128, {"varies": 0.02, "process": 0.1}),
-        (256, {"varies": 0.04, "noise": 0.03}),
+        pytest.param(256, {"varies": 0.04, "noise": 0.03}, marks=pytest.mark.long),
         (128, {"bursts": 0.2}),
     ],
 )

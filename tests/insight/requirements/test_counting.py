@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.warm_trials import warm_trials
 
 torch = pytest.importorskip("torch")
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.insight.requirements.counting import CannotCount, count  # noqa: E402
+from overdrive.trials import pool  # noqa: E402
 from overdrive.worker.live_memory import LiveMemory  # noqa: E402
 from overdrive.worker.operators import Call, Operators  # noqa: E402
 
@@ -83,6 +85,12 @@ for step in range(40):
 """
 
 
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "LocalLauncher", warm_trials)
+
+
+@pytest.mark.usefixtures("warm")
 def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Callable[..., Path]) -> None:
     needs = count(Program(str(script(PROGRAM))))
     weights = 4 * (256 * 1024 + 1024 + 1024 * 10 + 10)
@@ -97,6 +105,7 @@ def test_the_parts_of_a_program_are_counted_and_its_peak_is_measured(script: Cal
     assert needs.estimated_peak == pytest.approx(needs.measured_peak, rel=0.15)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_program_that_fails_or_does_not_train_is_one_sentence(script: Callable[..., Path]) -> None:
     with pytest.raises(CannotCount, match="no training step"):
         count(Program(str(script("print('hello')"))))

@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.worker.session import Session  # noqa: E402
+from tests.conftest import long_but  # noqa: E402
 
 COUNT = 64
 LEVEL = 0
@@ -200,8 +201,17 @@ def trained(state: str, moment: tuple[int, int], plan: dict[str, dict[str, Any]]
     return batches, left_out
 
 
-@pytest.mark.parametrize("moment", [(2, 2), (2, -1)], ids=["in an epoch", "between epochs"])
-@pytest.mark.parametrize("state", STATES)
+# Of each way to see a change one; in an epoch, where a change is seen late most easily, all are changed.
+BETWEEN = ("attribute", "order of a dict", "large array", "tensor's memory", "class", "global", "environment", "file")
+
+
+@pytest.mark.parametrize(
+    ("state", "moment"),
+    long_but(
+        [*((state, (2, 2)) for state in STATES), *((state, (2, -1)) for state in BETWEEN)],
+        [(state, moment) for state in STATES for moment in ((2, 2), (2, -1))],
+    ),
+)
 def test_the_program_gets_what_it_gets_without(state: str, moment: tuple[int, int], tmp_path: Path) -> None:
     before = tmp_path / "plainly"
     before.mkdir()

@@ -477,7 +477,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "draws before it decodes": (lambda: DataLoader(DrawingFirst(), 8), "takes only|before it does anything"),
     "no draws": (lambda: DataLoader(Decoded(), 8), "sample_cache keeps its samples whole"),
     "a counter": (lambda: DataLoader(OtherSamples(), 8), "writes to the OtherSamples"),
-    "a memory": (lambda: DataLoader(Remembering(), 8), "changes what|takes only|not all made in one way"),
+    "a memory": (lambda: DataLoader(Remembering(), 8), "changes what|takes only|not all made in one way|reads packed"),
     "the system's numbers": (lambda: DataLoader(OfTheSystem(), 8), "not the same in every bit"),
     "nothing to decode": (lambda: DataLoader(Trivial(), 8), "takes only"),
     "a stream": (lambda: DataLoader(Stream(), 8), "stream"),

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler  # noqa: E402
 
 from overdrive.worker.session import Session  # noqa: E402
+from tests.conftest import long_but  # noqa: E402
 
 COUNT = 64
 RARE = 41
@@ -139,9 +140,15 @@ def epochs(data: Any, **options: Any) -> Iterator[Any]:
             yield str(error).splitlines()[0]
 
 
-@pytest.mark.parametrize("plan", PLANS)
+KINDS = (Counting, SlowlyCounting, Remembering, Drawing, DrawingOfItsOwn, Printing, Noting, Failing)
+
+
 @pytest.mark.parametrize(
-    "kind", [Counting, SlowlyCounting, Remembering, Drawing, DrawingOfItsOwn, Printing, Noting, Failing]
+    ("kind", "plan"),
+    long_but(
+        [(kind, plan) for kind in KINDS for plan in PLANS if kind is not SlowlyCounting or plan == "all"],
+        [(kind, plan) for kind in KINDS for plan in PLANS],
+    ),
 )
 def test_what_a_fetch_rarely_does_is_done_as_without(kind: type[Data], plan: str, capsys: Any) -> None:
     def program() -> Iterator[Any]:

@@ -29,6 +29,7 @@ from torch.utils.data import (  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
 from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
+from tests.conftest import long_but  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
 
@@ -104,7 +105,11 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workers", "filling"),
+    long_but([(0, "by and by"), (2, "at once")], [(n, how) for n in (0, 2) for how in ("by and by", "at once")]),
+    indirect=["filling"],
+)
 @pytest.mark.parametrize("name", MAKERS)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str, workers: int, filling: str) -> None:
     plain, kept, run = both(lambda: MAKERS[name](workers))

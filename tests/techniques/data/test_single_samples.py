@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, de
 
 from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.single import SingleSource  # noqa: E402
+from tests.conftest import long_but  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import Run, tables  # noqa: E402
@@ -124,11 +125,22 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
+# Of kinds of samples and of collate functions one each.
+BOTH_WAYS = ("padded", "sorted dicts", "masked at random", "detection", "twice in a batch")
+
+
 def both(make: Callable[[], Any], count: int = 3) -> tuple[list[Any], list[Any], Run]:
     return harness.both(make, lambda loader: epochs(loader, count), Run())
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    ("name", "filling"),
+    long_but(
+        [*((name, "at once") for name in MAKERS), *((name, "by and by") for name in BOTH_WAYS)],
+        [(name, how) for name in MAKERS for how in ("by and by", "at once")],
+    ),
+    indirect=["filling"],
+)
 def test_batches_and_random_states_are_the_same_in_every_bit(name: str, filling: str) -> None:
     plain, ours, run = both(MAKERS[name])
     assert not run.left_out and isinstance(run.kept[0].source, SingleSource)

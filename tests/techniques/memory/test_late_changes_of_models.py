@@ -16,6 +16,7 @@ from torch import nn
 
 from overdrive.model_state import contents
 from overdrive.worker.session import Session
+from tests.conftest import long_but
 
 F = nn.functional
 NAME = "activation_checkpointing"
@@ -149,8 +150,17 @@ LATE: dict[str, Act] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", BETWEEN)
-@pytest.mark.parametrize("small", [1 << 20, 0])
+# Whether parameters are large ones matters to what is written to them; that all else is seen then too is for a release.
+WRITES = ("data", "memory held", "bias", "dtype")
+
+
+@pytest.mark.parametrize(
+    ("how", "small"),
+    long_but(
+        [*((how, 1 << 20) for how in BETWEEN), *((how, 0) for how in WRITES)],
+        [(how, small) for how in BETWEEN for small in (1 << 20, 0)],
+    ),
+)
 def test_what_changes_between_the_passes(how: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "_SMALL", small)  # 0: all parameters are large ones
     assert train(True, BETWEEN[how], nothing) == train(False, BETWEEN[how], nothing)

@@ -59,7 +59,7 @@ class _Nursery:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "overdrive.worker.nursery", str(theirs.fileno())],
+            self.command(theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -69,6 +69,10 @@ class _Nursery:
         )
         theirs.close()
         self._lock = threading.Lock()
+
+    def command(self, requests: int) -> list[str]:
+        """Which starts it; it is asked by this socket."""
+        return [sys.executable, "-m", "overdrive.worker.nursery", str(requests)]
 
     def fork(self, output: BinaryIO) -> LocalGroup | None:
         """None where it is gone."""

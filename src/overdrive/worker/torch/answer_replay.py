@@ -20,6 +20,7 @@ from overdrive.seams.step_counter import StepCounter
 from overdrive.seams.torch.control import compute_carefully
 from overdrive.worker.replay import Arrays, Replay
 from overdrive.worker.torch.fp64 import REDUCED, InDouble, widen
+from overdrive.worker.torch.generators import plain_states, restore
 from overdrive.worker.torch.replay import kept
 from overdrive.worker.torch.sketch import sketch
 
@@ -60,7 +61,7 @@ class AnswerSteps:
 
     def save(self, path: Path) -> None:
         tensors = [each.detach().clone() for each in self._tensors()]
-        torch.save({"inputs": tensors, "rng": States.now().plain()}, path)
+        torch.save({"inputs": tensors, "rng": plain_states()}, path)
 
     def load(self, path: Path) -> None:
         saved = torch.load(path, weights_only=True, map_location="cpu")
@@ -73,7 +74,7 @@ class AnswerSteps:
             self._leaves = [
                 next(following).to(each.device) if isinstance(each, torch.Tensor) else each for each in self._leaves
             ]
-        States.of_plain(saved["rng"]).restore()
+        restore(saved["rng"])
 
     def disturb(self, share: float, seed: int) -> None:
         chance = torch.Generator().manual_seed(seed)

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from overdrive.core.rng import States
 from overdrive.seams.parameters import parameters_of
+from overdrive.worker.torch.generators import plain_states, restore
 
 Tensors = dict[str, torch.Tensor]
 
@@ -71,7 +71,7 @@ class Subject:
             {
                 "tensors": {name: tensor.detach() for name, tensor in self.tensors.items()},
                 "optimizers": [_state_of(optimizer) for optimizer in self.optimizers],
-                "rng": States.now().plain(),
+                "rng": plain_states(),
             },
             path,
         )
@@ -86,7 +86,7 @@ class Subject:
                 mine[name].data.copy_(value)  # `data`: graphs that are still to be used do not notice
         for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=False):
             _load_state(optimizer, state)
-        States.of_plain(saved["rng"]).restore()
+        restore(saved["rng"])
 
 
 def _named_roots() -> list[tuple[str, torch.nn.Module]]:
