@@ -1,11 +1,12 @@
-"""Trials of tests that are about what follows a trial's start: forked from one process that has PyTorch, of which each
-worker of pytest has one. A start takes 0.1 s so, and 3 s afresh. `trials/test_warm.py` shows that both are the same;
-tests of starts, environments and launchers start theirs afresh.
+"""Trials and scripts of tests that are about what follows their start: forked from one process that has PyTorch, of
+which each worker of pytest has one. A start takes 0.1 s so, and 3 s afresh. `trials/test_warm.py` shows that both are
+the same; tests of starts, environments and launchers start theirs afresh.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import runpy
@@ -13,17 +14,18 @@ import socket
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 import psutil
 
 from overdrive.core.facts import Facts
 from overdrive.trials import pool
 from overdrive.trials.launchers import launcher
-from overdrive.trials.launchers.local import LocalLauncher
+from overdrive.trials.launchers.local import LocalGroup, LocalLauncher
 from overdrive.trials.launchers.warm import _Nursery
 from overdrive.worker import nursery
 
@@ -37,6 +39,7 @@ class Launcher:
 
     def __init__(self, nursery: _OfTests) -> None:
         self._lock = threading.Lock()
+        self._scripts = itertools.count()
         self._nursery = nursery
 
     def start(self, environment: Mapping[str, str], output: BinaryIO) -> launcher.Group:
@@ -44,6 +47,15 @@ class Launcher:
             self._nursery.told.write_text(json.dumps([dict(environment), os.getcwd()]))
             group = self._nursery.fork(output)
         return group or LocalLauncher().start(environment, output)  # it may be gone, as the product's may
+
+    def script(self, *words: str) -> Started:
+        """A script with its arguments, as `python` runs it."""
+        output = self._nursery.told.with_name(f"output {next(self._scripts)}")
+        with self._lock, output.open("wb") as file:
+            self._nursery.told.write_text(json.dumps([dict(os.environ), os.getcwd(), *words]))
+            group = self._nursery.fork(file)
+        assert group is not None, "the process that programs are forked from is gone"
+        return Started(group, output)
 
     def close(self) -> None:
         """It is there for others."""
@@ -61,6 +73,22 @@ class Launcher:
     def descriptor(self) -> int:
         """Which that process has to inherit."""
         return self._nursery.descriptor
+
+
+class Started:
+    """The part of a `subprocess.Popen` that tests need."""
+
+    def __init__(self, group: LocalGroup, output: Path) -> None:
+        self.returncode: int | None = None
+        self._group = group
+        self._output = output
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        """What it printed; what it says of errors stands with that of the others, in the file `errors` beside."""
+        assert self._group.wait(timeout), "it does not come to an end"
+        self.returncode = self._group.exit_code()
+        self._group.stop(0.0)
+        return self._output.read_text(), None
 
 
 class _OfTests(_Nursery):
@@ -108,13 +136,36 @@ class WarmPool(pool.TrialPool):
 
 class _Server(nursery.Nursery):
     def _fork(self, descriptors: Sequence[int]) -> tuple[int, int] | None:
-        environment, folder = json.loads(Path(sys.argv[2]).read_text())
+        environment, folder, *script = json.loads(Path(sys.argv[2]).read_text())
         born = super()._fork(descriptors)
         if born:
             os.environ.clear()
             os.environ.update(environment)
             os.chdir(folder)
+            if script:
+                _run(script)
         return born
+
+
+def _run(words: list[str]) -> NoReturn:
+    errors = os.open(Path(sys.argv[2]).with_name("errors"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(errors, 2)
+    os.close(errors)
+    nursery.Hidden()
+    sys.argv[:] = words
+    sys.path[0] = str(Path(words[0]).parent)
+    code = 0
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 # As `-m overdrive`; the arguments of `in_command` come before those of the command.

@@ -7,8 +7,6 @@ import mmap
 import os
 import random
 import re
-import subprocess
-import sys
 import textwrap
 import time
 import zlib
@@ -41,6 +39,7 @@ from overdrive.techniques.data.prefix_cache.technique import PrefixCache  # noqa
 from tests.conftest import long_but  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, seed, states  # noqa: E402
+from tests.warm_trials import Started, warm_trials  # noqa: E402
 
 COUNT = 41
 PACKED = [
@@ -773,9 +772,8 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def start(program: Path, workers: int, ragged: bool = False) -> subprocess.Popen[str]:
-    command = [sys.executable, str(program), str(program.parent / "data"), str(workers), str(int(ragged))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(program: Path, workers: int, ragged: bool = False) -> Started:
+    return warm_trials().script(str(program), str(program.parent / "data"), str(workers), str(int(ragged)))
 
 
 def output(program: Path, workers: int, ragged: bool = False) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +30,7 @@ from overdrive.techniques.data.sample_cache import SampleCache  # noqa: E402
 from tests.conftest import long_but  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import epochs, epochs_with_errors, leaves, seed  # noqa: E402
+from tests.warm_trials import Started, warm_trials  # noqa: E402
 
 COUNT = 53
 
@@ -619,9 +618,8 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def start(program: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(program), str(program.parent / "data"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(program: Path, *arguments: str) -> Started:
+    return warm_trials().script(str(program), str(program.parent / "data"), *arguments)
 
 
 def output(program: Path, *arguments: str) -> str:
