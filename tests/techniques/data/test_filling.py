@@ -74,7 +74,7 @@ def test_batches_and_random_states_are_the_same_in_every_bit(name: str) -> None:
     plain, kept, run = both(lambda: MAKERS[name](0))
     assert not run.left_out
     assert plain == kept
-    assert run.kept[0]._fillings >= 1
+    assert run.kept[0].filler._fillings >= 1
 
 
 class Noted(Images):
@@ -221,7 +221,7 @@ def test_a_filler_that_is_killed_is_no_error_and_its_work_is_done_by_the_program
         for _ in range(3):
             for batch in loader:
                 seen.append(list(leaves(batch)))
-                filling = kept_now(run)._filling
+                filling = kept_now(run).filler._filling
                 for child in filling._processes._children if filling else ():
                     os.kill(child.pid, signal.SIGKILL)
         assert kept_now(run).table.complete
@@ -343,7 +343,7 @@ def test_rare_draws_from_any_generator_are_the_programs_own(own: bool) -> None:
 def test_without_memory_for_forks_the_program_fetches_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filler_module, "may_fork", lambda: False)
     plain, kept, run = both(lambda: DataLoader(Images(), 8, shuffle=True))
-    assert plain == kept and not run.left_out and not run.kept[0]._filling
+    assert plain == kept and not run.left_out and not run.kept[0].filler._filling
 
 
 def test_a_loader_for_evaluation_is_kept_in_a_run_too(tmp_path: Path) -> None:
