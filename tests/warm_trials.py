@@ -48,11 +48,11 @@ class Launcher:
             group = self._nursery.fork(output)
         return group or LocalLauncher().start(environment, output)  # it may be gone, as the product's may
 
-    def script(self, *words: str) -> Started:
+    def script(self, *words: str, cwd: Path | None = None) -> Started:
         """A script with its arguments, as `python` runs it."""
         output = self._nursery.told.with_name(f"output {next(self._scripts)}")
         with self._lock, output.open("wb") as file:
-            self._nursery.told.write_text(json.dumps([dict(os.environ), os.getcwd(), *words]))
+            self._nursery.told.write_text(json.dumps([dict(os.environ), str(cwd or Path.cwd()), *words]))
             group = self._nursery.fork(file)
         assert group is not None, "the process that programs are forked from is gone"
         return Started(group, output)
@@ -153,7 +153,7 @@ def _run(words: list[str]) -> NoReturn:
     os.close(errors)
     nursery.Hidden()
     sys.argv[:] = words
-    sys.path[0] = str(Path(words[0]).parent)
+    sys.path[0] = str(Path(words[0]).resolve().parent)
     code = 0
     try:
         runpy.run_path(words[0], run_name="__main__")
