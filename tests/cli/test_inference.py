@@ -34,7 +34,7 @@ name = "no_grad"
 def test_a_tune_counts_its_calls(script: Write, warm_overdrive: Run) -> None:
     path = script(ANSWERS)
     result = path.parent / "result.json"
-    options = ("--budget", "30s", "--json", result.name, "--techniques", "no_grad")
+    options = ("--budget", "20s", "--json", result.name, "--techniques", "no_grad")
     done = warm_overdrive("tune", *options, path.name, "1500", cwd=path.parent)
     assert done.returncode == 0, done.stderr
     assert "an inference program: its steps are the calls of its model" in " ".join(done.stdout.split())
