@@ -164,7 +164,7 @@ def test_a_worker_killed_while_it_fills(technique: str, pictures: Path) -> None:
 
     class Slow(Pictures):
         def __getitem__(self, index: int) -> Any:
-            time.sleep(0.02)
+            time.sleep(0.005)
             pixels, label = super().__getitem__(index)
             if technique == "prefix_cache":
                 pixels = pixels + torch.rand(1)

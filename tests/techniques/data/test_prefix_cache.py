@@ -585,8 +585,18 @@ class Decoding(Packed):
         return torch.from_numpy(image) + torch.rand(1), index
 
 
-@pytest.mark.parametrize("change", [change_factor, change_packed, change_in_place, change_class, change_class_value])
-@EACH_WAY
+CHANGES = (change_factor, change_packed, change_in_place, change_class, change_class_value)
+WAYS = ((0, "at once"), (0, "by and by"), (2, "beside"))
+
+
+@pytest.mark.parametrize(
+    ("change", "workers", "any_filling"),
+    long_but(
+        [*((change, 0, "at once") for change in CHANGES), (change_factor, 2, "beside"), (change_class, 2, "beside")],
+        [(change, *way) for change in CHANGES for way in WAYS],
+    ),
+    indirect=["any_filling"],
+)
 def test_a_data_set_that_is_changed_between_epochs_is_decoded_anew(change: Any, workers: int, filling: str) -> None:
     def run_once() -> list[Any]:
         seed()
