@@ -50,12 +50,13 @@ def _long(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-# Files that take a minute or more, the longest first: each is one worker's, and none may begin when the other is done.
+# Files that take half a minute or more, the longest first: each is one worker's, and none may begin when the other is
+# done.
 LONG = (
-    *("test_programs.py", "test_keras_programs.py", "test_tune.py", "test_zoo.py", "test_prefix_cache.py"),
-    *("test_sample_cache.py", "test_late_changes.py", "test_search.py", "test_rare_effects.py", "test_run.py"),
-    *("test_made_programs.py", "test_real_trials.py", "test_pytest_plugin.py", "test_warm.py", "test_trial.py"),
-    *("test_ranks.py", "test_loader_workers.py", "test_verify.py", "test_pack.py", "test_faults.py", "test_audits.py"),
+    *("test_zoo.py", "test_tune.py", "test_programs.py", "test_keras_programs.py", "test_prefix_cache.py"),
+    *("test_ranks.py", "test_search.py", "test_run.py", "test_sample_cache.py", "test_statistical.py"),
+    *("test_faults.py", "test_warm.py", "test_late_changes.py", "test_rare_effects.py", "test_audits.py"),
+    *("test_loader_workers.py", "test_pack.py", "test_sentinels.py", "test_trial.py", "test_inference.py", "test_pytest_plugin.py"),
 )
 
 
