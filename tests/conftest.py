@@ -56,7 +56,8 @@ LONG = (
     *("test_zoo.py", "test_tune.py", "test_programs.py", "test_keras_programs.py", "test_prefix_cache.py"),
     *("test_ranks.py", "test_search.py", "test_run.py", "test_sample_cache.py", "test_statistical.py"),
     *("test_faults.py", "test_warm.py", "test_late_changes.py", "test_rare_effects.py", "test_audits.py"),
-    *("test_loader_workers.py", "test_pack.py", "test_sentinels.py", "test_trial.py", "test_inference.py", "test_pytest_plugin.py"),
+    *("test_loader_workers.py", "test_pack.py", "test_sentinels.py", "test_trial.py", "test_inference.py"),
+    "test_pytest_plugin.py",
 )
 
 
