@@ -185,11 +185,11 @@ def _buffers_before(descriptors: set[int]) -> list[Any]:
     gc.unfreeze()  # what is frozen would not be found
     things = gc.get_objects()
     kinds = {kind for kind in set(map(type, things)) if issubclass(kind, (io.TextIOWrapper, io.BufferedWriter))}
-    for thing in compress(things, map(kinds.__contains__, map(type, things))):
+    for file in compress(things, map(kinds.__contains__, map(type, things))):
         with contextlib.suppress(Exception):
-            if thing.fileno() in descriptors:
-                found.append(thing)
-    del things, thing
+            if file.fileno() in descriptors:
+                found.append(file)
+    del things
     gc.freeze()
     if collects:
         gc.enable()
