@@ -13,8 +13,8 @@ Plain = dict[str, Any]
 
 
 def plain_states() -> Plain:
-    """Of now, as `States.plain`; but a generator's hundreds of numbers are one tensor. One by one they take 10 ms to
-    read, of which a proof does so hundreds of times."""
+    """Of now, as `States.plain`; but a generator's hundreds of numbers are one tensor. One by one they take 4 ms to
+    read, which a proof does hundreds of times."""
     return _with_numbers(States.now().plain(), lambda numbers: torch.tensor(numbers, dtype=torch.int64, device="cpu"))
 
 
