@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,10 +25,15 @@ _WORD = 8
 
 
 class ArrayContent:
-    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can."""
+    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can.
 
-    def __init__(self, array: Any) -> None:
+    Args:
+        gone: whether its memory may be another's by now: it is not read then.
+    """
+
+    def __init__(self, array: Any, gone: Callable[[], bool] | None = None) -> None:
         self._array = array
+        self._gone = gone
         self._pages = self._whole_pages()
         # An object's place means that object, as long as that lives.
         self._held = array.ravel().tolist() if array.dtype.hasobject else None
@@ -44,7 +50,7 @@ class ArrayContent:
 
     def in_fork(self) -> None:
         """From now on for this forked process, of whose writes the kernel keeps another account."""
-        if self._pages is not None:
+        if self._pages is not None and not (self._gone and self._gone()):
             self._pages = self._whole_pages()
             self._read()
 
@@ -52,9 +58,13 @@ class ArrayContent:
         """Of the words that say by themselves whether it is the same; None where they do not, or are too many."""
         if self._pages is not None or self._hashes is not None or self._array.nbytes > _SMALL or not _lies_as_known():
             return None
+        if self._gone is not None:
+            return None
         return words.of_array(self._array, self._behind[1:])
 
     def changed(self) -> bool:
+        if self._gone is not None and self._gone():
+            return True
         if self._pages is not None and self._pages.written():
             return True
         if _lies_as_known():

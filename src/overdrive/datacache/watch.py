@@ -104,9 +104,13 @@ class Watch:
         elif isinstance(container, set):
             self._objects.add(set.__iter__, container)
 
-    def array(self, array: Any) -> None:
-        """A numpy array. Its content is compared, or the kernel asked."""
-        content = ArrayContent(array)
+    def array(self, array: Any, of: Any = None) -> None:
+        """A numpy array. Its content is compared, or the kernel asked.
+
+        Args:
+            of: a tensor, whose memory it is as long as that does not move.
+        """
+        content = ArrayContent(array, None if of is None else partial(_has_moved, of, of.data_ptr()))
         self._arrays.append(content)
         if places := content.places():
             self._words.add(content.changed, places)
@@ -200,6 +204,10 @@ class Watch:
 
 def _is_elsewhere(tensor: Any, place: tuple[Any, ...]) -> bool:
     return _place_of(tensor) != place
+
+
+def _has_moved(tensor: Any, start: int) -> bool:
+    return bool(tensor.data_ptr() != start)
 
 
 def _differs(take: Callable[[], Any], before: Any) -> bool:

@@ -12,6 +12,7 @@ from overdrive.datacache.state import hash_of
 from overdrive.datacache.walk.walk import Walk
 
 _SMALL = 1 << 20
+_FEW_GAPS = 2  # times as much memory as a tensor's elements take: what is written between them costs a fingerprint
 
 
 def visit_array(walk: Walk, array: Any) -> None:
@@ -60,17 +61,38 @@ def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
         walk.hide("it holds a tensor that is not on the CPU, or sparse")
         return
     name = f"{kind.__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
-    walk.emit("tensor", f"{name} {tensor.requires_grad}")
+    walk.emit("tensor", f"{name} {tensor.requires_grad} {tensor.is_conj()} {tensor.is_neg()}")
     if not walk.content:
         return
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
-    content = plain.reshape(-1).view(torch.uint8).numpy()
     walk.watch.tensor(tensor)
     if tensor.is_leaf and tensor.grad is not None:
         walk.visit(tensor.grad)
-    if content.ctypes.data == tensor.data_ptr():  # no copy: what is watched is the tensor itself
-        walk.watch.array(content)
-    walk.emit("content", hash_of(content))
+    content, around = _memory_of(tensor, torch)
+    walk.watch.array(around, of=tensor)
+    walk.emit("content", hash_of(np.ascontiguousarray(content).reshape(-1).view(np.uint8)))
+
+
+def _memory_of(tensor: Any, torch: Any) -> tuple[Any, Any]:
+    """Arrays of the memory that a tensor's elements lie in, in the order in which they lie there: of these alone, and
+    of what is to be watched, which has no gaps where those are few.
+
+    Not by `numpy()`: PyTorch lets nobody resize a tensor from then on, and the program may want to.
+    """
+    size, first = tensor.element_size(), tensor.storage_offset()
+    lies = sorted((each for each in zip(tensor.stride(), tensor.shape, strict=True) if each[0]), reverse=True)
+    if not tensor.numel():
+        lies = [(1, 0)]
+    if size == 16:  # no whole number is that long
+        size, first, lies = 8, 2 * first, [*((2 * stride, length) for stride, length in lies), (1, 2)]
+
+    def array(shape: list[int], strides: list[int]) -> Any:
+        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+        return np.from_dlpack(torch.empty(0, dtype=whole).set_(tensor.untyped_storage(), first, shape, strides))
+
+    content = array([length for _, length in lies], [stride for stride, _ in lies])
+    reach = 1 + sum(stride * (length - 1) for stride, length in lies)
+    sparse = content.flags.forc or not content.size < reach <= _FEW_GAPS * content.size
+    return content, content if sparse else array([reach], [1])
 
 
 def visit_pandas(walk: Walk, thing: Any, kind: type) -> bool:
