@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.datacache.code import is_library_module
 from overdrive.datacache.mappings import is_mapped_for_writing
 from overdrive.datacache.state import hash_of
 from overdrive.datacache.walk.walk import Walk
@@ -16,7 +17,9 @@ _FEW_GAPS = 2  # times as much memory as a tensor's elements take: what is writt
 
 
 def visit_array(walk: Walk, array: Any) -> None:
-    walk.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}")
+    flags = "" if array.flags.writeable else " for reading"
+    walk.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}{flags}")
+    watch_names(walk, array.dtype)
     if not walk.content and not array.dtype.hasobject:
         return
     if isinstance(array, np.memmap) and array.filename is not None:
@@ -40,13 +43,23 @@ def visit_array(walk: Walk, array: Any) -> None:
             walk.files.note_all(array.ravel().tolist())
 
 
+def watch_names(walk: Walk, dtype: Any) -> None:
+    """A structure's fields can be given other names where they are."""
+    walk.visit(dtype.metadata)
+    if dtype.names is not None:
+        walk.watch.state(lambda: str(dtype))
+
+
 def visit_torch(walk: Walk, thing: Any, kind: type) -> bool:
     """Whether it is something of PyTorch's, which is visited then."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     if isinstance(thing, torch.Tensor):
-        _tensor(walk, thing, kind, torch)
+        if _hears(kind):
+            walk.hide("it holds a tensor of a class that is told of each operation")
+        else:
+            _tensor(walk, thing, kind, torch)
     elif isinstance(thing, torch.Generator):
         walk.generator(thing)
     elif isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)):
@@ -54,6 +67,13 @@ def visit_torch(walk: Walk, thing: Any, kind: type) -> bool:
     else:
         return False
     return True
+
+
+def _hears(kind: type) -> bool:
+    """Whether code of the program's would run when one is looked at."""
+    names = ("__torch_function__", "__torch_dispatch__")
+    told = (next((base for base in kind.__mro__ if name in vars(base)), object) for name in names)
+    return not all(is_library_module(base.__module__) for base in told)
 
 
 def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
