@@ -31,7 +31,8 @@ _LEAD_FROM = 4  # calls in a block, from which on another one, before it, is mad
 _LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
 WARM_UP_SECONDS = 0.5
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
-_ENOUGH_WARM_UP_SECONDS = 4.0  # after which nobody waits for twice as many
+_ENOUGH_WARM_UP_SECONDS = 2.0  # after which nobody waits for twice as many
+SLOW_STEP = 0.3  # seconds, beside which what a fork or a switch leaves behind is little: some milliseconds
 LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
 _PROFILE_STEPS, _FEWEST_PROFILE_STEPS, _PROFILE_SECONDS = 8, 3, 3.0  # fewer of a program whose steps take long
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
@@ -65,7 +66,7 @@ def profile_steps(step_seconds: float) -> int:
 
 def steps_after_costs(step_seconds: float) -> int:
     """Untimed steps after the fork that measures what data costs: it leaves the memory write-protected for a while."""
-    return WARM_UP_STEPS if step_seconds < 1.0 else 1
+    return WARM_UP_STEPS if step_seconds < SLOW_STEP else 1
 
 
 def lead_steps(size: int, call: int = 1) -> int:
@@ -123,6 +124,7 @@ class Duel:
     old_exit_reason: ExitReason | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
+    published: bool = False  # by the rules of a confirmation
 
     def kept(self) -> list[Pair]:
         """The pairs that what is said of speed comes from: see `evidence.neighbours`."""
@@ -142,6 +144,7 @@ class Rules:
     processes: int = 1  # fresh process pairs, at least
     most_processes: int = 2
     patient: bool = False  # go on to the last look, though one side is hopeless (controls and confirmations)
+    selects: bool = False  # a confirmation of what had no duel before: it ends where nothing is to be confirmed
 
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
         """Those that there is time for; the first in any case."""

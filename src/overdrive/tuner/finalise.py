@@ -123,16 +123,7 @@ class Finaliser:
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        rules = self._schedule.confirmation_rules()
-        self._duels.progress.stage(
-            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
-        )
-        best = found.spec(found.best())
-        if self._schedule.time_to_confirm():
-            duel = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
-        else:  # its first processes would be given 20 s each all the same
-            duel = Duel(found.reference(), best)
-        found.confirmation = duel
+        duel = found.confirmation = found.confirms_itself() or self._in_fresh_processes()
         found.notes += disturbed(duel)
         self._weigh(duel)
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
@@ -151,6 +142,17 @@ class Finaliser:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
         basis = found.standing.basis if found.standing else "nothing established"
         self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
+
+    def _in_fresh_processes(self) -> Duel:
+        found = self._found
+        rules = self._schedule.confirmation_rules()
+        self._duels.progress.stage(
+            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
+        )
+        best = found.spec(found.best())
+        if self._schedule.time_to_confirm():
+            return self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
+        return Duel(found.reference(), best)  # its first processes would be given 20 s each all the same
 
     def _weigh(self, duel: Duel) -> None:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
@@ -182,6 +184,10 @@ class Finaliser:
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
+        together = f"measured in {count} and in the search, together, and not confirmed"
+        alone = "established in the search, and not confirmed in fresh processes"
+        if confirmation is found.confirms_itself():  # what it says is in what the search says
+            fresh, alone = None, together
         known = [found.with_its_screening(duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
@@ -190,13 +196,11 @@ class Finaliser:
             return None  # the fresh processes speak against it
         if fresh and searched and not confirmation.sequential and not for_memory:
             both = combined([fresh, searched])
-            basis = f"measured in {count} and in the search, together, and not confirmed"
-            return Standing(basis, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
+            return Standing(together, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
-        basis = "established in the search, and not confirmed in fresh processes"
-        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
-        return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
+        whole = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
+        return Standing(alone, told(searched, MOST) if searched else None, duels[0] if whole else None)
 
     def _for_memory(self) -> bool:
         """Whether the plan is to save memory, of which processes need alike."""
