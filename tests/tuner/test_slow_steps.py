@@ -111,7 +111,7 @@ def test_hashes_do_not_take_the_time_of_a_confirmation(
     """Its duel has shown it exact, and its confirmation compares the bits once more."""
     offer(memory={"expected_saving": 0.4}, other={"expected_saving": 0.02})
     simulated = program(memory=1.7).enter(monkeypatch)
-    found = searched(tmp_path, Contract.EXACT, budget=200.0)
+    found = searched(tmp_path, Contract.EXACT, budget=180.0)
     assert found.confirmed and found.proof is not None and "in the duels" in found.proof.sentence
     assert not any(each.digests for each in simulated.started if each.techniques)
 

@@ -19,6 +19,7 @@ from overdrive.trials.duel import (
     Duel,
     ProcessPair,
     Rules,
+    are_enough,
     full_processes,
     lead_steps,
 )
@@ -80,7 +81,7 @@ def run_duel(
             break  # another pair would only have started by then
         if duel.verdict is Verdict.SLOWER and (rules.selects or not rules.patient):
             break
-        if rules.selects and gains_too_little(duel):
+        if rules.selects and not sequential and gains_too_little(duel):
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):
             break
@@ -102,7 +103,7 @@ def _is_over(duel: Duel, rules: Rules) -> bool:
 def gains_too_little(duel: Duel) -> bool:
     """Whether its processes so far gained less than what would be adopted. To end here makes no claim larger."""
     kept = duel.kept()
-    return len(kept) >= FEWEST_PAIRS and speedup_of_these(kept).estimate < 1 + LEAST_GAIN
+    return are_enough(kept) and speedup_of_these(kept).estimate < 1 + LEAST_GAIN
 
 
 def beyond_doubt(duel: Duel) -> bool:
@@ -123,7 +124,7 @@ def judge(duel: Duel, rules: Rules) -> None:
         duel.verdict = verdict(duel.interval)
         if published:
             duel.interval = told(duel.interval, len({pair.process for pair in kept}))
-    few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
+    few = not are_enough(kept) and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
     # Then a neighbour may have slowed one side more than the other (evidence/neighbours.py, MOST_BIAS).

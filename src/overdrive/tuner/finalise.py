@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -14,7 +13,7 @@ from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
+from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
@@ -175,9 +174,7 @@ class Finaliser:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what
         the search measured, or by that alone."""
         found, for_memory = self._found, self._for_memory()
-        kept = confirmation.kept()
-        counts = Counter(pair.process for pair in kept)
-        full = [pair for pair in kept if counts[pair.process] >= FEWEST_PAIRS]
+        full = of_full_processes(confirmation.kept())
         fresh = (speedup if confirmation.sequential else found.of_any)(full) if full else None
         count = f"{full_processes(full)}{'' if found.confirmed else f' of {FEWEST}'} fresh process pairs"
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):

@@ -167,7 +167,7 @@ class Findings:
     def confirms_itself(self) -> Duel | None:
         """The duel that is the plan's confirmation, where it had no other (see `Schedule.confirms_at_once`)."""
         duels = duels_of([each for each in self.adopted if not each.needed])
-        if len(duels) != 1 or not duels[0].published or duels[0].sequential:
+        if len(duels) != 1 or not duels[0].published:
             return None
         whole = duels[0].old == self.reference() and duels[0].new == self.spec(self.best())
         return duels[0] if whole else None

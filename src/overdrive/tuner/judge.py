@@ -21,7 +21,7 @@ from overdrive.evidence.equivalence import (
 from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
 from overdrive.evidence.speed import Verdict, verdict
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
+from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
 from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Adopted, Findings, Rejected, gain_of
@@ -105,7 +105,7 @@ class Judge:
         Of gains of 5 to 7 % that screenings of public programs had measured, duels lost two of three. What is
         published comes from the confirmation.
         """
-        broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or len(duel.kept()) < FEWEST_PAIRS
+        broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or not are_enough(duel.kept())
         if broken or (duel.published and gains_too_little(duel)):
             return None
         if duel.verdict is Verdict.SLOWER or left_out_names(duel):

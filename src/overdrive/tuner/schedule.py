@@ -20,6 +20,7 @@ _MOST_PROMISED = 0.5
 _SCREENING_SHARE = 0.4
 _SCREENING_SHARE_AT_MOST = 0.45  # of all that is left, where what it chooses has one duel
 _ENOUGH_OF_IT = 0.7  # of what a confirmation is reckoned to take: some of its processes are better than a duel of one
+_SPARE_OF_BOTH = 1.3  # by which a duel and a confirmation may take longer than is reckoned
 _SPARE_OF_ESTIMATE = 1.5  # by which what is reckoned for a proof is more than it may take
 _CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
 
@@ -119,7 +120,7 @@ class Schedule:
             return False
         left = self.deadline - time.monotonic() - self._proof_seconds(level, promise)
         whole = self._confirmation_seconds(evidence.FEWEST)
-        return _ENOUGH_OF_IT * whole < left < self._duel_seconds(CANDIDATE) + whole
+        return _ENOUGH_OF_IT * whole < left < _SPARE_OF_BOTH * (self._duel_seconds(CANDIDATE) + whole)
 
     def first_ends(self, level: Contract, promise: float) -> float:
         """When a duel that is a confirmation has to be over: before the proof of its candidate."""
