@@ -3,7 +3,8 @@
 python benchmarks/tunes.py [--tunes 100]   writes benchmarks/results/tunes.json; a minute for ten tunes of each kind
 
 The tuner is the real one, from the control to the confirmation; trials are only numbers (tests/simulated.py). A step
-takes 10 ms, a process 3 s to start, a tune 5 minutes of a clock of its own.
+takes 10 ms and a process 3 s to start, or 0.75 s and 8 s, as in public siamese; a tune has 5 minutes of a clock of its
+own.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from overdrive.core.facts import Facts  # noqa: E402
+from overdrive.tuner.findings import Findings  # noqa: E402
 from tests.simulated import Names, Simulated, offer, searched  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results" / "tunes.json"
@@ -39,24 +44,44 @@ CANDIDATES: dict[str, tuple[dict[str, Any], float]] = {
     **{f"no_process{number}": (OF_PROCESSES, 1.0) for number in range(3)},
     **{f"no_duel{number}": ({}, 1.0) for number in range(3)},
 }
+# Of programs with slow steps: fewer, as fewer apply.
+OF_SLOW = ("much", "little", "harmful", "of_process", "by_duel", "nothing1", "nothing2", "no_process1", "no_process2")
 NULLS = [name for name, (_, gain) in CANDIDATES.items() if gain <= 1.0]
 
 
-def seconds(names: Names) -> float:
-    took = 0.01
-    for name in names:
-        took /= CANDIDATES[name][1]
-    return took
+@dataclass(frozen=True)
+class Kind:
+    """A kind of simulated program."""
+
+    step: float  # seconds
+    start: float  # seconds
+    jitter: float  # of a block, one standard deviation of its log time
+    spread: float  # of a process
+    names: tuple[str, ...] = tuple(CANDIDATES)
+
+    def seconds(self, names: Names) -> float:
+        took = self.step
+        for name in names:
+            took /= CANDIDATES[name][1]
+        return took
 
 
-def tuned(chance: int, jitter: float, spread: float, only_nulls: bool) -> dict[str, Any]:
+def tuned(chance: int, kind: Kind) -> dict[str, Any]:
     """One tune: what its plan has, and what it says of its speed."""
-    chosen = {name: how for name, (how, _) in CANDIDATES.items() if not only_nulls or name in NULLS}
+    chosen = {name: CANDIDATES[name][0] for name in kind.names}
     patch = pytest.MonkeyPatch()
     brought = offer.__wrapped__(patch)  # the fixture's generator
     try:
         next(brought)(**chosen)
-        program = Simulated(seconds=seconds, start=3.0, takes_time=True, jitter=jitter, spread=spread, chance=chance)
+        program = Simulated(
+            seconds=kind.seconds,
+            start=kind.start,
+            takes_time=True,
+            jitter=kind.jitter,
+            spread=kind.spread,
+            chance=chance,
+            facts=Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=kind.step),
+        )
         program.enter(patch)
         with tempfile.TemporaryDirectory() as folder:
             found = searched(Path(folder), budget=BUDGET)
@@ -65,39 +90,61 @@ def tuned(chance: int, jitter: float, spread: float, only_nulls: bool) -> dict[s
         next(brought, None)
     plan = [each.name for each in found.chosen]
     measured = found.standing.interval if found.standing else found.confirmation and found.confirmation.interval
-    true = 0.01 / seconds(frozenset(plan))
+    true = kind.step / kind.seconds(frozenset(plan))
     return {
         "plan": plan,
         "seconds": round(found.seconds),
+        "gain": math.log(true),
+        "measured": sum(bool(found.screened.speedups.get(name)) or name in _duelled(found) for name in kind.names),
         "confirmed": found.confirmed,
         "covered": bool(measured and measured.low <= true <= measured.high) if plan else None,
     }
 
 
+def _duelled(found: Findings) -> set[str]:
+    """What had a duel of its own."""
+    duels = [each for each in (*found.adopted, *found.rejected, *found.dropped) if each.duel]
+    return {each.name for each in duels if each.duel and each.duel.interval}
+
+
+KINDS = [
+    *(Kind(0.01, 3.0, jitter, spread, tuple(NULLS)) for jitter, spread in ((0.03, 0.02), (0.1, 0.05))),
+    *(Kind(0.01, 3.0, jitter, spread) for jitter, spread in ((0.03, 0.02), (0.1, 0.02), (0.1, 0.05))),
+    Kind(0.75, 8.0, 0.08, 0.03, tuple(name for name in OF_SLOW if name in NULLS)),
+    *(Kind(0.75, 8.0, jitter, spread, OF_SLOW) for jitter, spread in ((0.04, 0.02), (0.08, 0.03))),
+    Kind(0.75, 8.0, 0.08, 0.03, tuple(name for name in OF_SLOW if name != "much")),
+    Kind(3.0, 10.0, 0.06, 0.03, OF_SLOW),
+]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tunes", type=int, default=100, help="of each kind")
-    tunes = parser.parse_args().tunes
+    parser.add_argument("--slow", action="store_true", help="those with slow steps alone, and nothing is written")
+    arguments = parser.parse_args()
+    tunes = arguments.tunes
     rows = []
-    for only_nulls, jitter, spread in [
-        (True, 0.03, 0.02),
-        (True, 0.1, 0.05),
-        (False, 0.03, 0.02),
-        (False, 0.1, 0.02),
-        (False, 0.1, 0.05),
-    ]:
-        outcomes = [tuned(chance, jitter, spread, only_nulls) for chance in range(tunes)]
+    for kind in KINDS:
+        if arguments.slow and kind.step < 0.1:
+            continue
+        outcomes = [tuned(chance, kind) for chance in range(tunes)]
         found = Counter(name for each in outcomes for name in each["plan"])
         covered = [each["covered"] for each in outcomes if each["covered"] is not None]
+        helping = [name for name in kind.names if name not in NULLS]
+        most = math.log(math.prod(CANDIDATES[name][1] for name in helping))
+        shares = sorted(each["gain"] / most for each in outcomes) if helping else [0.0]
         rows.append(
             {
-                "candidates": "nothing helps" if only_nulls else "all",
-                "block_sd": jitter,
-                "process_sd": spread,
+                "candidates": len(kind.names) if helping else f"{len(kind.names)}, none of which helps",
+                "step_seconds": kind.step,
+                "block_sd": kind.jitter,
+                "process_sd": kind.spread,
                 "tunes": tunes,
                 "with_useless": sum(any(name in NULLS for name in each["plan"]) for each in outcomes),
                 "useless": {name: found[name] for name in NULLS if found[name]},
-                "found": {name: found[name] for name, (_, gain) in CANDIDATES.items() if gain > 1 and not only_nulls},
+                "found": {name: found[name] for name in helping},
+                "share_of_gain": [round(shares[at], 2) for at in (len(shares) // 10, len(shares) // 2)],
+                "measured": round(sum(each["measured"] for each in outcomes) / tunes, 1),
                 "plans": sum(bool(each["plan"]) for each in outcomes),
                 "confirmed": sum(each["confirmed"] for each in outcomes if each["plan"]),
                 "covered": f"{sum(covered)} of {len(covered)}",
@@ -105,7 +152,8 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    RESULTS.write_text(json.dumps({"date": datetime.date.today().isoformat(), "rows": rows}, indent=1) + "\n")
+    if not arguments.slow:
+        RESULTS.write_text(json.dumps({"date": datetime.date.today().isoformat(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

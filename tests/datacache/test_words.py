@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache import words  # noqa: E402
+from overdrive.datacache import word_places  # noqa: E402
 from overdrive.datacache.watch import Watch  # noqa: E402
-from overdrive.datacache.words import Places, Words  # noqa: E402
+from overdrive.datacache.word_places import Places  # noqa: E402
+from overdrive.datacache.words import Words  # noqa: E402
 
 
 class Thing:
@@ -217,15 +218,15 @@ def test_libraries_are_told_apart_from_what_is_the_programs() -> None:
 
 
 def test_without_words_the_same_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_usable", lambda: False)
-    for cached in (words._version_at, words._function_at):
-        monkeypatch.setattr(words, cached.__name__, cached.__wrapped__)
+    monkeypatch.setattr(word_places, "_usable", lambda: False)
+    for cached in (word_places._version_at, word_places._function_at, word_places._class_at):
+        monkeypatch.setattr(word_places, cached.__name__, cached.__wrapped__)
     thing = Thing()
     assert (
-        words.of_dict(vars(thing))
-        is words.of_list([1])
-        is words.of_function(function)
-        is words.of_spaces([thing])
+        word_places.of_dict(vars(thing))
+        is word_places.of_list([1])
+        is word_places.of_function(function)
+        is word_places.of_spaces([thing])
         is None
     )
     for change in DICTS:
@@ -241,10 +242,10 @@ def test_words_are_there_where_python_has_them() -> None:
 
     if sys.implementation.name == "cpython" and sys.version_info < (3, 13):
         assert None not in (
-            words.of_dict({}),
-            words.of_list([]),
-            words.of_function(function),
-            words.of_spaces([Thing()]),
+            word_places.of_dict({}),
+            word_places.of_list([]),
+            word_places.of_function(function),
+            word_places.of_spaces([Thing()]),
         )
 
 
@@ -263,6 +264,26 @@ def test_another_word_is_asked_about_once_it_is_another() -> None:
     assert not known.changed()
     assert asked == [1, 1]  # from then on each time
     array[3] = 1
+    assert known.changed()
+
+
+def test_memory_is_read_only_where_what_refers_to_it_is_as_it_was() -> None:
+    """Once a list has other memory, its former may be gone: no page of it is touched then. Here it never was one."""
+    array, nowhere = np.zeros(2, np.uint64), 1 << 40
+    known = Words()
+    known.add(lambda: True, Places((array.ctypes.data,), (nowhere,), (7, 8)))  # changed while it was looked at
+    known.seal()
+    assert known.changed()
+    known = Words()
+    words = np.zeros(2000, np.uint64)
+    start = words.ctypes.data
+    known.add(lambda: words[0] == 2, Places((array.ctypes.data,), range(start, start + words.nbytes, 8)))
+    known.seal()
+    assert not known.changed()
+    assert max(map(len, known._places)) <= 500  # of more numpy lets go of Python's lock
+    words[1999] = 1
+    assert not known.changed()
+    words[0] = 2
     assert known.changed()
 
 

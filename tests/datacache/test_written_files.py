@@ -129,3 +129,14 @@ def test_names_in_folders_that_are_not_there_are_watched_by_what_they_would_lie_
 
 def test_who_watches_nothing_is_told_nothing() -> None:
     assert WrittenFiles().written() is None
+
+
+def test_without_an_account_a_write_at_once_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of files stands still for 4 ms: what is written twice meanwhile, and is as long, has one status."""
+    monkeypatch.setattr(WrittenFiles, "_asked", lambda *_: -1)
+    for number in range(5):
+        (path := tmp_path / str(number)).write_text("0")
+        files = WrittenFiles()
+        files.add([str(path)])
+        in_place(path)
+        assert files.written() == str(path)

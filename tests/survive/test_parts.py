@@ -6,8 +6,10 @@ import math
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ import pytest
 
 from overdrive.survive import output, snapshot
 from overdrive.survive.folder import RunFolder, Unusable
+from overdrive.survive.interval import FIRST, LONGEST, Interval
 from overdrive.survive.journal import Damaged, Diverged, Journal
+from overdrive.survive.taking import Snapshots
 
 torch = pytest.importorskip("torch")
 
@@ -186,3 +190,32 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
             put_back(other, taken.header, blocks.__getitem__)
     with pytest.raises(OtherState, match="view"):
         put_back(held(torch.zeros(4), 3, shared=False), taken.header, blocks.__getitem__)
+
+
+def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_run_fails() -> None:
+    """The square root of 2 C M; never for more than 0.5 % of the run; as was asked for, where it was."""
+    day = Interval(None)
+    assert day.seconds == FIRST  # what one costs is not known yet
+    day.took(0.5)
+    assert day.seconds == pytest.approx((2 * 0.5 * 86_400) ** 0.5)
+    often = Interval(None, mtbf=600.0)
+    often.took(0.5)
+    assert often.seconds == pytest.approx(0.5 / 0.005)  # Young's 24 s would take 2 % of the run
+    seldom = Interval(None, mtbf=1e9)
+    seldom.took(0.5)
+    assert seldom.seconds == LONGEST
+    asked = Interval(0.25)
+    asked.took(100.0)
+    assert asked.seconds == 0.25
+
+
+def test_a_snapshot_tells_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk, and the processor time of the thread that writes."""
+    monkeypatch.setattr(snapshot, "write", lambda *_: sum(range(200_000)) and time.sleep(0.05))
+    monkeypatch.setattr(snapshot, "keep", lambda *_: None)
+    snapshots, optimizer = Snapshots(tmp_path), object()
+    empty: Any = SimpleNamespace(tensors=(), header={}, blocks=[])
+    snapshots.take(empty, optimizer, {"step": 7}, empty)
+    snapshots.stepped(optimizer)
+    snapshots.stepped(optimizer)
+    assert snapshots.kept == 7 and snapshots.cost >= 0.04

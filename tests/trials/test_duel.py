@@ -15,7 +15,7 @@ from overdrive.core.tune_result import MachineSummary
 from overdrive.evidence.speed import Pair
 from overdrive.trials import checkpoint as checkpoint_module
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
-from overdrive.trials.duel import Duel
+from overdrive.trials.duel import Duel, Rules, full_processes, of_full_processes
 from overdrive.trials.run_duel import judge, run_duel
 from overdrive.tuner.duel_runner import CANDIDATE
 from tests.warm_trials import WarmPool
@@ -102,3 +102,18 @@ def test_what_a_screening_found_is_there_for_other_scripts_of_this_kind_of_machi
     assert TuneCheckpoint(ledger, Program(str(one)), "rounding").gains() == {}
     monkeypatch.setattr(checkpoint_module, "summary", lambda: MachineSummary(cpu="another"))
     assert TuneCheckpoint(ledger, Program(str(other)), "rounding").gains() == {}
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.2, (10, 20, 40)), (1.5, (8,)), (6.0, (6,))])
+def test_pairs_that_take_long_are_fewer_and_make_a_process(seconds: float, looks: tuple[int, ...]) -> None:
+    rules = Rules(looks=(10, 20, 40, 80))
+    assert rules.looks_at(seconds) == looks
+    pairs = [Pair(0, 1, seconds / 2, seconds / 2, True)] * looks[0]
+    assert full_processes(pairs) == 1 and full_processes(pairs[: looks[0] // 2]) == 0
+    faster = [Pair(0, 1, seconds / 2, seconds / 3, True)] * looks[0]  # than warming up had shown
+    assert full_processes(faster) == 1
+
+
+def test_of_several_processes_those_that_were_cut_short_do_not_count() -> None:
+    pairs = [Pair(process, 1, 0.1, 0.1, True) for process, count in ((0, 10), (1, 9), (2, 12)) for _ in range(count)]
+    assert full_processes(pairs) == 2 and {pair.process for pair in of_full_processes(pairs)} == {0, 2}

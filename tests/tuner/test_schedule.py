@@ -65,13 +65,13 @@ def test_time_in_which_the_contributions_no_longer_fit_is_for_candidates() -> No
 
 def test_a_confirmation_of_slow_steps_has_time_for_warming_them_up() -> None:
     made = with_slow_steps(schedule(100.0, adopted=0))
-    blocks, warm_up, looked_into = 10 * 4.0, 3 * 4.0, (2 + 1) * 4.0
+    blocks, warm_up, looked_into = 6 * 4.0, 3 * 4.0, (2 + 1) * 4.0
     assert made.deadline - made.confirmation_begins() == 3 * (2.0 + warm_up + blocks) + looked_into
 
 
 def test_a_run_duel_of_slow_steps_in_the_whole_plan_has_time_for_its_blocks() -> None:
     made = with_slow_steps(schedule(100.0, adopted=1))
-    needed = 2 * (2.0 + 3 * 4.0 + 10 * 4.0)
+    needed = 2 * (2.0 + 3 * 4.0 + 6 * 4.0)
     for left, enough in ((needed + 1.0, True), (needed - 1.0, False)):
         made.deadline += NOW + left - made.proof_begins()
         assert made.time_to_run_duel_again() is enough
@@ -79,7 +79,7 @@ def test_a_run_duel_of_slow_steps_in_the_whole_plan_has_time_for_its_blocks() ->
 
 def test_a_confirmation_has_as_many_pairs_of_processes_as_there_is_time_for() -> None:
     made = with_slow_steps(schedule(100.0, adopted=1))
-    one = 2.0 + 3 * 4.0 + 10 * 4.0
+    one = 2.0 + 3 * 4.0 + 6 * 4.0
     for left, pairs in ((10.0, 3), (5.9 * one, 5), (1e6, 8)):
         made.deadline = NOW + left
         rules = made.confirmation_rules()
@@ -89,6 +89,6 @@ def test_a_confirmation_has_as_many_pairs_of_processes_as_there_is_time_for() ->
 def test_a_tenth_of_the_budget_is_kept_for_more_than_three_pairs() -> None:
     made = with_slow_steps(schedule(100.0, adopted=1))
     made._found.started = NOW
-    one, once = 2.0 + 3 * 4.0 + 10 * 4.0, (2 + 1) * 4.0
+    one, once = 2.0 + 3 * 4.0 + 6 * 4.0, (2 + 1) * 4.0
     made.deadline = NOW + 10 * (5.5 * one + once)
     assert made.deadline - made.confirmation_begins() == 5 * one + once

@@ -912,7 +912,7 @@ def test_where_a_duel_is_too_short_for_a_first_look_the_proof_decides(
     progress = Progress()
     monkeypatch.setattr(progress, "outcome", told.append)
     found = searched(tmp_path, Contract.STATISTICAL, budget=4 * 3600, progress=progress)
-    assert "17 steps are too few for a first look at its result: the proof of the whole plan decides" in told[1]
+    assert "13 steps are too few for a first look at its result: the proof of the whole plan decides" in told[1]
     assert found.verdict is Verdict.FASTER and found.proof is not None
     assert names(found) == (["low", "comp"] if right else ["comp"]), told
     assert (found.proof.level is Contract.STATISTICAL) is right

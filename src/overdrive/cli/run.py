@@ -15,7 +15,7 @@ from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
-from overdrive.cli.survive import EVERY, Wish, survivor_of
+from overdrive.cli.survive import Wish, survivor_of
 from overdrive.cli.values import Duration
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import announce, run, say
@@ -70,6 +70,7 @@ _SURVIVE = (
     "Keep what it takes to go on where the run was killed, in FOLDER (by default, SCRIPT's name and .survive); "
     "the same command goes on."
 )
+_MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom as is best with it, by what one costs."
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
@@ -151,7 +152,8 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
     help="Who answers `import horovod.torch`: by default the installed one, else Overdrive.",
 )
 @click.option("--survive", is_flag=False, flag_value="", metavar="[FOLDER]", help=_SURVIVE)
-@click.option("--every", type=Duration(), default=EVERY, help="Of --survive: time between two snapshots (10m).")
+@click.option("--every", type=Duration(), help="Of --survive: time between two snapshots, whatever they cost.")
+@click.option("--mtbf", type=Duration(), help=_MTBF)
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
 @click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
 @watch_options
@@ -165,7 +167,8 @@ def command(
     force: bool,
     engine: str | None,
     survive: str | None,
-    every: float,
+    every: float | None,
+    mtbf: float | None,
     fresh: bool,
     requeue_code: int | None,
     on_nan: str | None,
@@ -189,6 +192,7 @@ def command(
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
     _refuse(survive is None and fresh, "--fresh belongs to --survive.")
+    _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
     ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
     _refuse(survive is not None and count > 1, ranks_die)
     if plan_path is None and not no_plan and program.plan_path().exists():
@@ -198,7 +202,7 @@ def command(
         raise Later(partial(start_ranks, ranks))
     if survive is not None:
         hash_alike()
-        survives = Wish(survive, every, fresh, requeue_code)
+        survives = Wish(survive, every, mtbf, fresh, requeue_code)
         raise Later(partial(run_surviving, program, record, plan_path, survives, watch))
     techniques = _chosen(plan) if plan else []
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}

@@ -15,16 +15,21 @@ from overdrive.core.program import Program
 if TYPE_CHECKING:
     from overdrive.survive.survivor import Survivor
 
-EVERY = 600.0
 SEED = "OVERDRIVE_SURVIVE_SEED"  # of the chance that the program takes from the system; else drawn
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command's line asks for. `folder`: "" where the program's name gives it."""
+    """What the command's line asks for.
+
+    Args:
+        folder: "" where the program's name gives it.
+        every: seconds between two snapshots; None: what costs least with a failure every `mtbf` seconds.
+    """
 
     folder: str
-    every: float
+    every: float | None
+    mtbf: float | None
     fresh: bool
     requeue_code: int | None = None
 
@@ -36,6 +41,7 @@ def survivor_of(
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
+    from overdrive.survive.interval import MTBF, Interval
     from overdrive.survive.output import Output
     from overdrive.survive.survivor import Survivor
 
@@ -62,7 +68,8 @@ def survivor_of(
     from overdrive.ranks.entropy import Entropy, share
 
     share(Entropy(folder.manifest["seed"]))
-    survivor = Survivor(folder, Output(folder.output), wish.every, Ending(wish.requeue_code), say, anew)
+    interval = Interval(wish.every, wish.mtbf or MTBF)
+    survivor = Survivor(folder, Output(folder.output), interval, Ending(wish.requeue_code), say, anew)
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from overdrive.datacache import words
+from overdrive.datacache import word_places
 from overdrive.datacache.identities import Held
-from overdrive.datacache.words import Places
+from overdrive.datacache.word_places import Places
 from overdrive.datacache.written_pages import Pages
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
@@ -24,16 +25,21 @@ _WORD = 8
 
 
 class ArrayContent:
-    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can."""
+    """What an array held. Small ones are compared with a copy; of large ones the kernel keeps account, if it can.
 
-    def __init__(self, array: Any) -> None:
+    Args:
+        gone: whether its memory may be another's by now: it is not read then.
+    """
+
+    def __init__(self, array: Any, gone: Callable[[], bool] | None = None) -> None:
         self._array = array
+        self._gone = gone
         self._pages = self._whole_pages()
         # An object's place means that object, as long as that lives.
         self._held = array.ravel().tolist() if array.dtype.hasobject else None
         self._form = _form(array)
-        self._pieces: list[Held] = []
-        self._behind: list[tuple[int, int]] = []  # where these lie: the array's own fields, and what they point to
+        self._pieces: list[tuple[int, int]] = []  # that are compared: the array's own fields, and what they point to
+        self._memory = Held()
         self._hashes: list[int] | bytes | None = None
         self._read()
 
@@ -44,7 +50,7 @@ class ArrayContent:
 
     def in_fork(self) -> None:
         """From now on for this forked process, of whose writes the kernel keeps another account."""
-        if self._pages is not None:
+        if self._pages is not None and not (self._gone and self._gone()):
             self._pages = self._whole_pages()
             self._read()
 
@@ -52,13 +58,17 @@ class ArrayContent:
         """Of the words that say by themselves whether it is the same; None where they do not, or are too many."""
         if self._pages is not None or self._hashes is not None or self._array.nbytes > _SMALL or not _lies_as_known():
             return None
-        return words.of_array(self._array, self._behind[1:])
+        if self._gone is not None:
+            return None
+        return word_places.of_array(self._array, self._pieces[1:])
 
     def changed(self) -> bool:
+        if self._gone is not None and self._gone():
+            return True
         if self._pages is not None and self._pages.written():
             return True
         if _lies_as_known():
-            if not all(piece.same() for piece in self._pieces):
+            if not self._memory.same():
                 return True
         elif _form(self._array) != self._form:
             return True
@@ -72,7 +82,7 @@ class ArrayContent:
 
     def _read(self) -> None:
         """All of its bytes; of those that the kernel sees the ends alone; of many a hash of each part, in order."""
-        array, self._pieces, self._behind, self._hashes = self._array, [], [], None
+        array, self._pieces, self._hashes = self._array, [], None
         if not _lies_as_known():
             self._hashes = self._hashed()
             return
@@ -87,11 +97,11 @@ class ArrayContent:
             self._hold(start, end)
         else:
             self._hashes = self._hashed()
+        self._memory = Held(*((start, ctypes.string_at(start, end - start)) for start, end in self._pieces))
 
     def _hold(self, start: int, end: int) -> None:
         if end > start:
-            self._pieces.append(Held(start, end))
-            self._behind.append((start, end))
+            self._pieces.append((start, end))
 
     def _hashed(self) -> list[int] | bytes:
         """

@@ -118,15 +118,32 @@ def names_of(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(names_of, nested(code)))
 
 
-def modules_imported(code: CodeType) -> list[ModuleType]:
-    """Those that it imports when it runs, as far as they are there: by a statement, or by a function that is told."""
-    names = {str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+def modules_imported(code: CodeType, package: str = "") -> list[str]:
+    """Names of those that it may import when it runs: by a statement, or by a function that is told.
+
+    Args:
+        package: that it belongs to, from which it may count.
+    """
+    outer = ["", *(f"{each}." for each in _outer(package))]
+    names: set[str] = set()
+    for each in dis.get_instructions(code):
+        if each.opname == "IMPORT_NAME":
+            full = ((ahead + str(each.argval)).rstrip(".") for ahead in outer)
+            names.update(*map(_outer, full))
     if not _IMPORTS.isdisjoint(code.co_names):
         names |= {each for each in code.co_consts if isinstance(each, str)}
-    found = [sys.modules[name] for name in sorted(names) if isinstance(sys.modules.get(name), ModuleType)]
-    for inner in nested(code):
-        found += modules_imported(inner)
-    return found
+    return sorted(names.union(*(modules_imported(inner, package) for inner in nested(code))))
+
+
+def _outer(name: str) -> list[str]:
+    """A module's name and those of the packages that it is in."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)] if name else []
+
+
+def looks_around(code: CodeType) -> bool:
+    """Whether it may find anything at all, by way of the interpreter."""
+    return not _AROUND.isdisjoint(code.co_names)
 
 
 def asks_where(code: CodeType) -> bool:
@@ -179,5 +196,9 @@ _CLOCKS = frozenset(
 ) | {"time_ns", "localtime", "gmtime", "strftime", "now", "utcnow", "today"}
 _ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _IMPORTS = frozenset(("__import__", "import_module", "modules"))
-_LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "attrgetter", "__dict__"))
+_LOOKS_UP = frozenset(("globals", "vars", "eval", "exec", "getattr", "hasattr", "attrgetter", "__dict__"))
+_AROUND = frozenset(
+    ("_getframe", "currentframe", "f_globals", "f_locals", "get_objects", "get_referrers", "get_referents")
+)
+_AROUND |= {"__globals__", "__subclasses__"}
 _BETWEEN = frozenset(("LOAD_METHOD", "LOAD_ATTR", "PUSH_NULL"))  # an environment and the name of a variable

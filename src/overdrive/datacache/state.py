@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
-from collections.abc import Iterable
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from types import FunctionType
+from functools import cache
+from itertools import chain, pairwise
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 PLAIN = frozenset((str, int, float, bool, type(None), bytes, complex))
@@ -57,11 +61,73 @@ def pickles_itself(kind: type) -> bool:
 
 def is_reduced_in_c(kind: type) -> bool:
     """Whether it is C that says what its state is, whatever its attributes are: of a `ctypes` array, say."""
-    for name in ("__reduce_ex__", "__reduce__"):
-        own = getattr(kind, name)
-        if own is not getattr(object, name):
+    for name in ("__reduce_ex__", "__reduce__", "__getstate__"):
+        own = getattr(kind, name, None)
+        if own is not getattr(object, name, None):
             return not isinstance(own, FunctionType)
     return False
+
+
+def has_state_of_c(kind: type) -> bool:
+    """Whether there is more to its objects than attributes, slots, and what they hold or stand for as `BUILT_UPON`."""
+    root = next(base for base in kind.__mro__ if base in _SEEN_THROUGH)
+    slots = sum(
+        isinstance(value, MemberDescriptorType)
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for value in vars(base).values()
+    )
+    return kind.__basicsize__ > _size(root, slots, kind.__dictoffset__ != 0, kind.__weakrefoffset__ != 0)
+
+
+@cache
+def _size(root: Any, slots: int, with_space: bool, with_weak: bool) -> int:
+    """Of objects of a class that Python itself makes."""
+    if root.__itemsize__:  # which has no slots
+        return type("Made", (root,), {} if with_space else {"__slots__": ()}).__basicsize__
+    names = [f"slot{number}" for number in range(slots)]
+    names += ["__dict__"] * (with_space and not root.__dictoffset__)
+    names += ["__weakref__"] * (with_weak and not root.__weakrefoffset__)
+    return type("Made", (root,), {"__slots__": names}).__basicsize__
+
+
+def built_upon(thing: Any) -> list[Any]:
+    """What an object of a subclass of containers or numbers holds or stands for, whatever its own methods say."""
+    return [own(thing) for base, own in BUILT_UPON.items() if isinstance(thing, base)]
+
+
+def _items(thing: Any) -> dict[Any, Any]:
+    return dict(OrderedDict.items(thing) if isinstance(thing, OrderedDict) else dict.items(thing))
+
+
+def remembered_by(function: Any) -> tuple[dict[Any, Any], dict[Any, Any]] | None:
+    """Where an `lru_cache` keeps what it remembers, and that, by its arguments in the order in which they came; None
+    where it cannot be seen."""
+    parts = gc.get_referents(function)
+    for kept in parts:
+        if type(kept) is not dict or kept is function.__dict__ or len(kept) != function.cache_info().currsize:
+            continue
+        if function.cache_parameters()["maxsize"] is None:
+            return kept, kept
+        if {type(each).__name__ for each in kept.values()} <= {"_lru_list_elem"}:
+            followed = {id(key): value for key, value in pairwise(parts)}
+            return kept, {key: followed.get(id(key)) for key in kept}
+    return None
+
+
+BUILT_UPON: dict[type, Callable[[Any], Any]] = {
+    dict: _items,
+    list: lambda thing: list(list.__iter__(thing)),
+    tuple: lambda thing: tuple(tuple.__iter__(thing)),
+    set: lambda thing: set(set.__iter__(thing)),
+    frozenset: lambda thing: frozenset(frozenset.__iter__(thing)),
+    str: str.__str__,
+    bytes: lambda thing: bytes.__getitem__(thing, slice(None)),
+    int: int.__int__,
+    float: float.__float__,
+}
+# Of the last two more is seen: the order, the state.
+_SEEN_THROUGH = frozenset((object, *BUILT_UPON, OrderedDict, random.Random))
 
 
 def hash_of(data: Any) -> bytes:

@@ -11,7 +11,7 @@ from itertools import chain
 from operator import attrgetter, itemgetter, ne
 from typing import Any
 
-from overdrive.datacache import words
+from overdrive.datacache import word_places
 from overdrive.datacache.array_content import ArrayContent
 from overdrive.datacache.identities import Identities
 from overdrive.datacache.mappings import shared_places
@@ -62,9 +62,11 @@ class Watch:
         """An object's class."""
         self._kinds.append(thing)
 
-    def attributes(self, space: Mapping[str, Any]) -> None:
-        """Which attributes a class has; what they are is for `name`."""
-        self._objects.add(iter, space, words.of_dict(space))
+    def of_class(self, kind: type) -> None:
+        """What a class inherits from, its names, and which attributes it has; what they are is for `name`."""
+        self._objects.add(iter, vars(kind), word_places.of_dict(vars(kind)))
+        self._objects.add(_OF_CLASSES, kind, word_places.of_class(kind))
+        self.kind(kind)
 
     def slot(self, thing: Any, name: str) -> None:
         """An attribute that lies in the object itself."""
@@ -79,7 +81,7 @@ class Watch:
         self._fixed.setdefault(id(space), (space, {}))[1][name] = None
 
     def cell(self, cell: types.CellType) -> None:
-        """What a closure holds."""
+        """What a closure holds, or nothing."""
         self._cells.append(cell)
 
     def plain(self, container: Any) -> None:
@@ -94,19 +96,23 @@ class Watch:
     def items(self, container: Any) -> None:
         """A container whose values have been looked at one by one."""
         if isinstance(container, dict):
-            self._objects.add(_keys_and_values, container, words.of_dict(container))
+            self._objects.add(_keys_and_values, container, word_places.of_dict(container))
             if isinstance(container, OrderedDict):  # its order may change without the dict within it
                 self._objects.add(OrderedDict.__iter__, container)
         elif isinstance(container, list):
-            self._objects.add(list.__iter__, container, words.of_list(container))
+            self._objects.add(list.__iter__, container, word_places.of_list(container))
         elif isinstance(container, bytearray):
             self._bytes.append((container, bytes(container)))
         elif isinstance(container, set):
             self._objects.add(set.__iter__, container)
 
-    def array(self, array: Any) -> None:
-        """A numpy array. Its content is compared, or the kernel asked."""
-        content = ArrayContent(array)
+    def array(self, array: Any, of: Any = None) -> None:
+        """A numpy array. Its content is compared, or the kernel asked.
+
+        Args:
+            of: a tensor, whose memory it is as long as that does not move.
+        """
+        content = ArrayContent(array, None if of is None else partial(_has_moved, of, of.data_ptr()))
         self._arrays.append(content)
         if places := content.places():
             self._words.add(content.changed, places)
@@ -119,7 +125,7 @@ class Watch:
 
     def function(self, function: types.FunctionType) -> None:
         """What a function is made of: its code, and what its arguments are where they are not given."""
-        self._objects.add(_MADE_OF, function, words.of_function(function))
+        self._objects.add(_MADE_OF, function, word_places.of_function(function))
 
     def state(self, take: Callable[[], Any]) -> None:
         """A random generator, a lock or the like, by what gives its state."""
@@ -133,18 +139,17 @@ class Watch:
     def hold(self) -> None:
         """All has been told: from now on it is to stay as it is."""
         for near in self._spaces[:_QUICKLY]:
-            self._near.add(dict.values, near, words.of_dict(near))
+            self._near.add(dict.values, near, word_places.of_dict(near))
         for spaces, watched in ((self._names, self._objects), (self._fixed, self._of_libraries)):
             for space, names in spaces.values():
-                places = words.of_dict(space)
+                places = word_places.of_dict(space)
                 if there := [name for name in names if name in space]:
                     watched.add(itemgetter(there[0], *there), space, places)  # of one it would give no tuple
                 if absent := names.keys() - there:
                     watched.add(partial(_those_in, absent), space, places)
-        self._objects.add(partial(map, type), tuple(self._kinds), words.of_types(self._kinds))
-        self._objects.add(partial(map, vars), tuple(self._owners), words.of_spaces(self._owners))
-        cells = attrgetter("cell_contents")
-        self._objects.add(partial(map, cells), tuple(self._cells), words.of_cells(self._cells))
+        self._objects.add(partial(map, type), tuple(self._kinds), word_places.of_types(self._kinds))
+        self._objects.add(partial(map, vars), tuple(self._owners), word_places.of_spaces(self._owners))
+        self._objects.add(partial(map, _content), tuple(self._cells), word_places.of_cells(self._cells))
         for each in (self._near, self._objects, self._of_libraries, self._words_near, self._words):
             each.seal()
         self._checks = self._all_checks()
@@ -202,12 +207,26 @@ def _is_elsewhere(tensor: Any, place: tuple[Any, ...]) -> bool:
     return _place_of(tensor) != place
 
 
+def _has_moved(tensor: Any, start: int) -> bool:
+    return bool(tensor.data_ptr() != start)
+
+
 def _differs(take: Callable[[], Any], before: Any) -> bool:
     return bool(take() != before)
 
 
-def _slot(name: str, thing: Any) -> tuple[Any]:
-    return (getattr(thing, name, None),)
+def _slot(name: str, thing: Any) -> tuple[Any, ...]:
+    try:
+        return (object.__getattribute__(thing, name),)  # which asks no method of the program's
+    except AttributeError:
+        return ()
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOTHING
 
 
 def _keys_and_values(container: dict[Any, Any]) -> Iterable[Any]:
@@ -226,5 +245,7 @@ def _place_of(tensor: Any) -> tuple[Any, ...]:
 
 _STATE = attrgetter("_version", "shape", "dtype", "requires_grad")
 _OF_INFERENCE = attrgetter("shape", "dtype", "requires_grad")
-_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__dict__")
+_MADE_OF = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__dict__", "__name__", "__qualname__", "__doc__")
+_OF_CLASSES = attrgetter("__mro__", "__name__", "__qualname__")
+_NOTHING = object()
 _CONTAINERS = frozenset((list, tuple, dict, set))

@@ -3,35 +3,21 @@
 Between two steps of a model the processor's caches hold nothing of a data set: what a look takes is the memory that it
 touches, 0.1 µs a line, and the code that it runs through for the first time. A dict says by its version that it is the
 same, a list by where its items lie and which they are. No object that is merely held is touched.
-
-Where CPython keeps these words is found out by trying. Where it has none (3.13 has no versions), there are no words.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import types
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from itertools import repeat
+from operator import eq, getitem
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_WORD = 8
-_HEAD = object.__basicsize__
-_TYPE = _HEAD - _WORD
-_BEHIND_HEAD = 3 * _WORD  # where a garbage collected object has its dict, if that lies before it
-_OF_ARRAYS = 7 * _WORD  # what numpy's C interface promises of each array (see `array_content`)
-_MANY = 1 << 12  # items of one list
-_ALL = 1 << 48  # bytes that a process may address
+from overdrive.datacache.word_places import WORD, Places, all_words, word_at
 
-
-class Places(NamedTuple):
-    """Addresses of words: in objects themselves, and in memory that may be gone if one of those is another."""
-
-    own: Iterable[int]
-    behind: Iterable[int] = ()
+_TO_BYTES: Any = np.ndarray.tobytes
+_AT_ONCE = 500  # words: of more, numpy lets go of Python's lock while it reads
 
 
 class Words:
@@ -39,9 +25,12 @@ class Words:
 
     def __init__(self) -> None:
         self._checks: list[Callable[[], bool]] = []  # these keep alive what the words are of
-        self._own = _Stage()
-        self._behind = _Stage()
+        self._own: list[_Piece] = []
+        self._behind: list[_Piece] = []
+        self._added: tuple[list[_Word], list[_Word]] = [], []
         self._left: list[Callable[[], bool]] = []  # whose words change although they do not: they are asked each time
+        self._places: list[Any] = []
+        self._contents: list[bytes] = []
 
     def add(self, check: Callable[[], bool], places: Places) -> None:
         """From now on these are to stay as they are.
@@ -49,214 +38,102 @@ class Words:
         Args:
             check: tells exactly whether what the words belong to has changed.
         """
-        for stage, addresses in zip((self._own, self._behind), places, strict=True):
-            stage.add(len(self._checks), addresses)
+        number = len(self._checks)
         self._checks.append(check)
+        known = iter(places.known)
+        for added, addresses in zip(self._added, (places.own, places.behind), strict=True):
+            added += [
+                (each, number, held if (held := next(known, None)) is not None else word_at(each)) for each in addresses
+            ]
 
     def seal(self) -> None:
         """All have been told."""
-        self._own.seal()
-        self._behind.seal()
+        self._own, self._behind = map(_pieces, self._added)
+        self._look_at(self._own + self._behind)
+
+    def _look_at(self, pieces: list[_Piece]) -> None:
+        self._places = [each.places for each in pieces]
+        self._contents = [each.content for each in pieces]
 
     def changed(self) -> bool:
         left = self._left
-        for stage in (self._own, self._behind):
-            if stage.any and (numbers := stage.others()):
-                suspects = [self._checks[number] for number in numbers]
-                if any(check() for check in suspects):
-                    return True
-                self._own.forget(numbers)
-                self._behind.forget(numbers)
-                self._left = self._left + suspects
+        while not _same(self._places, self._contents):
+            if not (numbers := _others(self._own) or self._others_behind()):
+                return True  # it changes while we look
+            suspects = [self._checks[number] for number in numbers]
+            if any(check() for check in suspects):
+                return True
+            self._own, self._behind = _without(self._own, numbers), _without(self._behind, numbers)
+            self._look_at(self._own + self._behind)
+            self._left = self._left + suspects
         return any(check() for check in left) if left else False
 
+    def _others_behind(self) -> list[int]:
+        """Whose words are others than they were in memory that may be gone: each is read alone, behind its own."""
+        found = []
+        for piece in self._behind:
+            if not _read_alone(self._own, [piece]):
+                numbers = sorted(set(piece.of.tolist()))
+                found += [each for each in numbers if not _read_alone(_only(self._own, each), _only([piece], each))]
+        return sorted(set(found))
 
-class _Stage:
+
+_Word = tuple[int, int, int]  # address, whose, and what it held
+
+
+class _Piece(NamedTuple):
+    """Some words, in the order of their addresses, so that neighbours are read together."""
+
+    places: Any  # numbers of words
+    of: Any
+    held: Any
+    content: bytes
+
+
+def _pieces(added: list[_Word]) -> list[_Piece]:
+    addresses, numbers, held = zip(*sorted(added), strict=True) if added else ((), (), ())
+    places = np.array(addresses, np.intp) // WORD - 1
+    return _divided(places, np.array(numbers, np.intp), np.array(held, np.uint64))
+
+
+def _divided(places: Any, of: Any, held: Any) -> list[_Piece]:
+    parts = [slice(start, start + _AT_ONCE) for start in range(0, len(places), _AT_ONCE)]
+    return [_Piece(places[each], of[each], held[each], held[each].tobytes()) for each in parts]
+
+
+def _same(places: list[Any], contents: list[bytes]) -> bool:
+    """Whether pieces hold what they held, each read only if all before it do.
+
+    It is one call that runs no code of Python's and does not let go of its lock: no thread of the program gives back
+    memory between two pieces.
     """
-    Attributes:
-        any: whether there are any words.
-    """
-
-    def __init__(self) -> None:
-        self.any = False
-        self._added: list[tuple[int, int, int]] = []  # address, whose, and the word
-
-    def add(self, number: int, addresses: Iterable[int]) -> None:
-        self._added += [(each, number, _word(each)) for each in addresses]
-
-    def seal(self) -> None:
-        addresses, numbers, held = zip(*sorted(self._added), strict=True) if self._added else ((), (), ())
-        places = np.array(addresses, np.intp) // _WORD - 1  # in order, so that neighbours are read together
-        self._set(places, np.array(numbers, np.intp), np.array(held, np.uint64))
-
-    def _set(self, places: Any, of: Any, held: Any) -> None:
-        self.any = len(places) > 0
-        self._known = places, of, held, held.tobytes()
-
-    def others(self) -> list[int]:
-        """Whose words are others than they were."""
-        places, of, held, content = self._known
-        now = _words()(places)
-        if now.tobytes() == content:
-            return []
-        return sorted(set(of[now != held].tolist()))
-
-    def forget(self, numbers: list[int]) -> None:
-        places, of, held, _ = self._known
-        stay = ~np.isin(of, numbers)
-        self._set(places[stay], of[stay], held[stay])
+    return all(map(eq, map(_TO_BYTES, map(getitem, repeat(all_words()), places)), contents))
 
 
-def of_dict(space: Mapping[str, Any]) -> Places | None:
-    """That a dict, or one that is seen through a class's `__dict__`, has the same items in the same order."""
-    if isinstance(space, types.MappingProxyType):
-        (space,) = gc.get_referents(space)
-    version = _version_at()
-    return Places((id(space) + version,)) if version and isinstance(space, dict) else None
+def _read_alone(own: list[_Piece], behind: list[_Piece]) -> bool:
+    pieces = own + behind
+    return _same([each.places for each in pieces], [each.content for each in pieces])
 
 
-def of_list(items: list[Any]) -> Places | None:
-    """That it holds the very same items; None of many."""
-    if not _usable() or len(items) > _MANY:
-        return None
-    start = _word(id(items) + _HEAD + _WORD)
-    return Places((id(items) + _HEAD, id(items) + _HEAD + _WORD), range(start, start + _WORD * len(items), _WORD))
+def _others(pieces: list[_Piece]) -> list[int]:
+    """Whose words are others than they were."""
+    found: set[int] = set()
+    for each in pieces:
+        found.update(each.of[all_words()[each.places] != each.held].tolist())
+    return sorted(found)
 
 
-def of_array(array: Any, contents: Iterable[tuple[int, int]]) -> Places | None:
-    """That a numpy array has the same form, and that pieces of memory that it refers to hold what they held."""
-    if not _usable():
-        return None
-    head = range(id(array) + _HEAD, id(array) + _HEAD + _OF_ARRAYS, _WORD)
-    return Places(head, [word for start, end in contents for word in range(start // _WORD * _WORD, end, _WORD)])
+def _without(pieces: list[_Piece], numbers: list[int]) -> list[_Piece]:
+    return _chosen(pieces, lambda of: ~np.isin(of, numbers))
 
 
-def of_types(things: Iterable[Any]) -> Places | None:
-    return Places([id(each) + _TYPE for each in things]) if _usable() else None
+def _only(pieces: list[_Piece], number: int) -> list[_Piece]:
+    return _chosen(pieces, lambda of: of == number)
 
 
-def of_spaces(things: Iterable[Any]) -> Places | None:
-    """That they have their attributes in the same dicts."""
-    found = []
-    for each in things if _usable() else ():
-        offset = type(each).__dictoffset__
-        place = id(each) + offset if offset > 0 else id(each) - _BEHIND_HEAD
-        space = vars(each)  # which makes it, where nobody has asked for it before
-        if _word(place) != id(space):
-            return None
-        found.append(place)
-    return Places(found) if found else None
-
-
-def of_cells(cells: Iterable[types.CellType]) -> Places | None:
-    return Places([id(each) + _HEAD for each in cells]) if _usable() else None
-
-
-def of_function(function: types.FunctionType) -> Places | None:
-    """Its code, what its arguments are where they are not given, and its attributes."""
-    offsets = _function_at()
-    return Places([id(function) + each for each in offsets]) if offsets else None
-
-
-def _word(address: int) -> int:
-    return ctypes.c_size_t.from_address(address).value
-
-
-@cache
-def _words() -> Callable[[Any], Any]:
-    """Gives words by their numbers, all of memory being one array that begins at the second."""
-    everything: Any = (ctypes.c_uint64 * (_ALL // _WORD - 1)).from_address(_WORD)
-    whole: Any = np.frombuffer(everything, np.uint64)
-    return cast("Callable[[Any], Any]", whole.__getitem__)
-
-
-@cache
-def _usable() -> bool:
-    """Whether types, lists and cells lie as they are looked at here."""
-    import platform
-
-    if platform.python_implementation() != "CPython" or ctypes.sizeof(ctypes.c_void_p) != _WORD or _HEAD != 2 * _WORD:
-        return False
-    known = [None, True, "x"]
-    cell = types.CellType(known)
-    start = _word(id(known) + _HEAD + _WORD)
-    return (
-        _word(id(known) + _TYPE) == id(list)
-        and _word(id(known) + _HEAD) == len(known)
-        and [_word(start + _WORD * place) for place in range(3)] == list(map(id, known))
-        and _word(id(cell) + _HEAD) == id(known)
-        and max(start, id(known), id(list)) < _ALL
-    )
-
-
-@cache
-def _version_at() -> int:
-    """Where a dict has the version that is another after each change of it; 0: nowhere."""
-    if not _usable():
-        return 0
-    place = _HEAD + _WORD
-    for make, changes in _CHANGES:
-        for change in changes:
-            thing = make()
-            space = thing if isinstance(thing, dict) else vars(thing)
-            if isinstance(space, types.MappingProxyType):
-                (space,) = gc.get_referents(space)
-            before = _word(id(space) + place)
-            change(thing)
-            if _word(id(space) + place) == before:
-                return 0
-    return place
-
-
-@cache
-def _function_at() -> list[int]:
-    if not _usable():
+def _chosen(pieces: list[_Piece], choose: Callable[[Any], Any]) -> list[_Piece]:
+    if not pieces:
         return []
-
-    def known(one: Any = (), *, other: Any = ()) -> None: ...
-
-    found = []
-    for held in (known.__code__, known.__defaults__, known.__kwdefaults__, known.__dict__):
-        places = [at for at in range(_HEAD, type(known).__basicsize__, _WORD) if _word(id(known) + at) == id(held)]
-        if len(places) != 1:
-            return []
-        found += places
-    return found
-
-
-class _Object:
-    def __init__(self) -> None:
-        self.one = 1
-        self.two = 2
-
-
-_CHANGES: tuple[tuple[Callable[[], Any], tuple[Callable[[Any], object], ...]], ...] = (
-    (
-        lambda: {"one": 1, "two": 2},
-        (
-            lambda known: known.update(one=3),
-            lambda known: known.update({"two": 1, "three": 3}),
-            lambda known: known.setdefault("three", 3),
-            lambda known: known.__setitem__("one", 3),
-            lambda known: known.__ior__({"one": 3}),
-            lambda known: known.pop("one"),
-            lambda known: known.popitem(),
-            lambda known: known.clear(),
-            lambda known: known.__init__(one=3),
-        ),
-    ),
-    (dict, (lambda known: known.update({str(each): each for each in range(20)}),)),
-    (
-        _Object,
-        (
-            lambda known: setattr(known, "one", 3),
-            lambda known: setattr(known, "three", 3),
-            lambda known: delattr(known, "two"),
-            lambda known: vars(known).update(one=3),
-        ),
-    ),
-    (
-        lambda: type("Known", (), {"one": 1}),
-        (lambda known: setattr(known, "one", 3), lambda known: delattr(known, "one")),
-    ),
-)
+    places, of, held = (np.concatenate([each[part] for each in pieces]) for part in range(3))
+    chosen = choose(of)
+    return _divided(places[chosen], of[chosen], held[chosen])

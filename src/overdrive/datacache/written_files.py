@@ -178,7 +178,7 @@ class WrittenFiles:
     def _look_at(self, path: str) -> None:
         if len(self._looked_at) >= _MOST_LOOKED_AT:
             self._written = self._written or f"{path} cannot be watched"
-        self._looked_at[path] = _status(path)
+        self._looked_at[path] = _settled(path)
 
     def _look_through(self, events: bytes) -> None:
         place = 0
@@ -217,6 +217,13 @@ def _status(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _settled(path: str) -> tuple[int, ...]:
+    """Its status once the clock of files has gone on since it was written to: a write from now on gives it another."""
+    while (found := _status(path)) and abs(time.time() - found[-1] / 1e9) < _CLOCK:
+        time.sleep(_CLOCK / 4)
+    return found
 
 
 def _links_among(names: set[str], folder: str) -> set[str]:

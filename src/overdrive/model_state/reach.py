@@ -229,8 +229,9 @@ class Reach:
                 self._python_module(space[name], names)
             else:
                 self._name(space, name)
-        for module in code.modules_imported(function.__code__):
-            self._python_module(module, names)
+        for name in code.modules_imported(function.__code__, str(space.get("__package__") or "")):
+            if isinstance(module := sys.modules.get(name), types.ModuleType):
+                self._python_module(module, names)
 
     def _use(self, names: set[str]) -> None:
         for name in names - self._used:

@@ -79,7 +79,7 @@ def _watching(reach: Reach, empty: set[int]) -> Watch:
         else:
             watch.items(each)
     for kind in reach.classes:
-        watch.attributes(vars(kind))
+        watch.of_class(kind)
         for name in vars(kind):
             watch.name(vars(kind), name)
     for thing, name in reach.slots:

@@ -33,6 +33,7 @@ from overdrive.survive.taking import Snapshots, watch_graphs
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
+    from overdrive.survive.interval import Interval
     from overdrive.survive.output import Output
     from overdrive.survive.snapshot import Snapshot
 
@@ -44,17 +45,16 @@ class Survivor:
         self,
         folder: RunFolder,
         output: Output,
-        every: float,
+        interval: Interval,
         ending: Ending,
         say: Callable[[str], None],
         start_again: Callable[[str], NoReturn],
     ) -> None:
         """
         Args:
-            every: seconds between two snapshots.
             start_again: begins the run from its start, in this process's place; given the reason.
         """
-        self.folder, self._output, self._every, self._say = folder, output, every, say
+        self.folder, self._output, self._interval, self._say = folder, output, interval, say
         self._start_again = start_again
         self.ending = ending
         self._told_failure = False
@@ -65,7 +65,7 @@ class Survivor:
         self.why_not: str = folder.notes.get("from the start", "")  # why a run that ends here begins from its start
         self._target: Snapshot | None = None
         self._process, self._thread = os.getpid(), threading.get_ident()
-        self._due_at = time.monotonic() + every
+        self._due_at = time.monotonic() + interval.seconds
         self._plain_clock = time.monotonic
         self._files = Files(folder.path)
         self._files.on_started = lambda: self.cannot_skip("it starts another program, whose work cannot be skipped")
@@ -199,6 +199,8 @@ class Survivor:
         if self._snapshots.under_way:
             due = self._snapshots.stepped(optimizer)
             if not self._snapshots.under_way and not due:
+                self._interval.took(self._snapshots.cost)
+                self._due_at = self._plain_clock() + self._interval.seconds
                 self._drop_contents()
                 self._tell_failure()
         if self._asked_at and self._snapshots.kept >= self._asked_at:
@@ -233,6 +235,7 @@ class Survivor:
         from overdrive.survive import heap, state
 
         self.inside = True
+        began = self._plain_clock()
         try:
             found = heap.Heap(sys._getframe())
             taking = state.Taking(found)
@@ -250,13 +253,14 @@ class Survivor:
                 self.folder.note(modules=modules)
             self._states[self.steps] = header["files"]
             self._snapshots.take(found, optimizer, header, taking)
+            self._snapshots.cost += self._plain_clock() - began
         except state.CannotTake as error:
             self.cannot_skip(str(error))
         except Exception as error:
             self.cannot_skip(f"no snapshot could be taken ({type(error).__name__}: {error})")
         finally:
             self.inside = False
-        self._due_at = self._plain_clock() + self._every
+        self._due_at = self._plain_clock() + self._interval.seconds
 
     def _go_on(self, target: Snapshot) -> None:
         from overdrive.survive import heap, state
@@ -281,4 +285,4 @@ class Survivor:
         self._follow_torch()
         self._output.mute(False)
         self._say(f"gone on after step {self.steps:,}")
-        self._due_at = self._plain_clock() + self._every
+        self._due_at = self._plain_clock() + self._interval.seconds

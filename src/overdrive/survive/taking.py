@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,14 @@ class Snapshots:
     Attributes:
         kept: the last step whose snapshot is kept.
         crossed: optimizers after whose step a loss was sent back through what came before.
+        cost: seconds of the run that the last one took: copying, waiting for it to be written, and writing, which takes
+            a core meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.kept = 0
+        self.cost = 0.0
         self.crossed: set[int] = set()
         self.failure: OSError | None = None
         self._step = 0
@@ -52,6 +56,7 @@ class Snapshots:
         self._went_through = False
         self._end_watch: Callable[[], None] = lambda: None
         self._writer: threading.Thread | None = None
+        self._writing = 0.0  # processor seconds of the thread that wrote the last one
         with contextlib.suppress(OSError):
             self._candidate.unlink()
 
@@ -66,7 +71,7 @@ class Snapshots:
     def take(self, heap: Heap, optimizer: Any, header: dict[str, Any], taking: Taking) -> None:
         """After a step of this optimizer. Returns as soon as all is copied."""
         self._optimizer, self._step, self._left, self._went_through = optimizer, header["step"], 2, False
-        self._end_watch = watch_graphs(heap, self._passed)
+        self._end_watch, self.cost = watch_graphs(heap, self._passed), 0.0
         self._writer = threading.Thread(target=self._write, args=({**header, **taking.header}, taking.blocks))
         self._writer.start()
 
@@ -102,7 +107,9 @@ class Snapshots:
 
     def _join(self) -> None:
         if self._writer:
+            began = time.perf_counter()
             self._writer.join()
+            self.cost += time.perf_counter() - began + self._writing
             self._writer = None
 
     def _write(self, header: dict[str, Any], blocks: list[Any]) -> None:
@@ -111,3 +118,4 @@ class Snapshots:
             self.failure = None
         except OSError as error:
             self.failure = error
+        self._writing = time.thread_time()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
@@ -31,12 +30,15 @@ _LEAD_FROM = 4  # calls in a block, from which on another one, before it, is mad
 _LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
 WARM_UP_SECONDS = 0.5
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
-_ENOUGH_WARM_UP_SECONDS = 4.0  # after which nobody waits for twice as many
+_ENOUGH_WARM_UP_SECONDS = 2.0  # after which nobody waits for twice as many
+SLOW_STEP = 0.3  # seconds, beside which what a fork or a switch leaves behind is little: some milliseconds
 LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
 _PROFILE_STEPS, _FEWEST_PROFILE_STEPS, _PROFILE_SECONDS = 8, 3, 3.0  # fewer of a program whose steps take long
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
 FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
-FEWEST_PAIRS = 10
+FEWEST_PAIRS = 10  # of a process, for it to count as one ...
+_FEWEST_LONG_PAIRS = 6  # ... and where these take longer than 12 s: of a step of 2 s they would take 40.
+_ENOUGH_OF_LONG = 9.0  # seconds that so few take at the least: what they will take is reckoned by warming up
 # After this many pairs that all lose by more than a tenth, nobody needs to see the rest. With 5, one second of a
 # neighbour's noise has called a program slower than itself.
 _HOPELESS_PAIRS = 10
@@ -65,7 +67,7 @@ def profile_steps(step_seconds: float) -> int:
 
 def steps_after_costs(step_seconds: float) -> int:
     """Untimed steps after the fork that measures what data costs: it leaves the memory write-protected for a while."""
-    return WARM_UP_STEPS if step_seconds < 1.0 else 1
+    return WARM_UP_STEPS if step_seconds < SLOW_STEP else 1
 
 
 def lead_steps(size: int, call: int = 1) -> int:
@@ -123,6 +125,7 @@ class Duel:
     old_exit_reason: ExitReason | None = None
     total_steps: int | None = None  # the program's length, where both came to its end
     sequential: bool = False  # whole processes in turn: two at once did not fit into the memory
+    published: bool = False  # by the rules of a confirmation
 
     def kept(self) -> list[Pair]:
         """The pairs that what is said of speed comes from: see `evidence.neighbours`."""
@@ -142,17 +145,33 @@ class Rules:
     processes: int = 1  # fresh process pairs, at least
     most_processes: int = 2
     patient: bool = False  # go on to the last look, though one side is hopeless (controls and confirmations)
+    selects: bool = False  # a confirmation of what had no duel before: it ends where nothing is to be confirmed
 
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
-        """Those that there is time for; the first in any case."""
-        return tuple(
-            look for look in self.looks if look == self.looks[0] or look * pair_seconds < _LONGEST_LOOK_SECONDS
-        )
+        """Those that there is time for; the first in any case, or as many as make a process."""
+        later = (look for look in self.looks[1:] if look * pair_seconds < _LONGEST_LOOK_SECONDS)
+        within = max(_FEWEST_LONG_PAIRS, math.ceil(_LONGEST_LOOK_SECONDS / max(pair_seconds, 1e-6)))
+        return min(self.looks[0], within), *later
+
+
+def are_enough(pairs: Sequence[Pair]) -> bool:
+    """Whether so many pairs of blocks make a process."""
+    if len(pairs) < _FEWEST_LONG_PAIRS or len(pairs) >= FEWEST_PAIRS:
+        return len(pairs) >= FEWEST_PAIRS
+    return math.fsum(pair.seconds_a + pair.seconds_b for pair in pairs) >= _ENOUGH_OF_LONG
+
+
+def of_full_processes(pairs: Iterable[Pair]) -> list[Pair]:
+    """Those of fresh process pairs that gave enough of them to count."""
+    processes: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        processes.setdefault(pair.process, []).append(pair)
+    return [pair for each in processes.values() if are_enough(each) for pair in each]
 
 
 def full_processes(pairs: Iterable[Pair]) -> int:
     """How many fresh process pairs gave enough pairs of blocks to count."""
-    return sum(count >= FEWEST_PAIRS for count in Counter(pair.process for pair in pairs).values())
+    return len({pair.process for pair in of_full_processes(pairs)})
 
 
 def _both(one: float | None, other: float | None) -> tuple[float, float] | None:

@@ -38,9 +38,9 @@ def run_pair(pair: ProcessPair) -> Pace | None:
     with ExitStack() as stack:
         old = Trial(pair.pool, pair.spec(new=False))
         stack.callback(old.stop)
-        # Two that start at once delay each other: what is published tells how long one takes by itself.
+        # Two that start at once delay each other: what is published tells how long one takes by itself, by its first.
         until = max(pair.deadline, time.monotonic() + FEWEST_SECONDS)
-        begun = _begun(old, until) if pair.rules.patient else None
+        begun = _begun(old, until) if pair.rules.patient and pair.number == 0 else None
         new = Trial(pair.pool, pair.spec(new=True))
         stack.callback(new.stop)
         try:

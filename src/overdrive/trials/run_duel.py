@@ -10,7 +10,7 @@ from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.confirmation import told
 from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
-from overdrive.evidence.speed import Verdict, speedup, speedup_of_these, verdict
+from overdrive.evidence.speed import LEAST_GAIN, Verdict, speedup, speedup_of_these, verdict
 from overdrive.trials import interleaved
 from overdrive.trials import sequential as sequential_processes
 from overdrive.trials.duel import (
@@ -19,6 +19,7 @@ from overdrive.trials.duel import (
     Duel,
     ProcessPair,
     Rules,
+    are_enough,
     full_processes,
     lead_steps,
 )
@@ -51,7 +52,7 @@ def run_duel(
     Args:
         sequential: run whole processes in turn, never two at once.
     """
-    duel = Duel(old, new, sequential=sequential)
+    duel = Duel(old, new, sequential=sequential, published=rules.patient)
     run_pair = sequential_processes.run_pair if sequential else interleaved.run_pair
     if sequential:
         most = max(_SEQUENTIAL, rules.most_processes)
@@ -78,7 +79,9 @@ def run_duel(
         judge(duel, rules)
         if time.monotonic() + duel.old_side.setup_seconds + duel.new_side.setup_seconds > deadline:
             break  # another pair would only have started by then
-        if not rules.patient and duel.verdict is Verdict.SLOWER:
+        if duel.verdict is Verdict.SLOWER and (rules.selects or not rules.patient):
+            break
+        if rules.selects and not sequential and gains_too_little(duel):
             break
         if pace is None or (not rules.patient and beyond_doubt(duel)):
             break
@@ -95,6 +98,12 @@ def _is_over(duel: Duel, rules: Rules) -> bool:
         assert duel.interval is not None
         return duel.interval.low > CLEAR_GAIN or len({pair.process for pair in duel.pairs}) > 1
     return True
+
+
+def gains_too_little(duel: Duel) -> bool:
+    """Whether its processes so far gained less than what would be adopted. To end here makes no claim larger."""
+    kept = duel.kept()
+    return are_enough(kept) and speedup_of_these(kept).estimate < 1 + LEAST_GAIN
 
 
 def beyond_doubt(duel: Duel) -> bool:
@@ -115,7 +124,7 @@ def judge(duel: Duel, rules: Rules) -> None:
         duel.verdict = verdict(duel.interval)
         if published:
             duel.interval = told(duel.interval, len({pair.process for pair in kept}))
-    few = len(kept) < FEWEST_PAIRS and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
+    few = not are_enough(kept) and duel.interval is not None and (published or duel.interval.low < CLEAR_GAIN)
     if few and duel.verdict is Verdict.FASTER:
         duel.verdict = Verdict.INCONCLUSIVE
     # Then a neighbour may have slowed one side more than the other (evidence/neighbours.py, MOST_BIAS).

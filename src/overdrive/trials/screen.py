@@ -87,7 +87,7 @@ class ScreeningTrial:
                 block = self.trial.run(chunk)
                 paces.append(block.seconds / block.steps)
                 steps, seconds = steps + block.steps, seconds + block.seconds
-            chunk = min(2 * chunk, LONGEST_CHUNK)
+            chunk = min(steps // len(rows), LONGEST_CHUNK)
         self._size = block_steps(min(paces), max(paces))
         self.start_seconds = time.monotonic() - self._started
         return min(paces)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -14,7 +13,7 @@ from overdrive.evidence.confirmation import FEWEST, MOST, told
 from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes
+from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
@@ -123,16 +122,7 @@ class Finaliser:
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        rules = self._schedule.confirmation_rules()
-        self._duels.progress.stage(
-            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
-        )
-        best = found.spec(found.best())
-        if self._schedule.time_to_confirm():
-            duel = self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
-        else:  # its first processes would be given 20 s each all the same
-            duel = Duel(found.reference(), best)
-        found.confirmation = duel
+        duel = found.confirmation = found.confirms_itself() or self._in_fresh_processes()
         found.notes += disturbed(duel)
         self._weigh(duel)
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
@@ -151,6 +141,17 @@ class Finaliser:
             found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
         basis = found.standing.basis if found.standing else "nothing established"
         self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
+
+    def _in_fresh_processes(self) -> Duel:
+        found = self._found
+        rules = self._schedule.confirmation_rules()
+        self._duels.progress.stage(
+            f"confirmation: the whole plan against the untouched program, {rules.processes} pairs of processes"
+        )
+        best = found.spec(found.best())
+        if self._schedule.time_to_confirm():
+            return self._duels.run_duel(found.reference(), best, rules, self._schedule.deadline)
+        return Duel(found.reference(), best)  # its first processes would be given 20 s each all the same
 
     def _weigh(self, duel: Duel) -> None:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
@@ -173,15 +174,17 @@ class Finaliser:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what
         the search measured, or by that alone."""
         found, for_memory = self._found, self._for_memory()
-        kept = confirmation.kept()
-        counts = Counter(pair.process for pair in kept)
-        full = [pair for pair in kept if counts[pair.process] >= FEWEST_PAIRS]
+        full = of_full_processes(confirmation.kept())
         fresh = (speedup if confirmation.sequential else found.of_any)(full) if full else None
         count = f"{full_processes(full)}{'' if found.confirmed else f' of {FEWEST}'} fresh process pairs"
         if fresh and (for_memory or verdict(fresh) is Verdict.FASTER):
             basis = f"measured in {count}, and not confirmed"
             return Standing(basis, told(fresh, MOST), replace(confirmation, pairs=full))
         duels = duels_of([each for each in found.adopted if not each.needed])
+        together = f"measured in {count} and in the search, together, and not confirmed"
+        alone = "established in the search, and not confirmed in fresh processes"
+        if confirmation is found.confirms_itself():  # what it says is in what the search says
+            fresh, alone = None, together
         known = [found.with_its_screening(duel) or found.of_any(duel.kept()) for duel in duels if duel.interval]
         # Of several duels the ends are multiplied: wider than it need be, since not all of them err to the same side.
         ends = [[each.low, each.estimate, each.high] for each in known]
@@ -190,13 +193,11 @@ class Finaliser:
             return None  # the fresh processes speak against it
         if fresh and searched and not confirmation.sequential and not for_memory:
             both = combined([fresh, searched])
-            basis = f"measured in {count} and in the search, together, and not confirmed"
-            return Standing(basis, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
+            return Standing(together, told(both, MOST), None) if verdict(both) is Verdict.FASTER else None
         if not for_memory and (searched is None or verdict(searched) is not Verdict.FASTER):
             return None
-        basis = "established in the search, and not confirmed in fresh processes"
-        alone = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
-        return Standing(basis, told(searched, MOST) if searched else None, duels[0] if alone else None)
+        whole = len(duels) == 1 and duels[0].old == found.reference() and duels[0].new.techniques == found.best()
+        return Standing(alone, told(searched, MOST) if searched else None, duels[0] if whole else None)
 
     def _for_memory(self) -> bool:
         """Whether the plan is to save memory, of which processes need alike."""

@@ -164,6 +164,14 @@ class Findings:
         """The duel of the whole plan against the untouched program that all of the plan's figures come from."""
         return self.standing.duel if self.standing else self.confirmation
 
+    def confirms_itself(self) -> Duel | None:
+        """The duel that is the plan's confirmation, where it had no other (see `Schedule.confirms_at_once`)."""
+        duels = duels_of([each for each in self.adopted if not each.needed])
+        if len(duels) != 1 or not duels[0].published:
+            return None
+        whole = duels[0].old == self.reference() and duels[0].new == self.spec(self.best())
+        return duels[0] if whole else None
+
     def needed(self) -> list[Adopted]:
         """The techniques without which the program runs out of memory."""
         return [each for each in self.adopted if each.needed]
@@ -242,7 +250,7 @@ class Findings:
         """How much processes differ, by all duels so far and those of the tune before."""
         others = [*duels_of(self.adopted), *(duel for _, duel in self.other_duels)]
         others += [each.duel for each in (*self.rejected, *self.dropped) if each.duel]
-        others += [self.confirmation] if self.confirmation else []
+        others += [self.confirmation] if self.confirmation and self.confirmation not in others else []
         return spread_of(
             self.control.kept() if self.control else (),
             [*(duel.kept() for duel in others), *self.earlier],
@@ -255,9 +263,9 @@ class Findings:
 
     def with_its_screening(self, duel: Duel) -> Interval | None:
         """The gain by a duel and the screening of its techniques together; None where one of them was not measured
-        within processes, or where they say nothing."""
+        there, or where they say nothing."""
         joining = [chosen for chosen in duel.new.techniques if chosen not in duel.old.techniques]
-        known = [found for chosen in joining if (found := self.screened.within_processes(chosen))]
+        known = [found for chosen in joining if (found := self.screened.speedup(chosen))]
         if not known or len(known) < len(joining):
             return None
         both = product(known), self.of_any(duel.kept())

@@ -9,7 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.evidence.confirmation import pairs_to_tell
+from overdrive.evidence.confirmation import FEWEST, pairs_to_tell
 from overdrive.evidence.equivalence import (
     OPEN,
     Check,
@@ -21,8 +21,9 @@ from overdrive.evidence.equivalence import (
 from overdrive.evidence.neighbours import MOST_BIAS, busy, share_disturbed
 from overdrive.evidence.speed import Verdict, verdict
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import FEWEST_PAIRS, Duel, full_processes, new_names
-from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner
+from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
+from overdrive.trials.run_duel import gains_too_little
+from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
 from overdrive.tuner.findings import Adopted, Findings, Rejected, gain_of
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
@@ -57,7 +58,8 @@ class Judge:
         both = self._with_its_screening(duel) if reason and wanted == "time" else None
         if both:
             reason = self._too_large(duel)
-        if reason is None and wanted == "time" and not self._screened(candidate):
+        told = both or duel.published or self._screened(candidate)  # by more than one pair of processes
+        if reason is None and wanted == "time" and not told:
             duel, reason = self._in_more_processes(duel)
         if reason is not None:
             return _rejected(candidate, reason, duel)
@@ -81,14 +83,17 @@ class Judge:
         )
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
+        schedule, level, promise = self._schedule, candidate.contract, candidate.promise
+        if wanted == "time" and schedule.confirms_at_once(level, promise):
+            rules = replace(confirmation(FEWEST), selects=True)
+            return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
         if wanted == "time" and self._found.screened.busy():  # a look takes more where others hold the cores
             rules = replace(rules, looks=CANDIDATE.looks)
         pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
-        ends = self._schedule.selection_ends(candidate.contract, candidate.promise)
-        return self._duels.run_duel(old, new, rules, ends)
+        return self._duels.run_duel(old, new, rules, schedule.selection_ends(level, promise))
 
     def _screened(self, candidate: Candidate) -> bool:
         """Whether its gain was seen in many blocks already; its duel is one look more."""
@@ -100,8 +105,10 @@ class Judge:
         Of gains of 5 to 7 % that screenings of public programs had measured, duels lost two of three. What is
         published comes from the confirmation.
         """
-        broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or len(duel.kept()) < FEWEST_PAIRS
-        if broken or duel.verdict is Verdict.SLOWER or left_out_names(duel):
+        broken = duel.exit_reason or duel.old_exit_reason or not duel.interval or not are_enough(duel.kept())
+        if broken or (duel.published and gains_too_little(duel)):
+            return None
+        if duel.verdict is Verdict.SLOWER or left_out_names(duel):
             return None
         both = self._found.with_its_screening(duel)
         disturbed = max(share_disturbed(duel.pairs), self._found.screened.share_disturbed)

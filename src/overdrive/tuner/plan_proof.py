@@ -99,7 +99,9 @@ class PlanProof:
         self._prover.end_by(schedule.confirmation_begins() if self._proved else schedule.deadline)
         match level:
             case Contract.EXACT:
-                if schedule.too_late_to_prove(level, schedule.deadline):
+                # What its duels have shown is confirmed first: on slow steps the hashes took the time of that.
+                told = self._by_duels() and not found.confirms_itself()
+                if schedule.too_late_to_prove(level, schedule.confirmation_begins() if told else schedule.deadline):
                     return Check(None, "there was no time left to hash each step", late=True)
                 return self._prover.exact(found.reference(), best)
             case Contract.ROUNDING:

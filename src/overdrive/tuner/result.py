@@ -324,7 +324,7 @@ def _duels(found: Findings) -> tuple[DuelRecord, ...]:
     named += [(" + ".join(new_names(duel)), duel) for duel in duels_of(found.adopted)]
     named += found.other_duels
     named += [(each.name, each.duel) for each in (*found.rejected, *found.dropped) if each.duel]
-    if found.confirmation:
+    if found.confirmation and found.confirmation not in [duel for _, duel in named]:
         named.append(("confirmation", found.confirmation))
     return tuple(
         DuelRecord(

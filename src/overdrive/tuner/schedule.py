@@ -18,6 +18,9 @@ _PROCESS_SECONDS = 4.0  # that a process pair of a duel needs beside its start a
 _SHORTEST_DUEL_SECONDS = 5.0
 _MOST_PROMISED = 0.5
 _SCREENING_SHARE = 0.4
+_SCREENING_SHARE_AT_MOST = 0.45  # of all that is left, where what it chooses has one duel
+_ENOUGH_OF_IT = 0.7  # of what a confirmation is reckoned to take: some of its processes are better than a duel of one
+_SPARE_OF_BOTH = 1.3  # by which a duel and a confirmation may take longer than is reckoned
 _SPARE_OF_ESTIMATE = 1.5  # by which what is reckoned for a proof is more than it may take
 _CONFIRMATION_SHARE = 0.1  # of the budget, kept for a confirmation by more than the fewest pairs of processes
 
@@ -98,9 +101,30 @@ class Schedule:
         return self._prover.seconds_needed(levels[-1]) + self._prover.trial_seconds() if levels else 0.0
 
     def screening_ends(self) -> float:
-        """Two fifths of the time until the last candidate, and a third of all that is left at the least."""
+        """Two fifths of the time until the last candidate, and a third of all that is left at the least; more where
+        the duel of what it chooses can be its confirmation, and nothing else."""
         now = time.monotonic()
-        return now + max(_SCREENING_SHARE * (self.proof_begins() - now), (self.deadline - now) / 3)
+        left, before_proof = self.deadline - now, self.proof_begins() - now
+        seconds = max(_SCREENING_SHARE * before_proof, left / 3)
+        if seconds + self._duel_seconds(SCREENED) > before_proof:
+            most = min(_SCREENING_SHARE_AT_MOST * left, left - self._confirmation_seconds(evidence.FEWEST))
+            seconds = max(seconds, most)
+        return now + seconds
+
+    def confirms_at_once(self, level: Contract, promise: float) -> bool:
+        """Whether the duel of a first candidate is to be its confirmation: there is no time for one after the other.
+
+        Of public siamese, 0.8 s a step, the allocator's duel took 130 s, and its confirmation had no time.
+        """
+        if self._found.adopted or self._found.control is None or not self._found.control.pairs:
+            return False
+        left = self.deadline - time.monotonic() - self._proof_seconds(level, promise)
+        whole = self._confirmation_seconds(evidence.FEWEST)
+        return _ENOUGH_OF_IT * whole < left < _SPARE_OF_BOTH * (self._duel_seconds(CANDIDATE) + whole)
+
+    def first_ends(self, level: Contract, promise: float) -> float:
+        """When a duel that is a confirmation has to be over: before the proof of its candidate."""
+        return self.deadline - self._proof_seconds(level, promise)
 
     def selection_ends(self, joining: Contract = Contract.EXACT, promise: float = 0.0) -> float:
         """When the last duel of a candidate has to be over.
@@ -130,11 +154,14 @@ class Schedule:
 
         One that is exact is proved in its duel.
         """
-        duel = self._duel_seconds(SCREENED)
+        return self._duel_seconds(SCREENED) + self._proof_seconds(level, promise)
+
+    def _proof_seconds(self, level: Contract, promise: float) -> float:
+        """What the proof of a first candidate of this level takes; one that is exact is proved in its duel."""
         if level is Contract.EXACT:
-            return duel
+            return 0.0
         gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
-        return duel + self._prover.seconds_needed(level, self._found.quick_plain(), gain)
+        return self._prover.seconds_needed(level, self._found.quick_plain(), gain)
 
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""

@@ -146,9 +146,13 @@ class Screened:
     def within_processes(self, chosen: Chosen) -> Interval | None:
         """The speedup by a technique with these settings, where it was switched in running processes: that knows how
         processes differ."""
+        switched = self.effects and chosen[0] in self.effects[0].labels
+        return self.speedup(chosen) if switched else None
+
+    def speedup(self, chosen: Chosen) -> Interval | None:
+        """As measured, by a technique with these settings. How much processes differ is in it, where they had to."""
         name, settings = chosen
-        switched = self.effects and name in self.effects[0].labels
-        return self.speedups.get(name) if switched and self.settings.get(name) == settings else None
+        return self.speedups.get(name) if self.settings.get(name) == settings else None
 
     def attribution(self, techniques: Sequence[Chosen]) -> Attribution | None:
         """What each technique of a plan gains; None where one of them was not screened, or with other settings.

@@ -31,7 +31,7 @@ from overdrive.evidence.screening import (
     pairs_of_process,
     race,
 )
-from overdrive.trials.duel import FEWEST_SECONDS
+from overdrive.trials.duel import FEWEST_SECONDS, SLOW_STEP
 from overdrive.trials.screen import ScreeningTrial, failed
 from overdrive.tuner.duel_runner import DuelRunner
 from overdrive.tuner.findings import Findings
@@ -104,6 +104,7 @@ class Screener:
         self._look = self._quota = next_look(0)  # pairs: of all at the next look, and of a process
         self._pair_seconds = 0.0
         self._lead_factor = 1
+        self._slow = False  # its steps
         self._decided = False  # nothing more is to be learned of what is switched within processes
         self._careful = False  # a process died, and it is not known with which
         self._noise = math.sqrt(found.spread().block_variance / 2) or _USUAL_NOISE
@@ -134,7 +135,9 @@ class Screener:
         before = self._pairs
         try:
             until = max(self._deadline, time.monotonic() + FEWEST_SECONDS)
-            trial.warm_up(self._one_by_one() if self._careful else self._next_rows(), self._design.factors, until)
+            rows = self._one_by_one() if self._careful else self._next_rows()
+            self._slow = trial.warm_up(rows, self._design.factors, until) > SLOW_STEP
+            self._look = min(self._look, next_look(self._pairs, self._slow))
             self._start_seconds = trial.start_seconds
             while not self._enough(self._pairs - before) and time.monotonic() < self._deadline:
                 self._pair(trial)
@@ -167,7 +170,8 @@ class Screener:
         """One pair of blocks more."""
         self._note(trial.left_out)
         began = time.monotonic()
-        trial.lead_factor = self._lead_factor
+        # Beside a slow step what a switch leaves behind is little: untimed steps would take half of the time.
+        trial.lead_factor = self._lead_factor // 2 if self._slow else self._lead_factor
         self._blocks += trial.pair(self._pairs, self._next_rows(), self._design.factors)
         self._pairs += 1
         self._pair_seconds = time.monotonic() - began
@@ -185,7 +189,7 @@ class Screener:
     def _judge(self) -> None:
         """Look at all blocks: hopeless candidates leave, and the choice may be clear."""
         factors = self._design.factors
-        self._look = next_look(self._pairs)
+        self._look = next_look(self._pairs, self._slow)
         effects = self._effects()
         verdict = race(effects, self._active, self._inside, factors)
         self._active -= {each.label for each in verdict.drop}

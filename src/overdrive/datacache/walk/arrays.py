@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.datacache.code import is_library_module
 from overdrive.datacache.mappings import is_mapped_for_writing
 from overdrive.datacache.state import hash_of
 from overdrive.datacache.walk.walk import Walk
 
 _SMALL = 1 << 20
+_FEW_GAPS = 2  # times as much memory as a tensor's elements take: what is written between them costs a fingerprint
 
 
 def visit_array(walk: Walk, array: Any) -> None:
-    walk.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}")
+    flags = "" if array.flags.writeable else " for reading"
+    walk.emit("array", f"{type(array).__name__} {array.dtype.str} {array.dtype.descr} {array.shape}{flags}")
+    watch_names(walk, array.dtype)
     if not walk.content and not array.dtype.hasobject:
         return
     if isinstance(array, np.memmap) and array.filename is not None:
@@ -39,13 +43,23 @@ def visit_array(walk: Walk, array: Any) -> None:
             walk.files.note_all(array.ravel().tolist())
 
 
+def watch_names(walk: Walk, dtype: Any) -> None:
+    """A structure's fields can be given other names where they are."""
+    walk.visit(dtype.metadata)
+    if dtype.names is not None:
+        walk.watch.state(lambda: str(dtype))
+
+
 def visit_torch(walk: Walk, thing: Any, kind: type) -> bool:
     """Whether it is something of PyTorch's, which is visited then."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     if isinstance(thing, torch.Tensor):
-        _tensor(walk, thing, kind, torch)
+        if _hears(kind):
+            walk.hide("it holds a tensor of a class that is told of each operation")
+        else:
+            _tensor(walk, thing, kind, torch)
     elif isinstance(thing, torch.Generator):
         walk.generator(thing)
     elif isinstance(thing, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)):
@@ -55,22 +69,50 @@ def visit_torch(walk: Walk, thing: Any, kind: type) -> bool:
     return True
 
 
+def _hears(kind: type) -> bool:
+    """Whether code of the program's would run when one is looked at."""
+    names = ("__torch_function__", "__torch_dispatch__")
+    told = (next((base for base in kind.__mro__ if name in vars(base)), object) for name in names)
+    return not all(is_library_module(base.__module__) for base in told)
+
+
 def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         walk.hide("it holds a tensor that is not on the CPU, or sparse")
         return
     name = f"{kind.__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}"
-    walk.emit("tensor", f"{name} {tensor.requires_grad}")
+    walk.emit("tensor", f"{name} {tensor.requires_grad} {tensor.is_conj()} {tensor.is_neg()}")
     if not walk.content:
         return
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous()
-    content = plain.reshape(-1).view(torch.uint8).numpy()
     walk.watch.tensor(tensor)
     if tensor.is_leaf and tensor.grad is not None:
         walk.visit(tensor.grad)
-    if content.ctypes.data == tensor.data_ptr():  # no copy: what is watched is the tensor itself
-        walk.watch.array(content)
-    walk.emit("content", hash_of(content))
+    content, around = _memory_of(tensor, torch)
+    walk.watch.array(around, of=tensor)
+    walk.emit("content", hash_of(np.ascontiguousarray(content).reshape(-1).view(np.uint8)))
+
+
+def _memory_of(tensor: Any, torch: Any) -> tuple[Any, Any]:
+    """Arrays of the memory that a tensor's elements lie in, in the order in which they lie there: of these alone, and
+    of what is to be watched, which has no gaps where those are few.
+
+    Not by `numpy()`: PyTorch lets nobody resize a tensor from then on, and the program may want to.
+    """
+    size, first = tensor.element_size(), tensor.storage_offset()
+    lies = sorted((each for each in zip(tensor.stride(), tensor.shape, strict=True) if each[0]), reverse=True)
+    if not tensor.numel():
+        lies = [(1, 0)]
+    if size == 16:  # no whole number is that long
+        size, first, lies = 8, 2 * first, [*((2 * stride, length) for stride, length in lies), (1, 2)]
+
+    def array(shape: list[int], strides: list[int]) -> Any:
+        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+        return np.from_dlpack(torch.empty(0, dtype=whole).set_(tensor.untyped_storage(), first, shape, strides))
+
+    content = array([length for _, length in lies], [stride for stride, _ in lies])
+    reach = 1 + sum(stride * (length - 1) for stride, length in lies)
+    sparse = content.flags.forc or not content.size < reach <= _FEW_GAPS * content.size
+    return content, content if sparse else array([reach], [1])
 
 
 def visit_pandas(walk: Walk, thing: Any, kind: type) -> bool:

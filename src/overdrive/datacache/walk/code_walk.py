@@ -5,10 +5,12 @@ from __future__ import annotations
 import builtins
 import collections
 import os
+import random
 import re
 import sys
 import types
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from overdrive.datacache import code
 from overdrive.datacache.files import Files, looks_for_files, open_files
 from overdrive.datacache.spoken import may_speak
+from overdrive.datacache.state import remembered_by
 from overdrive.datacache.walk.walk import Walk
 
 STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
@@ -23,6 +26,7 @@ _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
     "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
+_SAID = frozenset(("__doc__", "__module__"))
 # A program has its loaders hand over batches in either mode; they count where code may ask for them.
 _MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled"))
 # Reads from a file that was opened long ago, and that nobody has to name.
@@ -45,6 +49,9 @@ class CodeWalk(Walk):
     def visit_module(self, module: types.ModuleType) -> None:
         self._modules.append(module)
         self._module(module.__name__)
+        if not code.is_library_module(module.__name__):
+            self.watch.kind(module)
+            self.visit(type(module))
 
     def _module(self, name: str) -> None:
         if code.is_library_module(name):
@@ -65,9 +72,13 @@ class CodeWalk(Walk):
         for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
             self.visit(base)
         space = vars(kind)
-        self.watch.attributes(space)
+        self.emit("named", kind.__name__)
+        self.watch.of_class(kind)
         for name in sorted(space):
-            if not _CLASS_NOISE.fullmatch(name) and not isinstance(space[name], _DESCRIPTORS):
+            if name in _SAID:
+                self.watch.name(space, name)
+                self.emit(name, str(space[name]))
+            elif not _CLASS_NOISE.fullmatch(name) and not isinstance(space[name], _DESCRIPTORS):
                 self.emit("attribute", name)
                 self.watch.name(space, name)
                 # Where prefix_cache has put its own method, the class is still what its author wrote.
@@ -80,6 +91,7 @@ class CodeWalk(Walk):
         else:
             self._module(function.__module__ or "")
             self.watch.function(function)
+            self.emit("named", repr((function.__name__, str(function.__doc__))))
             self.visit_code(function.__code__)
             self._surroundings(function.__code__, function.__globals__)
         self.visit(function.__defaults__)
@@ -87,21 +99,44 @@ class CodeWalk(Walk):
         self.visit(function.__dict__)
         for cell in function.__closure__ or ():
             try:
-                held = cell.cell_contents
                 self.watch.cell(cell)
-                self.visit(held)
+                self.visit(cell.cell_contents)
             except ValueError:
                 self.emit("empty cell")
+
+    def cached(self, function: Any) -> None:
+        """What it remembers is as old as that is: to forget it, or to remember more, is a change."""
+        self.each("cached", function.__wrapped__, function.__dict__)
+        module = sys.modules.get(function.__module__)
+        if not code.is_library_module(function.__module__) or getattr(module, function.__name__, None) is not function:
+            self.state(lambda: function.cache_info()[1:])
+            if (found := remembered_by(function)) is None:
+                return self.hide("it holds a function that remembers what cannot be seen")
+            kept, remembered = found
+            self.watch.items(kept)
+            self.each("remembered", *chain.from_iterable(remembered.items()))
+
+    def bound(self, method: Any) -> None:
+        """A method, of Python or of C, with what it is bound to."""
+        owner = getattr(method, "__self__", None)
+        self.emit("bound", f"{getattr(method, '__module__', None)}.{method.__qualname__}")
+        if owner is random._inst or owner is np.random.mtrand._rand:
+            return  # their state changes with every draw of the program; a draw is noticed otherwise
+        self.visit(owner)
+        if isinstance(method, types.MethodType):
+            self.visit(method.__func__)
 
     def visit_code(self, each: types.CodeType) -> None:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
-        self._names.update(each.co_names)
+        self._names.update(each.co_names, code.globals_told(each))
         self._set |= code.attributes_set(each)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
         if code.asks_for_the_time(each):
             self.hide("its code may ask what time it is")
+        if code.looks_around(each):
+            self.hide("its code may look around in the interpreter")
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):
@@ -120,8 +155,9 @@ class CodeWalk(Walk):
 
     def _surroundings(self, each: types.CodeType, space: dict[str, Any]) -> None:
         """What code reads of the world outside of it."""
-        names = code.names_of(each)
-        for name in sorted(code.globals_read(each) | (code.globals_told(each) & space.keys())):
+        told = code.globals_told(each)
+        names = code.names_of(each) | told
+        for name in sorted(code.globals_read(each) | (told & space.keys())):
             self.emit("global", name)
             self.watch.name(space, name)
             if name in space:
@@ -131,13 +167,28 @@ class CodeWalk(Walk):
             else:  # where Python looks next
                 self._names_in(builtins, {name})
                 self.watch.fixed(vars(builtins), name)
-        for module in code.modules_imported(each):
-            self.visit(module)
-            self._names_in(module, names)
+        for name in code.modules_imported(each, str(space.get("__package__") or "")):
+            self._imported(name, names)
+
+    def _imported(self, name: str, names: set[str]) -> None:
+        """A module that an import finds by its name, if there is one."""
+        module = sys.modules.get(name)
+        if not isinstance(module, types.ModuleType):
+            return
+        if code.is_library_module(name):
+            self.watch.fixed(sys.modules, name)
+        else:
+            self.watch.name(sys.modules, name)
+        self.visit(module)
+        self._names_in(module, names)
 
     def _names_in(self, module: types.ModuleType, names: set[str]) -> None:
         """What code may find in a module, by the names that it uses: `settings.SIZE`."""
         library, space = code.is_library_module(module.__name__), vars(module)
+        if not library:
+            names = {*names, "__getattr__"}
+            for name in names - space.keys():
+                self.watch.name(space, name)
         for name in sorted(names & space.keys()):
             if library:
                 self.watch.fixed(space, name)

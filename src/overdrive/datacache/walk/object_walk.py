@@ -9,18 +9,27 @@ import hashlib
 import io
 import pathlib
 import random
-import sys
 import threading
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from overdrive.datacache.code import is_library_module
 from overdrive.datacache.files import Files
-from overdrive.datacache.state import PLAIN, is_reduced_in_c, pickles_itself, plain_leaves, slots_of
-from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch
+from overdrive.datacache.state import (
+    BUILT_UPON,
+    PLAIN,
+    built_upon,
+    has_state_of_c,
+    is_reduced_in_c,
+    pickles_itself,
+    plain_leaves,
+    slots_of,
+)
+from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
 from overdrive.datacache.walk.code_walk import CodeWalk
 
 _MOST_OBJECTS = 500_000
@@ -39,6 +48,7 @@ class ObjectWalk(CodeWalk):
     def __init__(self, content: bool, files: Files) -> None:
         super().__init__(content, files)
         self.open_file = False
+        self.of_process = hashlib.blake2b(digest_size=8)  # what another process would have otherwise
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._depth = 0
@@ -52,7 +62,7 @@ class ObjectWalk(CodeWalk):
             self.hide("it holds too many objects")
         if self.files.looked_for and self.files.too_many_absent:
             self.hide("its code may look for more files than can be watched")
-        of_objects = self.hash.hexdigest()
+        of_objects = self.hash.hexdigest() + self.of_process.hexdigest()
         self.emit("files", self.files.text())
         if self.files.too_many:
             self.hide("its folders hold too many files", here=False)
@@ -82,7 +92,9 @@ class ObjectWalk(CodeWalk):
             self._depth -= 1
 
     def _visit_object(self, thing: Any, kind: type) -> None:
-        if kind in (list, tuple, dict, set, frozenset):
+        if kind in weakref.ProxyTypes:
+            self.hide("it holds a weak reference")
+        elif kind in (list, tuple, dict, set, frozenset):
             self._container(thing, kind)
         elif isinstance(thing, np.ndarray):
             visit_array(self, thing)
@@ -101,7 +113,8 @@ class ObjectWalk(CodeWalk):
             self.each("slice", thing.start, thing.stop, thing.step)
         elif isinstance(thing, (np.dtype, range)):
             self.emit(kind.__qualname__, repr(thing))
-            self.visit(getattr(thing, "metadata", None))
+            if isinstance(thing, np.dtype):
+                watch_names(self, thing)
         elif isinstance(thing, enum.Enum):
             self.emit(kind.__qualname__, repr(thing))
             self.visit(kind)
@@ -113,6 +126,7 @@ class ObjectWalk(CodeWalk):
             self.emit(thing.dtype.str, thing.tobytes())
             if isinstance(thing, np.void):  # may be a view of an array's row
                 self.watch.state(thing.tobytes)
+                watch_names(self, thing.dtype)
         elif isinstance(thing, io.IOBase):
             self.open_file = True
             self.hide("it holds an open file")
@@ -128,6 +142,8 @@ class ObjectWalk(CodeWalk):
         if leaves is not None:
             text = repr(sorted(map(repr, thing))) if kind in (set, frozenset) else repr(thing)
             self.emit(kind.__name__, text)
+            if kind is set:
+                self._order(thing)
             self.files.note_all([each for each in leaves if type(each) is str])
             self.watch.plain(thing)
             return
@@ -135,6 +151,8 @@ class ObjectWalk(CodeWalk):
         if kind in (set, frozenset):
             # No order to go by, so each by itself; what is in a set is hashable and rarely large.
             self.emit("parts", repr(sorted(map(self._alone, thing))))
+            if kind is set:
+                self._order(thing)
             self.watch.items(thing)
         elif kind is dict:
             self.watch.items(thing)
@@ -146,6 +164,11 @@ class ObjectWalk(CodeWalk):
                 self.watch.items(thing)
             for each in thing:
                 self.visit(each)
+
+    def _order(self, things: Iterable[Any]) -> None:
+        """A set's depends on what was in it before, and on the process."""
+        order = [repr(each) if type(each) in PLAIN else self._alone(each) for each in things]
+        self.of_process.update(repr(order).encode("utf-8", "surrogatepass"))
 
     def _alone(self, thing: Any) -> str:
         """The digest of one thing, whatever came before it."""
@@ -171,46 +194,35 @@ class ObjectWalk(CodeWalk):
         self.hide("it holds a lock", here=False)
         self.state(lambda: _held_by(thing))
 
-    def cached(self, function: Any) -> None:
-        """What it remembers is as old as that is: to forget it, or to remember more, is a change."""
-        self.each("cached", function.__wrapped__, function.__dict__)
-        module = sys.modules.get(function.__module__)
-        if not is_library_module(function.__module__) or getattr(module, function.__name__, None) is not function:
-            self.state(lambda: function.cache_info()[1:])
-
-    def bound(self, method: Any) -> None:
-        """A method, of Python or of C, with what it is bound to."""
-        owner = getattr(method, "__self__", None)
-        self.emit("bound", f"{getattr(method, '__module__', None)}.{method.__qualname__}")
-        if owner is random._inst or owner is np.random.mtrand._rand:
-            return  # their state changes with every draw of the program; a draw is noticed otherwise
-        self.visit(owner)
-        if isinstance(method, types.MethodType):
-            self.visit(method.__func__)
-
     def bytearray(self, thing: Any) -> None:
         self.emit("bytearray", bytes(thing))
-        self.watch.plain(thing)
+        self.watch.items(thing)
 
-    def each(self, *parts: Any) -> None:
-        for part in parts:
-            self.visit(part)
+    def with_space(self, thing: Any, *parts: Any) -> None:
+        """Parts of what has attributes of its own besides."""
+        self.each(type(thing).__name__, *parts, thing.__dict__)
 
     def _instance(self, thing: Any, kind: type) -> None:
         space = getattr(thing, "__dict__", None)
         slots = slots_of(thing, kind)
         custom = pickles_itself(kind)
-        in_c = is_reduced_in_c(kind) and not isinstance(thing, _BUILT_UPON)
+        more, in_c = has_state_of_c(kind), is_reduced_in_c(kind)
+        if more and custom and not in_c:
+            self.hide(f"it holds a {kind.__module__}.{kind.__qualname__}, whose state cannot be seen")
+        in_c = in_c and (more or not isinstance(thing, tuple(BUILT_UPON)))
         told_by_attributes = custom and (isinstance(space, dict) or slots) and not in_c
         # Before the class is watched, to which it adds `__slotnames__`.
         parts = None if told_by_attributes else _reduced(thing)
         self.emit("instance")
         self.visit(kind)
-        for base in _BUILT_UPON:
-            if isinstance(thing, base):
-                self.visit(base(thing))
+        for each in built_upon(thing):
+            self.visit(each)
         if isinstance(thing, (dict, list, set)):
             self.watch.items(thing)
+        if isinstance(thing, set):
+            self._order(list(set.__iter__(thing)))
+        if isinstance(thing, random.Random):
+            self.generator(thing)
         if isinstance(space, dict):
             self.watch.space(thing, space)
             self.emit("attributes", repr(list(space)))
@@ -247,16 +259,15 @@ def _held_by(lock: Any) -> str:
     return repr(lock).partition(" at 0x")[0]
 
 
-_BUILT_UPON: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 _VISITORS: dict[type, Callable[[ObjectWalk, Any], None]] = {
     types.FunctionType: ObjectWalk.visit_function,
     types.MethodType: ObjectWalk.bound,
     types.BuiltinMethodType: ObjectWalk.bound,
     types.CodeType: ObjectWalk.visit_code,
-    staticmethod: lambda walk, thing: walk.each("static", thing.__func__),
-    classmethod: lambda walk, thing: walk.each("class method", thing.__func__),
+    staticmethod: lambda walk, thing: walk.with_space(thing, thing.__func__),
+    classmethod: lambda walk, thing: walk.with_space(thing, thing.__func__),
     property: lambda walk, thing: walk.each("property", thing.fget, thing.fset, thing.fdel),
-    functools.partial: lambda walk, thing: walk.each("partial", thing.func, thing.args, thing.keywords),
+    functools.partial: lambda walk, thing: walk.with_space(thing, thing.func, thing.args, thing.keywords),
     functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
     type(functools.cache(lambda: None)): ObjectWalk.cached,
     random.Random: ObjectWalk.generator,

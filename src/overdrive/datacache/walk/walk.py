@@ -29,6 +29,10 @@ class Walk(ABC):
     def visit(self, thing: Any) -> None:
         """Of anything: all that it is made of."""
 
+    def each(self, *parts: Any) -> None:
+        for part in parts:
+            self.visit(part)
+
     def emit(self, kind: str, content: str | bytes = b"") -> None:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         self.hash.update(f"{kind}:{len(data)}:".encode())

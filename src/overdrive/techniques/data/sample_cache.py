@@ -65,7 +65,9 @@ class SampleCache(Technique):
     such a change to few samples, or where no copy can be forked; writes by another machine, or by another process
     through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`), by names put
     together from parts; with workers that begin anew in each epoch, a file that changes after an attribute has, in
-    the same epoch; the clock; what a C library keeps to itself; a write past Python to a descriptor (`os.write`).
+    the same epoch; the clock; what a C library keeps to itself; a write past Python to a descriptor (`os.write`);
+    memory beside a view, reached by way of that (`.base`, `as_strided`); an attribute that a class of a library is
+    given later, hooks of a tensor, and annotations of a class.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

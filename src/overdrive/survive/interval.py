@@ -1,0 +1,33 @@
+"""How long it is from one snapshot to the next."""
+
+from __future__ import annotations
+
+import math
+
+FIRST = 30.0  # seconds until the first, while it is not known what one costs, nor whether it can be taken
+MTBF = 86_400.0  # seconds: once a day, where nobody says how often such runs end before they are done
+LONGEST = 1800.0  # seconds that a failure costs at the most, beside what it takes to come back
+_MOST_SHARE = 0.005  # of the run that snapshots may take, however often it fails
+
+
+class Interval:
+    """As long as was asked for, or else what costs least by Young's formula.
+
+    With a snapshot that costs C seconds and a failure every M seconds, C / T of the run goes into snapshots and T / 2 M
+    is lost: least at T = sqrt(2 C M) (Young, CACM 17, 1974; Daly's terms of higher order are below the error of M).
+    """
+
+    def __init__(self, every: float | None, mtbf: float = MTBF) -> None:
+        """
+        Args:
+            every: seconds between two snapshots, whatever they cost; None: found out.
+            mtbf: mean time between failures, in seconds.
+        """
+        self._every, self._mtbf = every, mtbf
+        self.seconds = FIRST if every is None else every
+
+    def took(self, cost: float) -> None:
+        """A snapshot has cost so many seconds of the run."""
+        if self._every is None:
+            cost = max(cost, 1e-3)
+            self.seconds = max(cost / _MOST_SHARE, min(LONGEST, math.sqrt(2 * cost * self._mtbf)))

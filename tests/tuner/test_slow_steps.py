@@ -1,0 +1,132 @@
+"""Programs whose steps take long: one duel is selection and confirmation, and the screening is as short as it can be.
+
+Trials are only numbers (`tests.simulated`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from overdrive.core.contract import Contract
+from overdrive.core.facts import Facts
+from overdrive.core.interval import Interval
+from overdrive.evidence.confirmation import FEWEST
+from overdrive.evidence.speed import Verdict
+from overdrive.trials.duel import Duel, full_processes
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.result import result_of
+from tests.simulated import Names, Offer, Simulated, offer, searched
+from tests.tuner.test_screened_tune import Told
+
+__all__ = ["offer"]  # a fixture
+
+STIFF = {"environment": lambda self, settings: {"ANY": "1"}}
+OURS = {"switchable": True}
+START, STEP = 8.0, 0.75  # seconds
+
+
+def program(chance: int = 1, jitter: float = 0.04, spread: float = 0.02, **gains: float) -> Simulated:
+    def seconds(names: Names) -> float:
+        took = STEP
+        for name in names:
+            took /= gains.get(name, 1.0)
+        return took
+
+    facts = Facts(shares={"forward": 0.5, "backward": 0.5}, step_seconds=STEP)
+    return Simulated(seconds, start=START, takes_time=True, jitter=jitter, spread=spread, chance=chance, facts=facts)
+
+
+def duels_begun(told: Told) -> list[str]:
+    return [each for each in told.stages if " against plain" in each or each.startswith("confirmation")]
+
+
+def test_its_first_duel_is_its_confirmation_where_there_is_no_time_for_both(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS)
+    program(memory=1.4, layout=1.25).enter(monkeypatch)
+    told = Told()
+    found = searched(tmp_path, progress=told, budget=300.0)
+    assert found.verdict is Verdict.FASTER and found.confirmed and found.standing is None
+    assert len(duels_begun(told)) == 1 and "memory" in duels_begun(told)[0]
+    duel = found.confirmation
+    assert duel is found.adopted[0].duel and full_processes(duel.kept()) == FEWEST
+    named = [each.name for each in result_of(found, "plan.toml").duels]
+    assert len(named) == len(set(named)) == 2  # the control, and this one once
+    assert found.seconds <= 300.0 + 20.0  # what was begun is made to its end
+
+
+def test_where_there_is_time_for_both_the_confirmation_comes_after_the_search(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS)
+    program(memory=1.4, layout=1.25).enter(monkeypatch)
+    told = Told()
+    found = searched(tmp_path, progress=told, budget=900.0)
+    assert found.confirmed and found.confirmation is not found.adopted[0].duel
+    assert duels_begun(told)[-1].startswith("confirmation") and len(duels_begun(told)) > 1
+
+
+def test_what_gains_too_little_has_one_pair_of_processes_and_is_not_saved_by_its_screening(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screening that was lucky, and a duel that shows nothing: both together would say 8 %."""
+    offer(lucky={"expected_saving": 0.4})
+    simulated = program(jitter=0.01, spread=0.0).enter(monkeypatch)
+    lucky = Interval(1.05, 1.12, 1.19)
+    monkeypatch.setattr("overdrive.tuner.screened.Screened.speedup", lambda self, chosen: lucky)
+    told = Told()
+    found = searched(tmp_path, progress=told, budget=180.0)
+    assert not found.adopted and found.verdict is Verdict.INCONCLUSIVE
+    duel = next(each.duel for each in found.rejected if each.name == "lucky")
+    assert isinstance(duel, Duel) and duel.published and len({pair.process for pair in duel.pairs}) == 1
+    assert simulated.spent < 180.0
+
+
+def test_what_is_not_told_by_its_confirmation_counts_once_with_its_screening(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pairs are in what the search says: the interval is no narrower than that."""
+    offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS)
+    seen = 0
+    for chance in range(6):
+        (tmp_path / str(chance)).mkdir()
+        with monkeypatch.context() as patch:
+            program(chance, jitter=0.12, memory=1.2).enter(patch)
+            found = searched(tmp_path / str(chance), budget=300.0)
+        if found.standing is None or found.confirmation is not (found.adopted or [None])[0].duel:  # type: ignore[union-attr]
+            continue
+        seen += 1
+        both = found.with_its_screening(found.confirmation)
+        assert found.standing.interval is not None and both is not None
+        assert found.standing.interval.high >= both.high and "not confirmed" in found.standing.basis
+    assert seen
+
+
+def test_hashes_do_not_take_the_time_of_a_confirmation(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its duel has shown it exact, and its confirmation compares the bits once more."""
+    offer(memory={"expected_saving": 0.4}, other={"expected_saving": 0.02})
+    simulated = program(memory=1.7).enter(monkeypatch)
+    found = searched(tmp_path, Contract.EXACT, budget=180.0)
+    assert found.confirmed and found.proof is not None and "in the duels" in found.proof.sentence
+    assert not any(each.digests for each in simulated.started if each.techniques)
+
+
+def measured(found: Findings) -> int:
+    return sum(1 for interval in found.screened.speedups.values() if interval.high < 2)
+
+
+def test_all_that_can_be_switched_is_measured_beside_what_ruins_a_step(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS, ruinous=OURS)
+    program(memory=1.2, layout=1.2, ruinous=0.6).enter(monkeypatch)
+    found = searched(tmp_path, budget=300.0)
+    assert measured(found) == 5 and found.screened.pairs >= 20
+    # It left at the first look: of the pairs that follow none compares it.
+    effects = found.screened.effects[0]
+    assert effects.seen["ruinous"] <= 8 < effects.seen["layout"]
