@@ -84,13 +84,13 @@ class Judge:
 
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         schedule, level, promise = self._schedule, candidate.contract, candidate.promise
-        if wanted == "time" and schedule.confirms_at_once(level, promise):
+        pairs = candidate.processes(self._found.facts)
+        if wanted == "time" and schedule.confirms_at_once(level, promise, pairs):
             rules = replace(confirmation(FEWEST), selects=True)
             return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         rules = MEMORY if wanted != "time" else SCREENED if self._screened(candidate) else CANDIDATE
         if wanted == "time" and self._found.screened.busy():  # a look takes more where others hold the cores
             rules = replace(rules, looks=CANDIDATE.looks)
-        pairs = candidate.processes(self._found.facts)
         if wanted == "time" and pairs > 1:
             rules = replace(rules, looks=rules.looks[:2], processes=pairs, most_processes=pairs)
         return self._duels.run_duel(old, new, rules, schedule.selection_ends(level, promise))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
@@ -111,16 +112,20 @@ class Schedule:
             seconds = max(seconds, most)
         return now + seconds
 
-    def confirms_at_once(self, level: Contract, promise: float) -> bool:
+    def confirms_at_once(self, level: Contract, promise: float, processes: int = 1) -> bool:
         """Whether the duel of a first candidate is to be its confirmation: there is no time for one after the other.
 
         Of public siamese, 0.8 s a step, the allocator's duel took 130 s, and its confirmation had no time.
+
+        Args:
+            processes: pairs of them that its duel would take.
         """
         if self._found.adopted or self._found.control is None or not self._found.control.pairs:
             return False
         left = self.deadline - time.monotonic() - self._proof_seconds(level, promise)
         whole = self._confirmation_seconds(evidence.FEWEST)
-        return _ENOUGH_OF_IT * whole < left < _SPARE_OF_BOTH * (self._duel_seconds(CANDIDATE) + whole)
+        duel = self._duel_seconds(replace(CANDIDATE, processes=processes))
+        return _ENOUGH_OF_IT * whole < left < _SPARE_OF_BOTH * (duel + whole)
 
     def first_ends(self, level: Contract, promise: float) -> float:
         """When a duel that is a confirmation has to be over: before the proof of its candidate."""
@@ -149,12 +154,16 @@ class Schedule:
             return True
         return self._found.runs * length * saving / max(1.0, self._found.gain()) > self._duel_seconds(CANDIDATE)
 
-    def seconds_to_adopt(self, level: Contract, promise: float) -> float:
+    def seconds_to_adopt(self, level: Contract, promise: float, start: float = 0.0) -> float:
         """What a screened candidate of this level takes: its duel, and the proof for which it would be the first.
 
         One that is exact is proved in its duel.
+
+        Args:
+            start: seconds that it adds to the start of a process.
         """
-        return self._duel_seconds(SCREENED) + self._proof_seconds(level, promise)
+        duel = self._duel_seconds(SCREENED) + start
+        return duel + self._proof_seconds(level, promise) + (start if level is not Contract.EXACT else 0.0)
 
     def _proof_seconds(self, level: Contract, promise: float) -> float:
         """What the proof of a first candidate of this level takes; one that is exact is proved in its duel."""
