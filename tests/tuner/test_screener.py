@@ -38,7 +38,9 @@ __all__ = ["offer"]  # a fixture
 
 SECONDS = {Contract.EXACT: 20.0, Contract.ROUNDING: 90.0, Contract.STATISTICAL: 150.0}
 TIME: Any = SimpleNamespace(
-    time_for_another=lambda *_, **__: True, seconds_to_adopt=lambda level, promise, start: SECONDS[level] + start
+    time_for_another=lambda *_, **__: True,
+    time_for_all=lambda seconds: seconds < 160.0,
+    seconds_to_adopt=lambda level, promise, start: SECONDS[level] + start,
 )
 
 
@@ -414,14 +416,27 @@ def test_what_takes_long_for_what_it_promises_comes_after_what_is_soon_known(off
     """Of public siamese `compile` took 93 s of the 160 that were left; two that are exact take 40 each."""
     offer(
         slow={"expected_saving": 0.11, "contract": Contract.ROUNDING, "usual_start": 30.0},
-        soon={"expected_saving": 0.05},
+        soon={"expected_saving": 0.06},
+        next={"expected_saving": 0.06},
         nothing={"expected_saving": 0.0},
     )
-    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset(("slow", "soon", "nothing")))
+    found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset(("slow", "soon", "next", "nothing")))
     found.facts = Facts(shares={"forward": 1.0})
     asked = Greedy(found, TIME, Progress())
     order = []
     while (candidate := asked.ask()) is not None:
         order.append(candidate.label)
         asked.tell(candidate, lost(candidate, None))
-    assert order == ["soon", "slow", "nothing"]
+    assert sorted(order[:2]) == ["next", "soon"] and order[2:] == ["slow", "nothing"]
+    found.rejected.clear()
+
+    def first(most: float, *names: str) -> str:
+        found.only = frozenset(names)
+        time = SimpleNamespace(**{**vars(TIME), "time_for_all": lambda seconds: seconds < most})
+        candidate = Greedy(found, time, Progress()).ask()
+        assert candidate is not None
+        return candidate.label
+
+    assert first(200.0, "slow", "soon") == "slow"  # there is time for both: what promises more
+    assert first(100.0, "slow", "soon") == "slow"  # for one of them: what it promises is more than the other gains
+    assert first(145.0, "slow", "soon", "nothing") == "soon"  # for these two, and not for all

@@ -172,6 +172,10 @@ class Schedule:
         gain = self._found.gain_in_proof() / (1 - min(promise, _MOST_PROMISED))
         return self._prover.seconds_needed(level, self._found.quick_plain(), gain)
 
+    def time_for_all(self, seconds: float) -> bool:
+        """Whether candidates that take so long may be tried before what was adopted is confirmed."""
+        return time.monotonic() + seconds < self.confirmation_begins()
+
     def time_for_another(self, start: float = 0.0, level: Contract = Contract.EXACT, promise: float = 0.0) -> bool:
         """Whether another candidate of this level may be tried, and proved, that adds so many seconds to the start."""
         return self.seconds_missing(start, level, promise) < 0
