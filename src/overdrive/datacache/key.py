@@ -49,6 +49,9 @@ def settings() -> tuple[object, ...]:
     return *_asked(), *_numpys()
 
 
+_DECIMAL_DIGITS = 28  # that `decimal` has when it is imported
+
+
 class Settings:
     """The same, as they were when this was made: looked at before each batch, when the processor's caches are cold."""
 
@@ -70,9 +73,9 @@ class Settings:
 
 
 def _asked() -> list[object]:
-    decimals = sys.modules.get("decimal")
-    found = [ask() for ask in _askers()]
-    return found if decimals is None else [*found, decimals.getcontext().prec]
+    decimals = sys.modules.get("decimal")  # which may come to be there late: by a kernel's imports, say
+    digits = _DECIMAL_DIGITS if decimals is None else decimals.getcontext().prec
+    return [*(ask() for ask in _askers()), digits]
 
 
 @cache
