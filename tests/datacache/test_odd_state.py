@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache.state import has_state_of_c  # noqa: E402
-from overdrive.datacache.unchanged import Unchanged  # noqa: E402
+from tests.datacache.test_watched_state import assert_seen  # noqa: E402
 
 STATE = [0]
 
@@ -312,12 +312,7 @@ def put_back() -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_is_seen(name: str) -> None:
-    thing, change = CASES[name]()
-    unchanged = Unchanged((thing,), fingerprint(thing))
-    assert unchanged.seen.hidden_here is None
-    assert unchanged.changed() is None and unchanged.changed() is None
-    change()
-    assert unchanged.changed() is not None
+    assert_seen(*CASES[name]())
 
 
 def around() -> Any:

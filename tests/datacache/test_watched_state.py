@@ -193,14 +193,18 @@ def put_back() -> Any:
             type.__delattr__(kind, "level")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_change_is_seen(name: str) -> None:
-    thing, change = CASES[name]()
+def assert_seen(thing: Any, change: Callable[[], Any]) -> None:
+    """That looks see nothing before the change, and something after it."""
     unchanged = Unchanged((thing,), fingerprint(thing))
     assert unchanged.seen.hidden_here is None
     assert unchanged.changed() is None and unchanged.changed() is None
     change()
     assert unchanged.changed() is not None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_is_seen(name: str) -> None:
+    assert_seen(*CASES[name]())
 
 
 def exists() -> bool:

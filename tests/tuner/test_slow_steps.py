@@ -42,13 +42,19 @@ def duels_begun(told: Told) -> list[str]:
     return [each for each in told.stages if " against plain" in each or each.startswith("confirmation")]
 
 
-def test_its_first_duel_is_its_confirmation_where_there_is_no_time_for_both(
-    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_two_that_gain(
+    folder: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch, budget: float
+) -> tuple[Findings, Told]:
     offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS)
     program(memory=1.4, layout=1.25).enter(monkeypatch)
     told = Told()
-    found = searched(tmp_path, progress=told, budget=300.0)
+    return searched(folder, progress=told, budget=budget), told
+
+
+def test_its_first_duel_is_its_confirmation_where_there_is_no_time_for_both(
+    tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, told = with_two_that_gain(tmp_path, offer, monkeypatch, budget=300.0)
     assert found.verdict is Verdict.FASTER and found.confirmed and found.standing is None
     assert len(duels_begun(told)) == 1 and "memory" in duels_begun(told)[0]
     duel = found.confirmation
@@ -61,10 +67,7 @@ def test_its_first_duel_is_its_confirmation_where_there_is_no_time_for_both(
 def test_where_there_is_time_for_both_the_confirmation_comes_after_the_search(
     tmp_path: Path, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(memory=STIFF, idle=STIFF, layout=OURS, nothing=OURS)
-    program(memory=1.4, layout=1.25).enter(monkeypatch)
-    told = Told()
-    found = searched(tmp_path, progress=told, budget=900.0)
+    found, told = with_two_that_gain(tmp_path, offer, monkeypatch, budget=900.0)
     assert found.confirmed and found.confirmation is not found.adopted[0].duel
     assert duels_begun(told)[-1].startswith("confirmation") and len(duels_begun(told)) > 1
 

@@ -129,6 +129,17 @@ def _refuse(wrong: bool, why: str) -> None:
         fail(why)
 
 
+def _survival(
+    survive: str | None, every: float | None, mtbf: float | None, fresh: bool, requeue_code: int | None, ranks: int
+) -> Wish | None:
+    """What is asked of `--survive`; None where it is not."""
+    _refuse(survive is None and fresh, "--fresh belongs to --survive.")
+    _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
+    ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
+    _refuse(survive is not None and ranks > 1, ranks_die)
+    return None if survive is None else Wish(survive, every, mtbf, fresh, requeue_code)
+
+
 def _plan(path: Path, program: Program, force: bool) -> Plan:
     try:
         return read_plan(path, program, force)
@@ -191,18 +202,14 @@ def command(
     membership = membership_in(ranks)
     count = membership.size if membership else ranks or 1
     technique = technique_of(layout or f"data={count}", count)
-    _refuse(survive is None and fresh, "--fresh belongs to --survive.")
-    _refuse(every is not None and mtbf is not None, "Give either --every or --mtbf.")
-    ranks_die = "A run on several ranks does not survive yet: leave out --survive or --ranks."
-    _refuse(survive is not None and count > 1, ranks_die)
+    survives = _survival(survive, every, mtbf, fresh, requeue_code, count)
     if plan_path is None and not no_plan and program.plan_path().exists():
         plan_path = program.plan_path()
     plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1 and membership is None:
         raise Later(partial(start_ranks, ranks))
-    if survive is not None:
+    if survives is not None:
         hash_alike()
-        survives = Wish(survive, every, mtbf, fresh, requeue_code)
         raise Later(partial(run_surviving, program, record, plan_path, survives, watch))
     techniques = _chosen(plan) if plan else []
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}

@@ -148,7 +148,7 @@ class Greedy:
 
     def _worth(self, candidate: Candidate) -> float:
         """What it is expected to gain, on the logarithm of speed, for each second that it takes."""
-        return -math.log1p(-candidate.promise) / self._seconds(candidate)
+        return _gain(candidate) / self._seconds(candidate)
 
     def _seconds(self, candidate: Candidate) -> float:
         return self._schedule.seconds_to_adopt(candidate.contract, candidate.promise, candidate.usual_start)
@@ -170,8 +170,8 @@ class Greedy:
         left, gain = self._seconds(best), 0.0
         for each in by_worth:
             if each is not best and self._seconds(each) <= left:
-                left, gain = left - self._seconds(each), gain - math.log1p(-each.promise)
-        return first if gain > -math.log1p(-best.promise) else best
+                left, gain = left - self._seconds(each), gain + _gain(each)
+        return first if gain > _gain(best) else best
 
     def _worth_more(self, group: Candidate) -> Candidate | None:
         """One that the screening was not sure enough of to choose it, and that is worth more for its time all the same.
@@ -300,3 +300,8 @@ class Greedy:
         self._tried.add(label(rejected.name, rejected.settings))
         self._found.rejected.append(rejected)
         self._progress.outcome(f"left out: {rejected.reason}")
+
+
+def _gain(candidate: Candidate) -> float:
+    """What it promises, on the logarithm of speed."""
+    return -math.log1p(-candidate.promise)
