@@ -42,7 +42,7 @@ class _Made:
         self.call, self.again, self.parameters = call, again, parameters
         self.leaves: list[Any] = []
         self.spec: Any = None
-        self._chance = torch.get_rng_state()
+        self._generators = States.now()
         self._buffers = [(each, each.detach().clone()) for each in model.buffers()] if model.training else []
         self._versions = [each._version for each in parameters]
 
@@ -57,7 +57,7 @@ class _Made:
                 "one of the variables needed for gradient computation has been modified by an inplace operation"
             )
         now, buffers = States.now(), [(each, each.detach().clone()) for each, _ in self._buffers]
-        torch.set_rng_state(self._chance)
+        self._generators.restore()
         _put(self._buffers)
         try:
             with torch.enable_grad():

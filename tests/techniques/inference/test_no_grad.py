@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -60,6 +62,28 @@ def test_nothing_is_kept_for_a_backward_pass() -> None:
     with Session(PLAN, inference=True), hooks:
         model(torch.randn(5, 1, 8, 8))
     assert not saved
+
+
+def test_a_model_that_draws_from_pythons_and_numpys_generators_draws_the_same_again() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * random.random() * float(np.random.rand())
+
+    def once() -> list[Any]:
+        torch.manual_seed(0)
+        model, x = Scaled(3, 2), torch.randn(4, 3)
+        random.seed(1)
+        np.random.seed(1)
+        made = model(x)
+        drawn = random.random(), np.random.rand()
+        made.sum().backward()
+        return [made, model.weight.grad, torch.tensor([*drawn, random.random(), np.random.rand()])]
+
+    expected = once()
+    with Session(PLAN, inference=True) as session:
+        found = once()
+    assert not session.seams.left_out
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def test_inputs_whose_gradients_are_wanted_get_them() -> None:
