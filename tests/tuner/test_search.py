@@ -363,7 +363,10 @@ def test_of_two_that_conflict_the_better_promise_is_kept(
 ) -> None:
     offer(one={"conflicts": ("other",), "order": 1}, other={"order": 2})
     program = Simulated(paces(one=1.5, other=2)).enter(monkeypatch)
-    assert names(searched(tmp_path)) == ["one"]
+    found = searched(tmp_path)
+    assert names(found) == ["one"]
+    (left,) = (each for each in result_of(found, "").rejected if each.name == "other")
+    assert (left.kind, left.reason) == ("unfit", "it cannot be in one plan with one")  # no lack of time
     assert not any({"one", "other"} <= dict(spec.techniques).keys() for spec in program.started)
 
 

@@ -19,7 +19,7 @@ from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
 from overdrive.tuner.screened import Screened
@@ -298,5 +298,7 @@ def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
         reason = technique.applies(facts) if facts else None
         if reason is None and found.objective.aim not in technique.aims:
             reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
+        if reason is None and (other := conflict(name, (each.name for each in found.chosen))):
+            reason = f"it cannot be in one plan with {other}"
         rest.append(Rejected(name, {}, reason or "not tried", kind="unfit" if reason else "time"))
     return rest

@@ -8,6 +8,7 @@ from torch import nn
 
 from overdrive.core.facts import Facts
 from overdrive.techniques.catalogue import catalogue
+from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.session import Session
 
 FLUSH = [("library_autotune", {"benchmark": False, "flush_denormals": True})]
@@ -51,9 +52,48 @@ def test_settings_of_the_gpu_do_nothing_on_a_cpu_and_say_so() -> None:
         (Facts(device="cuda"), [{"benchmark": False, "blas": "cublaslt"}]),
         (Facts(), [{"benchmark": False, "flush_denormals": True}]),
         (Facts(device="cuda", modules=False), []),
+        (Facts(own={"library_autotune": {"denormals": 1e-4}}), [{"benchmark": False, "flush_denormals": True}]),
+        (Facts(own={"library_autotune": {"denormals": 0.0}}), []),
     ],
 )
 def test_only_what_the_device_has_is_tried(facts: Facts, tried: list[dict[str, object]]) -> None:
     technique = catalogue()["library_autotune"]
     assert list(technique.candidates(facts)) == tried
     assert (technique.applies(facts) is None) is bool(tried)
+
+
+class Fading(nn.Module):
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.first, self.by, self.second = nn.Linear(4, 8), by, nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x) * self.by)
+
+
+@pytest.mark.parametrize(("by", "any_there"), [(1.0, False), (1e-39, True)])
+def test_it_is_for_programs_that_have_denormal_numbers(by: float, any_there: bool) -> None:
+    """In what a layer hands on alone, too: neither gradients nor results show it."""
+    own = OwnFacts()
+    with Session([], [own]):
+        model = Fading(by)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    found = own.gathered("torch")["library_autotune"]["denormals"]
+    assert (found > 0) is any_there
+    facts = Facts(own={"library_autotune": {"denormals": found}})
+    assert (catalogue()["library_autotune"].applies(facts) is None) is any_there
+
+
+def test_gradients_and_the_optimizers_state_are_looked_at() -> None:
+    own = OwnFacts()
+    with Session([], [own]):
+        weight = nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(2):
+            weight.grad = torch.tensor([1e-40, 1.0, 0.0, 1.0])
+            optimizer.step()
+    assert own.gathered("torch")["library_autotune"]["denormals"] == 1 / 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
@@ -12,6 +12,12 @@ from overdrive.techniques.technique import CannotInstall, Knob, Settings, Techni
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Handle, Seams
+    from overdrive.seams.torch.denormals import Denormals
+
+# A denormal in a product of matrices costs 150 cycles for the eight numbers beside it, which take half a cycle: one of
+# a million makes it slower by a quarter of a percent.
+_LEAST_DENORMALS = 1e-6
+_LOOKS = 2  # calls of the model, and steps, in which they are looked for
 
 
 class LibraryAutotune(Technique):
@@ -19,8 +25,9 @@ class LibraryAutotune(Technique):
 
     What it does: on a GPU, has cuDNN try its convolution algorithms for each new shape and keep the fastest
     (`benchmark`), or takes matrix products to cuBLASLt in place of cuBLAS (`blas`). On a CPU it makes denormal
-    numbers zero (`flush_denormals`); oneDNN, which chooses its kernels by itself, has nothing to be tried there:
-    its formats are `channels_last`, its arithmetic `autocast`. All when the optimizer is made.
+    numbers zero (`flush_denormals`), where the program's first steps have any; oneDNN, which chooses its kernels by
+    itself, has nothing to be tried there: its formats are `channels_last`, its arithmetic `autocast`. All when the
+    optimizer is made.
 
     When it helps: convolutions of fixed shapes on a GPU. Denormals, where a network has them (activations that
     decay towards zero), cost a CPU a hundred cycles each.
@@ -52,13 +59,24 @@ class LibraryAutotune(Technique):
     )
 
     def applies(self, facts: Facts) -> str | None:
-        return None if self.candidates(facts) else "there is no convolution to try algorithms for"
+        if self.candidates(facts):
+            return None
+        if facts.device == "cpu" and facts.modules:
+            return "there are no denormal numbers in what its layers compute, its gradients and its optimizer"
+        return "there is no convolution to try algorithms for"
 
     def candidates(self, facts: Facts) -> Sequence[Settings]:
         if facts.device == "cpu":
-            return [{"benchmark": False, "flush_denormals": True}] if facts.modules else []
+            any_there = self.own(facts).get("denormals", 1.0) > _LEAST_DENORMALS
+            return [{"benchmark": False, "flush_denormals": True}] if facts.modules and any_there else []
         tried = [{"benchmark": True}] if facts.convolutions else []
         return [*tried, {"benchmark": bool(tried), "blas": "cublaslt"}] if facts.modules else tried
+
+    def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
+        look = _Look()
+        seams.model_called.subscribe(look.at_call)
+        seams.step_begins.subscribe(look.at_step)
+        return look.found
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
         undos: list[Callable[[], object]] = []
@@ -94,6 +112,43 @@ class LibraryAutotune(Technique):
         seams.optimizer_made.subscribe(choose)
         seams.on_undo(undo)
         return seams.handle()
+
+
+class _Look:
+    """Looks for denormal numbers in some of the first calls of the model and steps, not in the very first."""
+
+    def __init__(self) -> None:
+        self._denormals: Denormals | None = None
+        self._calls = self._steps = 0
+
+    def at_call(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        from overdrive.seams.torch.tracing import compiled
+
+        self._calls += bool(self._steps)
+        if not 0 < self._calls <= _LOOKS or any(map(compiled, model.modules())):  # that would run uncompiled
+            return call(*args, **kwargs)
+        with self._counting():
+            return call(*args, **kwargs)
+
+    def at_step(self, optimizer: Any) -> None:
+        self._steps += 1
+        if not 1 < self._steps <= 1 + _LOOKS:
+            return
+        denormals = self._counting()
+        for parameter in parameters_of(optimizer):
+            kept = optimizer.state.get(parameter, {})
+            for each in (parameter, parameter.grad, *(kept.values() if isinstance(kept, dict) else ())):
+                denormals.look_at(each)
+
+    def found(self) -> dict[str, float]:
+        seen = self._denormals
+        return {"denormals": seen.denormal / seen.numbers} if seen and seen.numbers else {}
+
+    def _counting(self) -> Denormals:
+        from overdrive.seams.torch.denormals import Denormals
+
+        self._denormals = self._denormals or Denormals()
+        return self._denormals
 
 
 def _denormals_are_kept() -> bool:
