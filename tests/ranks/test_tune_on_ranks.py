@@ -18,7 +18,7 @@ from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.tuner.rank_search import sizes_up_to
+from overdrive.tuner.strategies.ranks import sizes_up_to
 from tests.conftest import Run
 from tests.ranks.comparing import difference
 

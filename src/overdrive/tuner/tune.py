@@ -14,13 +14,13 @@ from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import formats_tried
 from overdrive.tuner.judge import Judge
 from overdrive.tuner.neighbours import neighbours
-from overdrive.tuner.rank_search import RankSearch
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Strategy
 from overdrive.tuner.strategies.greedy import Greedy
+from overdrive.tuner.strategies.ranks import Ranks
 
 
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
@@ -36,7 +36,10 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
         judge = Judge(found, duels, prover, schedule)
-        if request.ranks is None or not RankSearch(found, judge, progress, request.ranks).run():
+        ranks = None if request.ranks is None else Ranks(found, progress, request.ranks)
+        if ranks:
+            _search(found, judge, prover, ranks)
+        if not (ranks and ranks.taken):
             elsewhere = gains_elsewhere(found.facts, checkpoint)
             found.screened = Screener(found, duels, schedule, elsewhere).run()
             schedule.contributions_known = bool(found.screened.choice)
@@ -50,7 +53,7 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
 
 
 def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> None:
-    """Try one candidate after the other, those first that the screening chose."""
+    """Try one candidate after the other, as a strategy has them."""
     while (candidate := asked.ask()) is not None:
         asked.tell(candidate, judge.judge(candidate))
         if found.adopted and found.quick_plain().techniques == found.best():

@@ -1,4 +1,4 @@
-"""Finds as how many processes a program is fastest: one process against 2, 4, ... ranks at the same batches."""
+"""The strategy of `tune --ranks`: one process against 2, 4, ... ranks at the same batches; the fastest is taken."""
 
 from __future__ import annotations
 
@@ -12,35 +12,53 @@ from overdrive.machine.gpu import gpus
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.duel_runner import Progress
 from overdrive.tuner.findings import Adopted, Findings, Rejected
-from overdrive.tuner.judge import Judge
 from overdrive.tuner.strategies import Candidate
 
 _NAME = "data_parallel"
 
 
-class RankSearch:
-    """What wins is proved like any other candidate: steps from the states of one process, on ranks, against fp64."""
+class Ranks:
+    """What wins is proved like any other candidate: steps from the states of one process, on ranks, against fp64.
 
-    def __init__(self, found: Findings, judge: Judge, progress: Progress, wanted: int) -> None:
+    Attributes: `taken`, whether ranks are adopted; then no other technique is to be looked for, which is not known to
+    be safe on ranks.
+    """
+
+    def __init__(self, found: Findings, progress: Progress, wanted: int) -> None:
         """`wanted`: try so many ranks alone; 0: 2, 4, ... as far as there are devices, or cores."""
+        self.taken = False
         self._found = found
-        self._judge = judge
         self._progress = progress
-        self._wanted = wanted
+        self._won: list[Adopted] = []
+        self._against = self._reason_against()
+        self._sizes = [] if self._against else [wanted] if wanted else sizes_up_to(self._places())
+        if not self._sizes and not self._against:
+            self._against = f"this machine has one {self._kind()} for it"
 
-    def run(self) -> bool:
-        """Whether ranks are adopted; then no other technique is looked for, which is not known to be safe on ranks."""
-        found = self._found
-        if reason := self._reason_against():
-            return self._none(reason)
-        sizes = [self._wanted] if self._wanted else sizes_up_to(self._places())
-        if not sizes:
-            return self._none(f"this machine has one {self._kind()} for it")
-        won = self._winners(sizes)
-        if not won:
-            return self._none("no number of ranks was seen to be faster")
-        best = max(won, key=lambda each: each.speedup.estimate if each.speedup else 0.0)
-        for each in won:
+    def ask(self) -> Candidate | None:
+        if self._sizes and time.monotonic() <= self._found.deadline():
+            return Candidate(((catalogue()[_NAME], {"ranks": self._sizes.pop(0)}),))
+        if self._won:
+            self._take(max(self._won, key=lambda each: each.speedup.estimate if each.speedup else 0.0))
+        else:
+            reason = self._against or "no number of ranks was seen to be faster"
+            self._found.notes.append(f"The plan is for one process: {reason}.")
+            self._progress.outcome(self._found.notes[-1])
+        return None
+
+    def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
+        if not isinstance(outcome, Rejected):
+            self._won += outcome
+            self._progress.outcome(outcome[0].duel.describe())
+            return
+        self._found.rejected.append(outcome)
+        self._progress.outcome(f"{candidate.label}: {outcome.reason}")
+        if outcome.duel and outcome.duel.verdict is Verdict.SLOWER:
+            self._sizes = []  # more ranks than such as were slower are not tried
+
+    def _take(self, best: Adopted) -> None:
+        found, self.taken = self._found, True
+        for each in self._won:
             if each is not best:
                 found.rejected.append(
                     Rejected(each.name, each.settings, "other ranks gain more", each.duel, each.check)
@@ -49,12 +67,6 @@ class RankSearch:
         found.only = frozenset({_NAME})
         found.notes.append(_efficiency(best))
         found.notes.append("Beside ranks no other technique was looked for: `overdrive tune` without --ranks does.")
-        return True
-
-    def _none(self, reason: str) -> bool:
-        self._found.notes.append(f"The plan is for one process: {reason}.")
-        self._progress.outcome(self._found.notes[-1])
-        return False
 
     def _reason_against(self) -> str:
         found = self._found
@@ -69,24 +81,6 @@ class RankSearch:
 
     def _places(self) -> int:
         return len(gpus()) if self._kind() == "GPU" else len(os.sched_getaffinity(0))
-
-    def _winners(self, sizes: Sequence[int]) -> list[Adopted]:
-        """Each against one process; more ranks than such as were slower are not tried."""
-        won: list[Adopted] = []
-        for ranks in sizes:
-            if time.monotonic() > self._found.deadline():
-                break
-            candidate = Candidate(((catalogue()[_NAME], {"ranks": ranks}),))
-            outcome = self._judge.judge(candidate)
-            if isinstance(outcome, Rejected):
-                self._found.rejected.append(outcome)
-                self._progress.outcome(f"{candidate.label}: {outcome.reason}")
-                if outcome.duel and outcome.duel.verdict is Verdict.SLOWER:
-                    break
-            else:
-                self._progress.outcome(outcome[0].duel.describe())
-                won += outcome
-        return won
 
 
 def sizes_up_to(places: int) -> list[int]:
