@@ -74,11 +74,22 @@ _MTBF = "Of --survive: mean time between failures (24h): snapshots are as seldom
 _REQUEUE = "Of --survive: the exit code after SIGTERM, SIGUSR1 or SIGUSR2 (128 and the signal's number)."
 
 
-def run_surviving(program: Program, record: Path | None, plan_path: Path | None, wish: Wish, watch: WatchWish) -> int:
-    survivor = survivor_of(program, wish, say, partial(start_again, {}))
-    if plan_path is not None and survivor.folder.is_new:
-        say(f"{plan_path.name} is left out: a run that survives has no plan yet")
-    return run(program, [], None, record, survivor=survivor, wish=watch)
+def run_surviving(
+    program: Program, record: Path | None, techniques: list[Chosen], plan_name: str | None, wish: Wish, watch: WatchWish
+) -> int:
+    survivor = survivor_of(program, techniques, wish, say, partial(start_again, {}))
+    return run(program, techniques, plan_name, record, survivor=survivor, wish=watch)
+
+
+def _that_survive(techniques: list[Chosen]) -> list[Chosen]:
+    """Those of a plan that a run can be gone on with under; the others are named."""
+    kept = []
+    for name, settings in techniques:
+        if catalogue()[name].survives:
+            kept.append((name, settings))
+        elif STARTED_AGAIN not in os.environ:
+            announce(name, "what it holds is in no snapshot of a run that survives")
+    return kept
 
 
 def run_as_rank(
@@ -208,10 +219,13 @@ def command(
     plan = _plan(plan_path, program, force) if plan_path else None
     if ranks and ranks > 1 and membership is None:
         raise Later(partial(start_ranks, ranks))
+    techniques = _chosen(plan) if plan else []
+    name = plan_path.name if plan_path else None
     if survives is not None:
         hash_alike()
-        raise Later(partial(run_surviving, program, record, plan_path, survives, watch))
-    techniques = _chosen(plan) if plan else []
+        techniques = _that_survive(techniques)
+        prepare_environment(techniques)
+        raise Later(partial(run_surviving, program, record, techniques, name, survives, watch))
     levels = {each.name: each.contract for each in plan.techniques} if plan else {}
     inference = plan.inference if plan else False
     planned = ranks_for(techniques)
@@ -226,5 +240,4 @@ def command(
         raise Later(partial(start_ranks, planned, by_plan=True))
     if plan is not None:
         prepare_environment(techniques)
-    name = plan_path.name if plan_path else None
     raise Later(partial(run, program, techniques, name, record, levels, inference, engine=engine, wish=watch))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from overdrive.cli.line import fail
 from overdrive.core.program import Program
+from overdrive.core.settings import Chosen
 
 if TYPE_CHECKING:
     from overdrive.survive.survivor import Survivor
@@ -35,9 +36,17 @@ class Wish:
 
 
 def survivor_of(
-    program: Program, wish: Wish, say: Callable[[str], None], start_again: Callable[[Sequence[str]], NoReturn]
+    program: Program,
+    techniques: Sequence[Chosen],
+    wish: Wish,
+    say: Callable[[str], None],
+    start_again: Callable[[Sequence[str]], NoReturn],
 ) -> Survivor:
-    """Made before the program starts, and before PyTorch is imported."""
+    """Made before the program starts, and before PyTorch is imported.
+
+    Args:
+        techniques: under which it runs: under others it would come to other numbers.
+    """
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
@@ -47,7 +56,7 @@ def survivor_of(
 
     path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
     try:
-        folder = RunFolder(path, identity_of(program), wish.fresh, os.environ.pop(SEED, ""))
+        folder = RunFolder(path, identity_of(program, techniques), wish.fresh, os.environ.pop(SEED, ""))
     except Unusable as error:
         fail(str(error))
     except OSError as error:

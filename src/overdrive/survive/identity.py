@@ -6,11 +6,13 @@ import hashlib
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from overdrive.core.program import Program
+from overdrive.core.settings import Chosen
 from overdrive.survive.ours import is_library_file
 from overdrive.version import __version__
 
@@ -18,12 +20,13 @@ _PACKAGES = ("torch", "numpy", "torchvision", "transformers", "lightning", "acce
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH")
 
 
-def identity_of(program: Program) -> dict[str, Any]:
+def identity_of(program: Program, techniques: Sequence[Chosen] = ()) -> dict[str, Any]:
     """As JSON."""
     return {
         "program": [*(["-m"] if program.module else []), program.target],
         "arguments": list(program.arguments),
         "folder": os.getcwd(),
+        "plan": [[name, dict(settings)] for name, settings in techniques],
         "script": "" if program.module else _digest(Path(program.target)),
         "versions": {"overdrive": __version__, "python": platform.python_version(), **_versions()},
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},

@@ -42,6 +42,7 @@ class FusedOptimizer(Technique):
     targets = ("optimizer",)
     expected_saving = 0.4
     switchable = True
+    survives = True
     order = 60
     knobs = (
         Knob("implementation", "fused", "fused: all in one kernel; foreach: each operation for all parameters",

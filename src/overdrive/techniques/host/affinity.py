@@ -48,6 +48,7 @@ class Affinity(Technique):
     targets = ("data", "forward", "backward", "optimizer", "other")
     expected_saving = 0.05
     switchable = True
+    survives = True
     order = 2  # before any technique starts a thread
     knobs = (
         Knob("node", 0, "which of the machine's memory nodes", low=0, high=1023),

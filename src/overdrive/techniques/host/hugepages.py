@@ -41,6 +41,7 @@ class Hugepages(Technique):
     contract = Contract.EXACT
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04
+    survives = True
     order = 6
     knobs = (Knob("through", "glibc", "who asks for huge pages", choices=("glibc", "torch")),)
 

@@ -34,6 +34,7 @@ class Interop(Technique):
     contract = Contract.EXACT
     targets = ("forward", "backward")
     expected_saving = 0.05
+    survives = True
     order = 14
     knobs = (Knob("count", 2, "operations at once", low=1, high=1024),)
 

@@ -36,6 +36,7 @@ class Threads(Technique):
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.1
     switchable = True
+    survives = True
     order = 15
     knobs = (Knob("count", 1, "threads for one operation", low=1, high=1024),)
 

@@ -39,6 +39,7 @@ class Waiting(Technique):
     computes = False
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.04
+    survives = True
     order = 16
     knobs = (Knob("policy", "passive", "what threads do until they are needed", choices=tuple(sorted(_POLICIES))),)
 

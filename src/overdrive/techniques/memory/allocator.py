@@ -61,6 +61,7 @@ class Allocator(Technique):
     targets = ("forward", "backward", "optimizer")
     expected_saving = 0.35
     aims = ("time", "memory")
+    survives = True
     order = 5
     knobs = (
         Knob("library", "glibc", "which malloc serves", choices=("glibc", "jemalloc", "tcmalloc", "as it is")),

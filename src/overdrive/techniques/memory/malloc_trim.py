@@ -40,6 +40,7 @@ class MallocTrim(Technique):
     targets = ("forward", "backward", "optimizer")
     aims = ("memory",)
     conflicts = ("allocator",)
+    survives = True
     order = 5
 
     def applies(self, facts: Facts) -> str | None:
