@@ -89,6 +89,7 @@ def test_where_seeds_change_nothing_it_is_told() -> None:
 def test_the_page_is_static_and_its_strings_are_inert() -> None:
     hostile = replace(result(), program=HOSTILE, metric=HOSTILE, notes=(HOSTILE,), command=HOSTILE, edits=(HOSTILE,))
     assert not {tag for tag, _ in Tags(page(hostile)).tags} & {"script", "iframe", "form"}
+    assert "<dd>50 s</dd>" in page(result())
     assert page(result()).count("<svg") == 4  # two drawings, each for a desk and for a phone
 
 
