@@ -15,6 +15,7 @@ from overdrive.core.search_result import Comparison, SearchResult, Tried, Varied
 from overdrive.report.search import search
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
+from tests.schemas import held
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -99,4 +100,5 @@ def test_makes_sense_without_runs_or_comparison() -> None:
 
 
 def test_json_brings_back_the_same() -> None:
+    held("search", to_json(result()))
     assert from_json(SearchResult, to_json(result())) == result()
