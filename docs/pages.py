@@ -14,9 +14,11 @@ import click
 from faults import faults_page
 
 from overdrive.cli.group import COMMANDS, cli
+from overdrive.core import json_forms
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan.schema import plan_schema
 from overdrive.core.run_record import RunRecord
+from overdrive.core.search_result import SearchResult
 from overdrive.core.tune_result import ProofRecord, TuneResult
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
@@ -51,6 +53,21 @@ SCHEMAS = {
     "result": ("what `tune --json` and `report --json` write", lambda: schema_of(TuneResult, "Result of a tune")),
     "proof": ("what `verify --json` writes", lambda: schema_of(ProofRecord, "Proof of a plan")),
     "run": ("what `run --json` writes", lambda: schema_of(RunRecord, "Record of a run")),
+    "search": ("what `search --json` writes", lambda: schema_of(SearchResult, "Result of a search")),
+    "profile": ("what `profile --json` writes", lambda: schema_of(json_forms.ProfileForm, "Profile")),
+    "doctor": ("what `doctor --json` writes", lambda: schema_of(json_forms.DoctorForm, "A machine")),
+    "pool": ("what `doctor --pool --json` writes", lambda: schema_of(json_forms.PoolForm, "Collectives")),
+    "requirements": (
+        "what `doctor --for --json` writes",
+        lambda: schema_of(json_forms.RequirementsForm, "What a program needs"),
+    ),
+    "side-by-side": (
+        "what `report A B --json` writes",
+        lambda: schema_of(json_forms.SideBySideForm, "Two results side by side"),
+    ),
+    "technique": ("what `techniques NAME --json` writes", lambda: schema_of(json_forms.CardForm, "A technique")),
+    "pack": ("what `pack --json` writes", lambda: schema_of(json_forms.PackForm, "A pack")),
+    "job": ("what `submit --json` writes", lambda: schema_of(json_forms.JobForm, "A batch job")),
 }
 
 
@@ -133,8 +150,7 @@ def schemas_page() -> str:
     lines = [
         "# JSON schemas",
         "",
-        "Of what Overdrive writes, made from the code; a test holds what is written to them.",
-        "Of `profile`, `doctor` and `pack` there is none yet.",
+        "Of what Overdrive writes, made from the code; tests hold what is written to them.",
         "",
         "| schema | of |",
         "|---|---|",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -118,13 +119,14 @@ def test_the_job_tunes_once_and_then_runs(tmp_path: Path) -> None:
         path.write_text(text + "\n")
         path.chmod(0o755)
     job = ROOT / "examples" / "slurm" / "tune_and_run.sbatch"
-    given = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_TMPDIR": "/local", "USER": "me"}
+    given = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_TMPDIR": "/local"}  # no USER
     for _ in range(2):
         done = subprocess.run(["bash", str(job)], cwd="/", env=given, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    me = pwd.getpwuid(os.getuid()).pw_name
     tuned, *ran = (tmp_path / "calls").read_text().splitlines()
-    assert tuned == "tune --budget 15m train.py --epochs 10 /local/overdrive-me"
-    assert ran == ["run train.py --epochs 10 /local/overdrive-me"] * 2
+    assert tuned == f"tune --budget 15m train.py --epochs 10 /local/overdrive-{me}"
+    assert ran == [f"run train.py --epochs 10 /local/overdrive-{me}"] * 2
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "overdrive.def"])

@@ -38,6 +38,7 @@ def test_a_command_runs_and_its_output_is_in_the_cell(shell: Any, capsys: pytest
     assert shell.run_cell("%overdrive run nothing.py").success  # the notebook goes on
     said = capsys.readouterr()
     assert "There is no script nothing.py" in said.out and "overdrive run ended with 2" in said.err
+    assert "`%%writefile train.py` at the top of a cell" in said.err
 
 
 def test_a_cell_runs_under_a_plan(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

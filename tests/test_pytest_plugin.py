@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 
 from overdrive.core.interval import Interval
 from overdrive.insight.guard import Compared
-from tests.conftest import IMPORT_TORCH
+from overdrive.version import __version__
+from tests.conftest import IMPORT_TORCH, ROOT
 from tests.warm_trials import PATHS, warm_trials
 
 TRAIN = f"""{IMPORT_TORCH}
@@ -88,6 +91,41 @@ def test_a_script_that_stayed_the_same_passes(project: Path) -> None:
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
     listed = subprocess.run(["git", "-C", str(project), "worktree", "list"], capture_output=True, text=True).stdout
     assert len(listed.splitlines()) == 1  # nothing is left of the old version
+
+
+GUARD = ROOT / "examples" / "guard"
+ENTRY = "python -m pytest tests/test_training.py"
+
+
+def test_the_guides_files_are_the_examples_and_run_one_command() -> None:
+    guide = (ROOT / "docs" / "guides" / "guard.md").read_text()
+    for path in GUARD.iterdir():
+        assert f"\n{path.read_text()}```" in guide, path.name
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((GUARD / "workflow.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert job["steps"][-1]["run"] == ENTRY and f"overdrive-{__version__}-py3" in job["steps"][-2]["run"]
+    assert job["steps"][0]["with"]["fetch-depth"] == 0
+    ((hook,),) = [each["hooks"] for each in yaml.safe_load((GUARD / "pre-commit-config.yaml").read_text())["repos"]]
+    assert hook["entry"] == ENTRY and hook["stages"] == ["pre-push"] and hook["pass_filenames"] is False
+    assert re.match(hook["files"], "train.py") and not re.match(hook["files"], "README.md")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_command_of_the_examples_fails_where_training_changed(changed: bool, project: Path) -> None:
+    git(project, "update-ref", "refs/remotes/origin/main", "HEAD")
+    if changed:
+        (project / "train.py").write_text(TRAIN.replace("lr=0.1", "lr=0.2"))
+    (project / "tests").mkdir()
+    shutil.copy(GUARD / "test_training.py", project / "tests")
+    plugin = [] if entry_point_is_there() else ["-p", "overdrive.pytest_plugin"]
+    command = [sys.executable, *ENTRY.split()[1:], *plugin]
+    done = subprocess.run(
+        command, cwd=project, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PATHS}
+    )
+    assert done.returncode == changed, done.stdout
+    assert ("does not compute what origin/main does" in done.stdout) == changed
 
 
 def test_a_script_that_got_slower_fails_with_by_how_much(project: Path) -> None:

@@ -15,7 +15,7 @@ MEASURED = (ROOT / "docs" / "measured.md").read_text()
 
 
 def test_it_is_one_screen() -> None:
-    assert len(README.split()) <= 650
+    assert len(README.split()) <= 600
     assert README.index("make demo") < README.index("make test") < 600
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def line_magic(line: str) -> None:
             print(text, end="", flush=True)
     if process.returncode:
         print(f"overdrive {words[0]} ended with {process.returncode}", file=sys.stderr)
+        if any(word.endswith(".py") and not os.path.exists(word) for word in words):
+            print("`%%writefile train.py` at the top of a cell makes a script of it.", file=sys.stderr)
 
 
 def cell_magic(shell: Any, line: str, cell: str) -> None:

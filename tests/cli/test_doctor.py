@@ -21,6 +21,7 @@ from overdrive.report.doctor import diagnosis, summary
 from overdrive.report.machine import rate
 from tests.machine.recorded import MACHINES, look
 from tests.machine.recorded_nvml import package
+from tests.schemas import held
 
 LIMITS = Limits(
     measures={
@@ -112,6 +113,7 @@ def test_the_command_on_a_machine_with_a_gpu(tmp_path: Path, monkeypatch: pytest
     answer = CliRunner().invoke(cli, ["doctor", "--json", "-", "--quick"])
     assert answer.exit_code == 1, answer.output
     result = json.loads(answer.stdout)
+    held("doctor", result)
     assert {"pcie_lanes", "environment_cuda_launch_blocking"} <= {each["rule"] for each in result["findings"]}
     assert result["machine"]["nvidia"]["gpus"][0]["compute_capability"] == "8.9"
     assert result["software"]["driver"] == "570.133.07" and result["software"]["loaded"]["torch"]

@@ -15,6 +15,7 @@ from overdrive.cli.pack import CannotPack, write_pack
 from overdrive.core.program import Program
 from overdrive.trials import pool
 from tests.conftest import Run
+from tests.schemas import held
 from tests.warm_trials import warm_trials
 
 Write = Callable[[str], Path]
@@ -93,7 +94,8 @@ def test_a_run_under_the_plan_starts_with_all_samples(
     project: Path, python: Run, overdrive: Run, warm_overdrive: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = snapshot(project / "data")
-    made = warm_overdrive("pack", "-o", "packed", "train.py", cwd=project)
+    made = warm_overdrive("pack", "-o", "packed", "--json", "pack.json", "train.py", cwd=project)
+    held("pack", json.loads((project / "pack.json").read_text()))
     assert made.returncode == 0, made.stderr
     assert "52 samples" in made.stdout and "2 data sets" in made.stdout
     assert snapshot(project / "data") == before

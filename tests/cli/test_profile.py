@@ -19,6 +19,7 @@ from overdrive.insight.profile.page import page
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
 from overdrive.trials import pool
 from tests.conftest import Run
+from tests.schemas import held
 from tests.warm_trials import warm_trials
 
 SCRIPT = """
@@ -87,6 +88,7 @@ def test_a_profile_of_a_program_with_everything(
     files = [tmp_path / name for name in ("p.html", "t.json", "p.json")]
     assert profile_command.profile(Program.parse(["train.py"]), *files, advise=True) == 0
     result = json.loads(files[2].read_text())
+    held("profile", result)
 
     phases = result["phases"]
     assert sum(result["parts"].values()) == pytest.approx(sum(phases.values()))

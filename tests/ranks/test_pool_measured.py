@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.schemas import held
 
 
 @pytest.mark.cluster
@@ -15,6 +16,7 @@ def test_a_pool_of_two_processes(overdrive: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     told = overdrive("doctor", "--pool", "--quick", "--json", "-", cwd=tmp_path)
     result = json.loads(told.stdout)
+    held("pool", result)
     assert told.returncode == any(each["severity"] == "wrong" for each in result["findings"]), told.stderr
     assert result["backend"] == "gloo" and len(result["ranks"]) == 2 and result["link"] is None
     names = {row["operation"] for row in result["measured"]}

@@ -12,6 +12,7 @@ import pytest
 
 from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
 from tests.conftest import Run
+from tests.schemas import held
 
 SBATCH = """#!/bin/sh
 echo "$@" > asked.txt
@@ -54,6 +55,7 @@ def test_a_dry_run_shows_the_script_alone(sbatch: Path, tmp_path: Path, overdriv
 def test_the_job_is_told_as_json(sbatch: Path, tmp_path: Path, overdrive: Run) -> None:
     told = overdrive("submit", "--json", "-", "train.py", cwd=tmp_path)
     found = json.loads(told.stdout)
+    held("job", found)
     assert found["job"] == "41" and found["output"] == str(tmp_path / "train.py-41.out")
     assert found["script"] == (tmp_path / "given.sh").read_text()
 

@@ -15,6 +15,7 @@ from overdrive.core.tune_result import TuneResult
 from overdrive.report.comparison import compared, page, ratio_of, show
 from overdrive.report.reading import read
 from tests.report.sample import HOSTILE, result
+from tests.schemas import held
 
 NAMES = ("here.overdrive.toml", "there.json")
 
@@ -84,7 +85,9 @@ def test_figures_techniques_and_what_differs_are_told() -> None:
 
 
 def test_the_page_holds_the_same_and_a_chart_of_both() -> None:
-    text = page(compared(sample(), sample(speedup=speedup(6.9, 7.2, 7.5))), NAMES)
+    found = compared(sample(), sample(speedup=speedup(6.9, 7.2, 7.5)))
+    held("side-by-side", found.as_data(NAMES))
+    text = page(found, NAMES)
     assert "gains more in B" in text and "there.json" in text
     assert text.count("<svg") == 2 and "A  the whole plan" in text and "B  the whole plan" in text
 

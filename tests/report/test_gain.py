@@ -10,9 +10,9 @@ import pytest
 from overdrive.cli.values import PriceName
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import OwnRun, Price, Side, TuneResult
+from overdrive.core.units import duration
 from overdrive.report import words
 from overdrive.report.gain import gains, money
-from overdrive.report.units import duration
 from overdrive.report.words import sentences
 
 FASTER = TuneResult(

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from overdrive.cli.json_output import console_beside
 from overdrive.core.interval import Interval
 from overdrive.report import live
 
@@ -41,6 +42,20 @@ def test_candidates_are_shown_in_order_and_the_time_counts_down(monkeypatch: pyt
         later = shown.getvalue()[len(first) :]
     assert first.index("fast") < first.index("slow") and "1.40x [1.20, 1.60]" in first
     assert "0:20 of the budget left" in later and "fast" in later
+
+
+def test_colour_that_is_asked_for_makes_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a notebook and in CI FORCE_COLOR is set: each picture of the screen stood there, one below the other."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with live.Live(console_beside(None), 60.0) as told:
+        told.stage("screening")
+        told.outcome("done")
+        assert told._screen is None
+    console_beside(None).print("good", style="bold green")
+    shown = capsys.readouterr().out
+    assert shown.startswith("[0:00] screening\n        done\n") and "\x1b[1;32mgood" in shown
 
 
 def test_without_a_terminal_the_best_candidates_are_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from overdrive.core.search_result import Comparison, SearchResult, Tried, Varied
 from overdrive.report.search import search
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
+from tests.schemas import held
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -89,6 +90,7 @@ def test_where_seeds_change_nothing_it_is_told() -> None:
 def test_the_page_is_static_and_its_strings_are_inert() -> None:
     hostile = replace(result(), program=HOSTILE, metric=HOSTILE, notes=(HOSTILE,), command=HOSTILE, edits=(HOSTILE,))
     assert not {tag for tag, _ in Tags(page(hostile)).tags} & {"script", "iframe", "form"}
+    assert "<dd>50 s</dd>" in page(result())
     assert page(result()).count("<svg") == 4  # two drawings, each for a desk and for a phone
 
 
@@ -98,4 +100,5 @@ def test_makes_sense_without_runs_or_comparison() -> None:
 
 
 def test_json_brings_back_the_same() -> None:
+    held("search", to_json(result()))
     assert from_json(SearchResult, to_json(result())) == result()

@@ -52,6 +52,7 @@ def test_a_busy_machine_is_named_before_all_else() -> None:
     busy = found()
     busy.rejected, busy.screened = [untried("compile")], Screened(pairs=10, disturbed=8)
     assert "80%" in next_step(busy) and "quieter" in next_step(busy)
+    assert "yours alone: `overdrive tune --budget " in next_step(busy)
     busy.screened = Screened(pairs=10, disturbed=2)
     assert "busy" not in next_step(busy)
     assert busy.control is not None

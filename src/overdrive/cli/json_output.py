@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +40,16 @@ json_option = click.option(
 
 
 def console_beside(json_path: Path | None, **options: Any) -> Console:
-    """For what people read: on standard error where standard output is for the JSON."""
+    """For what people read: on standard error where standard output is for the JSON.
+
+    Where colour is asked for without a terminal (FORCE_COLOR, which notebooks and CI set), it has colour, and no line
+    is written over: a notebook showed each of the hundreds of pictures of a tune, one below the other.
+    """
     from rich.console import Console  # 0.05 s, which `overdrive run` has no use for
 
+    stream = sys.stderr if json_path == STDOUT else sys.stdout
+    if "FORCE_COLOR" in os.environ and not stream.isatty():
+        options = {"force_terminal": False, "color_system": "standard", **options}
     return Console(stderr=json_path == STDOUT, highlight=False, **options)
 
 

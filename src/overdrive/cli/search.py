@@ -23,6 +23,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.metric import Metric
 from overdrive.core.plan import PlanError
 from overdrive.core.program import Program
+from overdrive.core.units import duration
 from overdrive.report import search as report
 from overdrive.report.search_page import page
 from overdrive.search.conduct import SearchRequest, conduct
@@ -54,7 +55,7 @@ def search(request: SearchRequest, page_path: Path, json_path: Path | None) -> i
     """Returns the exit code: 0 where the search came to its end, whatever it found. Raises as `conduct`."""
     console = console_beside(json_path)
     console.print(
-        f"Searching {request.program.command()} for {request.aim()}, for at most {request.budget / 60:.3g} minutes.",
+        f"Searching {request.program.command()} for {request.aim()}, for at most {duration(request.budget)}.",
         markup=False,
         soft_wrap=True,
     )

@@ -38,10 +38,10 @@ from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
 from overdrive.core.program import Program
 from overdrive.core.tune_result import Price, TuneResult
+from overdrive.core.units import duration
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
-from overdrive.report.units import duration
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool

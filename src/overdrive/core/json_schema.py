@@ -1,11 +1,11 @@
-"""JSON schemas of frozen dataclasses, as `core.json_data.to_json` writes them: made from the type hints."""
+"""JSON schemas of frozen dataclasses, as `core.json_data.to_json` writes them, and of `TypedDict`s: from type hints."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: dict[Any, dict[str, Any]] = {
@@ -20,13 +20,13 @@ _PLAIN: dict[Any, dict[str, Any]] = {
 def schema_of(kind: type, title: str) -> dict[str, Any]:
     """The schema of what `to_json` makes of a `kind`: all its fields are there. A later version may have more."""
     parts: dict[str, Any] = {}
-    made = _of_dataclass(kind, parts)
+    made = _of_fields(kind, parts)
     return {"$schema": DIALECT, "title": title, **made, **({"$defs": parts} if parts else {})}
 
 
-def _of_dataclass(kind: type, parts: dict[str, Any]) -> dict[str, Any]:
+def _of_fields(kind: type, parts: dict[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    names = [each.name for each in fields(kind)]
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(hints)
     described = (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
     return {
         **({"description": described} if described and not described.startswith(f"{kind.__name__}(") else {}),
@@ -39,10 +39,10 @@ def _of_dataclass(kind: type, parts: dict[str, Any]) -> dict[str, Any]:
 def _of(hint: Any, parts: dict[str, Any]) -> dict[str, Any]:
     if hint in _PLAIN:
         return dict(_PLAIN[hint])
-    if is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
         if hint.__name__ not in parts:
             parts[hint.__name__] = {}  # taken, should it hold itself
-            parts[hint.__name__] = _of_dataclass(hint, parts)
+            parts[hint.__name__] = _of_fields(hint, parts)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
@@ -50,7 +50,7 @@ def _of(hint: Any, parts: dict[str, Any]) -> dict[str, Any]:
         if types.NoneType in arguments:
             options.append({"type": "null"})
         return {"anyOf": options}
-    if origin in (tuple, list):
+    if origin in (tuple, list, Sequence):
         if len(arguments) == 2 and arguments[1] is not Ellipsis:
             each = [_of(argument, parts) for argument in arguments]
             return {"type": "array", "prefixItems": each, "minItems": len(each), "maxItems": len(each)}

@@ -94,9 +94,9 @@ def stacked(bars: Bars, width: int, title: str, unit: str) -> str:
             drawn.append(svg.rect(x, y + 22, max(across - 1, 0.4), 30, f"part {part}", title=label))
             label = f"{part} {_milliseconds(seconds)}"
             if across > len(label) * svg.CHARACTER + 12:
-                drawn.append(svg.text(x + 8, y + 41, label, "on-part"))
+                drawn.append(svg.text(x + 8, y + 41, label, f"on-part on-{part}"))
             elif across > len(part) * svg.CHARACTER + 12:
-                drawn.append(svg.text(x + 8, y + 41, part, "on-part"))
+                drawn.append(svg.text(x + 8, y + 41, part, f"on-part on-{part}"))
             x += across
         y += 78
     said = "; ".join(

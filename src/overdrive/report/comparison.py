@@ -12,13 +12,13 @@ from rich.console import Console
 
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import Figures, Kept, Side, TuneResult
+from overdrive.core.units import duration
 from overdrive.report import charts, svg, words
 from overdrive.report.html import machine_rows, template
 from overdrive.report.paper import Paper
 from overdrive.report.plots import Plot, crossed, plot, times
 from overdrive.report.ratio import ratio
 from overdrive.report.reading import harmless
-from overdrive.report.units import duration
 
 NUMBERS_HEAD = ("", "A", "B", "B to A")
 TECHNIQUES_HEAD = ("technique", "A", "B")

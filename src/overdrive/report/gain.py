@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from overdrive.core.tune_result import Price, TuneResult
-from overdrive.report.units import duration
+from overdrive.core.units import duration
 
 
 def gains(result: TuneResult) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.tune_result import MachineSummary, NotKept, TuneResult
 from overdrive.report import plots, proof_plots, words
 from overdrive.report.precision import precision
@@ -50,7 +49,6 @@ def page(result: TuneResult) -> str:
         unit=result.unit,
         step_time=plots.step_time(result),
         item_time=plots.item_time(result),
-        item_parts=ITEM_PARTS,
         precision=precision(result),
         proof=_proof(found) if found else None,
         rounding=proof_plots.rounding(result),

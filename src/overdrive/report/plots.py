@@ -12,9 +12,9 @@ from markupsafe import Markup
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
 from overdrive.core.tune_result import DuelRecord, Side, TuneResult
+from overdrive.core.units import duration
 from overdrive.report import charts, svg, words
 from overdrive.report.ratio import ratio
-from overdrive.report.units import duration
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
 _MOST_LOADERS = 4  # that are drawn
@@ -31,13 +31,18 @@ class Plot:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    key: Sequence[str] = ()  # the parts that are drawn, in colours of their own
 
 
 def plot(
-    draw: Callable[[int], str], head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+    draw: Callable[[int], str],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str] = (),
+    key: Sequence[str] = (),
 ) -> Plot:
     """A chart by a function that draws it at a width, in pixels."""
-    return Plot(Markup(draw(svg.WIDE)), Markup(draw(svg.NARROW)), head, rows, notes)
+    return Plot(Markup(draw(svg.WIDE)), Markup(draw(svg.NARROW)), head, rows, notes, key)
 
 
 def times(found: Interval) -> str:
@@ -121,7 +126,7 @@ def step_time(result: TuneResult) -> Plot | None:
     step = result.unit
     table.append((f"whole {step}", *(duration(sum(s for _, s in parts)) for _, parts in bars)))
     head = ("part", *(name.lower() for name, _ in bars))
-    return plot(lambda width: charts.step_time(bars, step, width), head, table, names)
+    return plot(lambda width: charts.step_time(bars, step, width), head, table, key=names)
 
 
 def item_time(result: TuneResult) -> Plot | None:
@@ -145,7 +150,9 @@ def item_time(result: TuneResult) -> Plot | None:
     if not bars:
         return None
     head = ("loader", "workers", *ITEM_PARTS, "waited")
-    return plot(lambda width: charts.item_time(bars, width), head, table, notes)
+    drawn = {part for _, parts in bars for part, _ in parts}
+    key = [part for part in ITEM_PARTS if part in drawn]
+    return plot(lambda width: charts.item_time(bars, width), head, table, notes, key)
 
 
 def _curve(values: Sequence[float | None]) -> list[float | None]:

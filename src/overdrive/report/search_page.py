@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from overdrive.core.search_result import SearchResult, Tried
+from overdrive.core.units import duration
 from overdrive.report import search as words
 from overdrive.report.html import template
 from overdrive.report.plots import Plot, plot
@@ -21,7 +22,7 @@ def page(result: SearchResult) -> str:
     said = words.sentence(result)
     found = result.comparison
     numbers = [("the defaults", _metric(result.defaults)), ("runs", str(len(result.trials)))]
-    numbers.append(("spent", f"{result.spent / 60:.3g} minutes"))
+    numbers.append(("spent", duration(result.spent)))
     return template("search.html").render(
         program=word(result.program, 2000),
         title=f"{word(result.program, 2000)}: {claim.lower()}",

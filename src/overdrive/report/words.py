@@ -14,10 +14,10 @@ from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.program import Program
 from overdrive.core.tune_result import Figures, Loader, NotKept, ShareRecord, TuneResult
+from overdrive.core.units import count, duration
 from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
 from overdrive.report.ratio import ratio, rounded
-from overdrive.report.units import count, duration
 
 _LONGEST = 1e6  # seconds that an item may take: more is a broken clock
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")

@@ -30,7 +30,9 @@ def next_step(found: Findings) -> str:
         return f"{len(untried)} more could be tried in a longer tune: {_tune(found, found.program, _longer(found))}."
     if found.refusal or found.control is None:
         return ""
-    return _short(found, found.control) or _busy(found, found.control) or _slow(found, untried) or _nothing(found)
+    return (
+        _short(found, found.control) or _busy(found, found.control, untried) or _slow(found, untried) or _nothing(found)
+    )
 
 
 def _short(found: Findings, control: Duel) -> str:
@@ -51,7 +53,7 @@ def too_short(found: Findings, total: int) -> str:
     return f"{said}: give it {times} times as many by its own options or its data."
 
 
-def _busy(found: Findings, control: Duel) -> str:
+def _busy(found: Findings, control: Duel, untried: Sequence[str]) -> str:
     """Others had the machine."""
     duels = [control, *(each.duel for each in found.rejected if each.duel), *(duel for _, duel in found.other_duels)]
     if found.confirmation:
@@ -60,7 +62,8 @@ def _busy(found: Findings, control: Duel) -> str:
     if not busy(share):
         return ""
     said = f"This machine is busy: others held the cores in {share:.0%} of what was measured."
-    return f"{said} Tune when it is quieter, or where the cores are yours alone."
+    again = _tune(found, found.program, _longer(found) if untried else math.ceil(found.budget / 60))
+    return f"{said} Tune when it is quieter, or where the cores are yours alone: {again}."
 
 
 def _slow(found: Findings, untried: Sequence[str]) -> str:

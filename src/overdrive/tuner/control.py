@@ -6,6 +6,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.metric import Metric
 from overdrive.core.objective import size
 from overdrive.core.records import ExitReason
+from overdrive.core.units import duration
 from overdrive.evidence.equivalence import first_non_finite, same_bits
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.proof.budget import ProofBudget
@@ -108,7 +109,7 @@ class Control:
             return
         found.budget = max(_SHORTEST, found.runs * length)
         self._duels.progress.outcome(
-            f"the program runs for {length:.0f} s: at most {found.budget / 60:.2g} minutes are worth it for "
+            f"the program runs for {length:.0f} s: at most {duration(found.budget)} are worth it for "
             f"{found.runs} runs (--runs, --budget)"
         )
 

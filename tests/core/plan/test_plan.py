@@ -73,6 +73,11 @@ def fault(text: str) -> PlanError:
     return caught.value
 
 
+def test_what_is_not_in_the_plan_is_not_said_to_have_been_tried() -> None:
+    untried = Plan("train.py", Contract.EXACT, (), rejected=(Rejected("prefetch", {}, "no time was left"),)).dumps()
+    assert "[[rejected]]  # not used\n" in untried and "tried" not in untried
+
+
 def test_a_plan_with_everything_comes_back_the_same() -> None:
     assert Plan.loads(FULL.dumps(), CATALOGUE) == FULL
 

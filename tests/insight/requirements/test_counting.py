@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.schemas import held
 from tests.warm_trials import warm_trials
 
 torch = pytest.importorskip("torch")
@@ -130,6 +131,7 @@ def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.Captu
 
     step = needs(product(10**12, 10**9, seconds=2.0), measured_peak=2200, kept_peak=4000)
     result = json.loads(json.dumps(judged(step, limits_of(told()), "train.py")))
+    held("requirements", result)
     requirements(result, Console(width=100))
     text = capsys.readouterr().out
     flat = " ".join(text.split())

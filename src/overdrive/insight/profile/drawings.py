@@ -50,7 +50,9 @@ def _draw_flame(node: Mapping[str, Any], left: float, level: int, scale: float, 
     if across > 30:
         fitting = svg.fit(shown, across - 8)
         if len(fitting) > 2:
-            drawn.append(svg.text(left + 4, level * _ROW + 13.5, fitting, "on-part" if level else "on-whole"))
+            drawn.append(
+                svg.text(left + 4, level * _ROW + 13.5, fitting, f"on-part on-{phase}" if level else "on-whole")
+            )
     deepest = level
     if level < _DEEPEST:
         for child in mappings(node.get("children")):

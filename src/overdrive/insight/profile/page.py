@@ -64,7 +64,7 @@ def _step(result: Mapping[str, Any]) -> Plot | None:
         lambda width: charts.stacked(bars, width, "The parts of a step", "per step"),
         ("part", "time", "share", "of which"),
         rows,
-        [name for name, _ in known],
+        key=[name for name, _ in known],
     )
 
 
