@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import tried
+from overdrive.seams.torch.internals import version_of
+from overdrive.seams.torch.modules import parameters_in
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.techniques.memory.activation_checkpointing.frames import can_be_given
 
@@ -50,7 +52,7 @@ class Measured:
 class _Frame:
     def __init__(self, module: torch.nn.Module, given: list[torch.Tensor], leaves: list[Any], changes: int) -> None:
         self.module = module
-        self.given = [(tensor, tensor._version) for tensor in given]
+        self.given = [(tensor, version_of(tensor)) for tensor in given]
         self.leaves = leaves
         self.changes = changes
         self.versions = _versions(module)
@@ -100,7 +102,7 @@ class _Measuring:
         self.changes += frame.versions != _versions(module)
         kept = self.modules[module]
         kept.returned |= {self.key(each) for each in _tensors(result)}
-        kept.written |= {self.key(tensor) for tensor, version in frame.given if tensor._version != version}
+        kept.written |= {self.key(tensor) for tensor, version in frame.given if version_of(tensor) != version}
         leaves = tree_leaves((args, kwargs))
         same = len(leaves) == len(frame.leaves) and all(map(is_, leaves, frame.leaves))
         kept.safe &= frame.changes == self.changes and same
@@ -159,7 +161,7 @@ def _count(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: 
 
 def _versions(module: torch.nn.Module) -> list[int]:
     """Of its own parameters: whether it writes to them."""
-    return [each._version for each in module._parameters.values() if each is not None]
+    return [version_of(each) for each in parameters_in(module).values() if each is not None]
 
 
 def _tensors(thing: Any) -> list[torch.Tensor]:

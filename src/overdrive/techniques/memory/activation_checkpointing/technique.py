@@ -120,7 +120,7 @@ class _Checkpointing:
 
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         from overdrive.model_state.contents import about_to_be_written
-        from overdrive.model_state.hooks import own_hooks
+        from overdrive.seams.torch.hooks import own_hooks
         from overdrive.seams.torch.raw_access import tell_raw_access
         from overdrive.seams.torch.tracing import compiled
         from overdrive.techniques.memory.activation_checkpointing.again import Again

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from overdrive.seams.torch.internals import version_of
+
 _OUT_AT_ONCE = 4  # tensors on their way out: more hold GPU memory, fewer make the computing wait
 _IN_AHEAD = 3  # tensors brought back before they are asked for
 
@@ -186,7 +188,7 @@ class Shelf:
     def _lay(self, tensor: torch.Tensor) -> Any:
         memory = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
         view = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype)
-        key = (memory.cdata, tensor._version, *view)
+        key = (memory.cdata, version_of(tensor), *view)
         known = self._known.get(key)
         if known is not None and (away := known[0]()) is not None:
             return away
