@@ -1,6 +1,6 @@
 """Private names of objects of Keras, TensorFlow and JAX that the seams rely on; `seams/test_private_names.py` compares
-them with the source, `test_private_names.py` beside this with what is installed. Seen in Keras 3.15.1 and TensorFlow 2.21.
-JAX is looked at where it is installed."""
+them with the source, `test_private_names.py` beside this with what is installed.
+Seen in Keras 3.15.1 and TensorFlow 2.21; JAX is looked at where it is installed."""
 
 OF_KERAS: dict[str, tuple[str, ...]] = {
     "layer": ("_flatten_layers", "_get_call_context", "_maybe_reset_call_context", "_layers"),

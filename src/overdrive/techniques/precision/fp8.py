@@ -110,9 +110,10 @@ class Fp8(Technique):
 def _exchange(parent: Any, name: str, old: Any, new: Any) -> None:
     from overdrive.seams.torch.modules import modules_in
 
-    if modules_in(parent).get(name) is old:  # else the program has put another layer there
+    held = modules_in(parent)
+    if name in held and held[name] is old:  # else the program has put another layer there
         new.train(old.training)
-        modules_in(parent)[name] = new
+        held[name] = new
 
 
 def _layers(model: Any) -> list[tuple[Any, str, Any]]:
