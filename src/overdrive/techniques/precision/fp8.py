@@ -89,9 +89,8 @@ class Fp8(Technique):
                     replaced.append((parent, name, layer, new))
             if not replaced:
                 raise CannotInstall(f"the model has no Linear layer whose sides are divisible by {_SIDES}")
-
-                if not handle.active:
-                    put_back()
+            if not handle.active:
+                put_back()
 
         def put_back() -> None:
             for parent, name, layer, new in replaced:
