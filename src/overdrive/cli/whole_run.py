@@ -21,6 +21,7 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
+from overdrive.worker.saying import announce, say
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
-
-
-def say(text: str) -> None:
-    print(f"overdrive: {text}", file=sys.stderr)
-
-
-def announce(name: str, reason: str) -> None:
-    say(f"left out {name}: {reason}")
 
 
 class Waiting:
