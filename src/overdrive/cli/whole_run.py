@@ -16,6 +16,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.core.unit import unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
@@ -131,7 +132,7 @@ def _what_may_be_ours(failure: Exception, session: Session) -> None:
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     steps = recorder.clock.steps
-    unit = "calls" if recorder.clock.inference else "steps"
+    unit = f"{unit_of(recorder.clock.inference)}s"
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
         return f"no {what} was seen in this program"

@@ -28,6 +28,7 @@ from overdrive.core.tune_result import (
     Side,
     TuneResult,
 )
+from overdrive.core.unit import unit_of, whole_unit_of
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
 from overdrive.evidence.speed import break_even_steps
 from overdrive.machine.inventory import summary, versions
@@ -177,8 +178,8 @@ def _notes(found: Findings, before: Figures | None, after: Figures | None) -> It
         yield found.refusal
     if before and after:
         gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in _LENGTHS)
-        of, unit = ("call of the model", "calls") if found.inference else ("training step", "steps")
-        yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {unit}: {gains}."
+        of, units = whole_unit_of(found.inference), f"{unit_of(found.inference)}s"
+        yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {units}: {gains}."
     yield from _crowded(found)
     yield from _noise_scale(found)
     yield from found.notes

@@ -21,6 +21,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import half_a_second, warm_up
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
@@ -35,7 +36,6 @@ _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard e
 # Pairs of processes, for programs that end sooner: one pair's ratio may be 4 % off the next one's.
 _FEWEST_PROCESSES, _MOST_PROCESSES = 4, 8
 _BLOCK_SECONDS = 0.1
-_WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
 _FEWEST_STEPS = 4  # of the whole program
 _MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
@@ -192,13 +192,7 @@ def _warm_up(trial: Trial, length: int | None) -> float:
     if length is not None:
         block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
         return block.seconds / block.steps
-    seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
-    while not steps or seconds < _WARM_UP_SECONDS:
-        block = trial.run(chunk)
-        seconds, steps = seconds + block.seconds, steps + block.steps
-        pace = block.seconds / block.steps
-        chunk = max(1, min(64, steps))
-    return pace
+    return warm_up([trial], first=_WARM_UP_STEPS, enough=half_a_second).paces[0]
 
 
 def _sum_up(found: Measured, blocks: list[Block]) -> None:
