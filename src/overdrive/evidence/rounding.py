@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.interval import Interval
+from overdrive.core.unit import unit_of
 from overdrive.evidence import student
 
 _UNIT = 2.0**-24

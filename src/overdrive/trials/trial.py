@@ -21,7 +21,7 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.machine.contention import Watch
+from overdrive.machine.contention import LoadWatch
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
@@ -59,7 +59,7 @@ class Trial:
         launcher = launcher or pool.launcher
         launcher = RanksLauncher(ranks, launcher) if ranks > 1 else launcher
         self.group = launcher.start(_environment(pool, spec), self._log)
-        self._watch = Watch(self.group.pids)
+        self._watch = LoadWatch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
         keep += [spec.replay.folder] if spec.replay else []

@@ -240,11 +240,11 @@ class RecordedCall:
         return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
 
 
-class _Again(threading.local):
+class _GoingOn(threading.local):
     going_on = False
 
 
-again = _Again()
+again = _GoingOn()
 _TENSOR = object()
 
 

@@ -23,7 +23,7 @@ Keys = set[int]
 
 
 @dataclass
-class Kept:
+class ModuleMemory:
     """What one module keeps over all its calls: blocks of memory by key, those it was given and those it returns."""
 
     safe: bool = True  # whether it does nothing but compute, from tensors and constants
@@ -39,7 +39,7 @@ class Measured:
     """A model's call."""
 
     sizes: dict[int, int]  # of every block of memory that is kept
-    modules: dict[torch.nn.Module, Kept]
+    modules: dict[torch.nn.Module, ModuleMemory]
 
     @property
     def total(self) -> int:
@@ -63,7 +63,7 @@ class _Measuring:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.sizes: dict[int, int] = {}
-        self.modules: dict[torch.nn.Module, Kept] = {}
+        self.modules: dict[torch.nn.Module, ModuleMemory] = {}
         self._references: dict[int, Any] = {}  # they keep a key from being given to another block
         self._stack: list[_Frame] = []
         self._model = model
@@ -90,7 +90,7 @@ class _Measuring:
     def before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         self._look(module)
         given = _tensors((args, kwargs))
-        kept = self.modules.setdefault(module, Kept())
+        kept = self.modules.setdefault(module, ModuleMemory())
         kept.given |= {self.key(each) for each in given}
         kept.made |= {self.key(each) for each in given if each.grad_fn is not None}
         kept.safe &= can_be_given(args, kwargs)
@@ -148,7 +148,7 @@ def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs:
         return [list(measuring.sizes.items()), found]
 
     sizes, found = tried(model, count).made
-    kept = {modules[place]: Kept(safe, *map(set, keys)) for place, safe, *keys in found}
+    kept = {modules[place]: ModuleMemory(safe, *map(set, keys)) for place, safe, *keys in found}
     return Measured(dict(sizes), kept)
 
 

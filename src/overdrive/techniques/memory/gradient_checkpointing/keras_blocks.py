@@ -29,7 +29,7 @@ _HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  
 
 
 @dataclass(frozen=True)
-class Kept:
+class BlockMemory:
     """What one block keeps for the backward pass besides what it was given and returns, in bytes."""
 
     inside: int
@@ -60,10 +60,10 @@ def _composite(layer: Any) -> bool:
     return bool(layers_in(layer))
 
 
-class Again:
+class RecomputedBlock:
     """One block. `chosen(kept)` decides whether it is called again, when it is first traced in training."""
 
-    def __init__(self, block: Any, chosen: Callable[[Kept], bool], tell: Callable[[str], None]) -> None:
+    def __init__(self, block: Any, chosen: Callable[[BlockMemory], bool], tell: Callable[[str], None]) -> None:
         self.block = block
         self._chosen = chosen
         self._tell = tell  # of the outcome: "" where it is called again, else why not
@@ -106,7 +106,7 @@ class Again:
         self._tell("")
         return True
 
-    def _measured(self, args: Any, kwargs: Any) -> Kept:
+    def _measured(self, args: Any, kwargs: Any) -> BlockMemory:
         """
         Raises:
             Unsuitable: with the reason.
@@ -237,7 +237,9 @@ def _placeholders(args: Any, kwargs: Any) -> tuple[Any, Any, list[Any]]:
     return args, kwargs, given
 
 
-def _kept(forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any], returned: Sequence[Any]) -> Kept:
+def _kept(
+    forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any], returned: Sequence[Any]
+) -> BlockMemory:
     made = {output.ref(): output for operation in forward for output in operation.outputs}
     outside = {_source(each).ref() for each in (*given, *returned)}
     used = {}
@@ -247,7 +249,7 @@ def _kept(forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any],
             known = source.ref() in made and source.ref() not in outside
             if known and source.op.type not in ("Const", "ReadVariableOp"):
                 used[source.ref()] = _size(source)
-    return Kept(sum(used.values()), sum(map(_size, given)), sum(map(_size, returned)))
+    return BlockMemory(sum(used.values()), sum(map(_size, given)), sum(map(_size, returned)))
 
 
 def _source(tensor: Any) -> Any:

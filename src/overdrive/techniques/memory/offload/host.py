@@ -119,7 +119,7 @@ class Away:
 
 
 @dataclass
-class Kept:
+class Stayed:
     """A saved tensor that stays where it is."""
 
     tensor: torch.Tensor
@@ -147,11 +147,11 @@ class Shelf:
         def pack(tensor: torch.Tensor) -> Any:
             plain = tensor.detach()  # with its history, what an operation saves of its own result would hold itself
             if not self._worth_it(plain) or plain.untyped_storage().data_ptr() in own:
-                return Kept(plain)
+                return Stayed(plain)
             return self._lay(plain)
 
         def unpack(packed: Any) -> torch.Tensor:
-            if isinstance(packed, Kept):
+            if isinstance(packed, Stayed):
                 return packed.tensor
             try:
                 found: torch.Tensor = packed.take()
@@ -193,7 +193,7 @@ class Shelf:
         if known is not None and (away := known[0]()) is not None:
             return away
         if self._bytes + taken(tensor) > self._room:
-            return Kept(tensor)
+            return Stayed(tensor)
         host = self.streams.host(tensor)
         copied_out = self.streams.out(tensor, host)
         away = Away(self, self._number, host, copied_out)

@@ -51,7 +51,7 @@ def find_way(
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
-    trial = partial(_Trial, model, call, leaves, build, ranks, chance, norms)
+    trial = partial(_CallTrial, model, call, leaves, build, ranks, chance, norms)
     reason = ""
     for exact in (True, False) if may_fork_with(model) else (False,):
         try:
@@ -65,7 +65,7 @@ def find_way(
     return {"reason": reason}
 
 
-class _Trial:
+class _CallTrial:
     def __init__(
         self,
         model: torch.nn.Module,
