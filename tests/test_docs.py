@@ -16,6 +16,8 @@ import click
 import pytest
 
 from overdrive.cli.group import COMMANDS, cli
+from overdrive.seams.hub import Seams
+from overdrive.seams.points import Point
 from overdrive.techniques.catalogue import catalogue
 from overdrive.version import __version__
 from tests.conftest import ROOT
@@ -170,3 +172,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)", text)
         assert not loaded, f"{page.name} fetches {loaded[0]}"
+
+
+def test_every_point_of_the_seams_is_told_to_who_writes_a_technique() -> None:
+    told = (ROOT / "CONTRIBUTING.md").read_text() + (DOCS / "decisions" / "008-keras.md").read_text()
+    points = [name for name, thing in vars(Seams()).items() if isinstance(thing, Point)]
+    assert points and [name for name in points if f"`{name}`" not in told] == []

@@ -83,15 +83,16 @@ def using(plan: str | Path) -> Session:
         overdrive.core.plan.PlanError: the plan cannot be used; the message names the line.
         OSError: it cannot be read.
     """
-    from overdrive.cli.run import announce_removed
-    from overdrive.cli.whole_run import announce
     from overdrive.core.plan import Plan
+    from overdrive.core.plan.removed import REMOVED
     from overdrive.techniques.catalogue import catalogue
     from overdrive.worker.block_of_code import BlockOfCode
+    from overdrive.worker.saying import announce
 
     read = Plan.read(Path(plan), catalogue())
-    announce_removed(read)
-    return BlockOfCode([(each.name, each.settings) for each in read.techniques], announce, read.inference)
+    for name in read.removed:
+        announce(name, REMOVED[name])
+    return BlockOfCode([(each.name, each.settings) for each in read.techniques], read.inference)
 
 
 def _command(*words: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:

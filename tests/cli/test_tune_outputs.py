@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from overdrive.cli.report import evidence
-from overdrive.cli.tune import tune
+from overdrive.cli.tune import Outputs, tune
 from overdrive.core.contract import Contract
 from overdrive.core.plan import Plan
 from overdrive.techniques.catalogue import catalogue
+from overdrive.tuner.request import TuneRequest
 from tests.simulated import Offer, Simulated, offer, target
 from tests.tuner.test_search import paces
 
@@ -32,8 +33,8 @@ def tuned(offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         Simulated(paces(fast=gain)).enter(monkeypatch)
         program, out = target(tmp_path), tmp_path / "out"
         out.mkdir(exist_ok=True)
-        only = frozenset({"fast"})
-        code = tune(program, Contract.EXACT, 600.0, out / "plan.toml", out / "result.json", only=only, **more)
+        request = TuneRequest(program, Contract.EXACT, 600.0, only=frozenset({"fast"}))
+        code = tune(request, Outputs(out / "plan.toml", out / "result.json", **more))
         assert code == 0
         return {each.name: each.read_text() for each in out.iterdir()}
 

@@ -16,7 +16,7 @@ from overdrive.datacache import forked, forked_process, standstill
 from overdrive.datacache.forked import Beside, Tick, in_child, in_children
 from overdrive.datacache.layout import ForkFailed
 from overdrive.worker.sentinels import processes
-from overdrive.worker.sentinels.processes import Copy, Keeper, Way
+from overdrive.worker.sentinels.processes import Copy, Keeper, Repetition
 
 STOOD_STILL = "waits for a lock that nobody gives back"
 
@@ -115,7 +115,7 @@ def test_a_step_made_again_that_says_nothing_is_given_up(
     monkeypatch.setattr(processes, "_GIVEN_UP_AFTER", 0.5)
     monkeypatch.setattr(processes, "mapped_for_writing", list)  # nothing is shared: the program goes on at once
     monkeypatch.setattr(processes, "own_memory", taken.acquire)
-    keeper = Keeper.fork(Way(()))
+    keeper = Keeper.fork(Repetition(()))
     if isinstance(keeper, Copy):
         os._exit(0)
     told = keeper.told()

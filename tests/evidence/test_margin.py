@@ -10,18 +10,18 @@ import pytest
 from overdrive.core.json_data import from_json
 from overdrive.evidence import student
 from overdrive.evidence.margin import batch_noise, margin_from, progress, runs_needed
-from overdrive.evidence.registration import SPENT, Registration, Run, of_model
+from overdrive.evidence.registration import SPENT, ArmRun, Registration, of_model
 
 STEPS = 120
 
 
-def curves(model: float, batches: float, runs: int = 10, drop: float = 2.0, seed: int = 0) -> list[Run]:
+def curves(model: float, batches: float, runs: int = 10, drop: float = 2.0, seed: int = 0) -> list[ArmRun]:
     """Losses that fall by `drop` to a level of their seed, under noise of each step's batch; the metric is the last
     third's mean. `model`, `batches`: standard deviations of the level, and of one step."""
     rng = np.random.default_rng(seed)
     fall = drop * np.exp(-np.arange(STEPS) / 10)
     losses = 1 + model * rng.standard_normal((runs, 1)) + fall + batches * rng.standard_normal((runs, STEPS))
-    return [Run(i, float(each[-40:].mean()), tuple(map(float, each))) for i, each in enumerate(losses)]
+    return [ArmRun(i, float(each[-40:].mean()), tuple(map(float, each))) for i, each in enumerate(losses)]
 
 
 def test_of_the_spread_over_seeds_the_batches_part_is_taken_off() -> None:
@@ -39,7 +39,7 @@ def test_a_noisy_program_gets_no_wide_margin_for_its_noise() -> None:
 
 
 def test_a_falling_loss_is_no_noise() -> None:
-    steep = [Run(i, 0.0, tuple(np.linspace(3, 1, STEPS))) for i in range(4)]
+    steep = [ArmRun(i, 0.0, tuple(np.linspace(3, 1, STEPS))) for i in range(4)]
     assert batch_noise(steep) < 0.003
 
 
@@ -57,17 +57,17 @@ def test_without_progress_the_seeds_alone_tell() -> None:
 
 
 def test_a_metric_that_is_printed_has_no_noise_of_batches_and_its_own_progress() -> None:
-    runs = [Run(i, 80 + i % 3, (1.0,) * 50, first=20.0) for i in range(10)]
+    runs = [ArmRun(i, 80 + i % 3, (1.0,) * 50, first=20.0) for i in range(10)]
     told = margin_from(runs, is_loss=False)
     assert told.noise == 0 and told.strict == pytest.approx(0.02 * 60.9)
-    unknown = margin_from([Run(i, 80 + i % 3) for i in range(10)], is_loss=False)
+    unknown = margin_from([ArmRun(i, 80 + i % 3) for i in range(10)], is_loss=False)
     assert unknown.strict == unknown.value == pytest.approx(1.5 * unknown.spread)
 
 
 @pytest.mark.parametrize("level", [0.5, 1e6, 0.0, -3.0])
 def test_seeds_that_make_no_difference_leave_a_margin_of_rounding(level: float) -> None:
     for spread in (0.0, 1e-12 * level):
-        told = margin_from([Run(0, level), Run(1, level + spread), Run(2, level)])
+        told = margin_from([ArmRun(0, level), ArmRun(1, level + spread), ArmRun(2, level)])
         assert 0 < told.value <= max(1e-9, 2e-6 * abs(level))
         assert "hardly differ" in told.rule and told.runs == 0
 
@@ -93,8 +93,8 @@ def test_so_many_runs_as_are_said_to_be_needed_establish_no_difference_in_nine_o
 
 
 def test_failed_runs_give_no_margin() -> None:
-    assert margin_from([Run(0, math.nan), Run(1, 1.0), Run(2, 2.0), Run(3, 3.0)]).value == 1.5
-    for runs in ([], [Run(0, 1.0)], [Run(0, math.nan), Run(1, 2.0)]):
+    assert margin_from([ArmRun(0, math.nan), ArmRun(1, 1.0), ArmRun(2, 2.0), ArmRun(3, 3.0)]).value == 1.5
+    for runs in ([], [ArmRun(0, 1.0)], [ArmRun(0, math.nan), ArmRun(1, 2.0)]):
         with pytest.raises(ValueError, match="needs two runs of the original"):
             margin_from(runs)
 
@@ -102,7 +102,7 @@ def test_failed_runs_give_no_margin() -> None:
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
 def test_an_impossible_tolerance_is_an_error(tolerance: float) -> None:
     with pytest.raises(ValueError, match="tolerance must be above 0"):
-        margin_from([Run(0, 1.0), Run(1, 2.0)], tolerance)
+        margin_from([ArmRun(0, 1.0), ArmRun(1, 2.0)], tolerance)
 
 
 def test_what_was_written_down_by_an_earlier_version_is_read() -> None:
@@ -120,5 +120,5 @@ def test_what_was_written_down_by_an_earlier_version_is_read() -> None:
     registration = from_json(Registration, old)
     assert registration.certain(0.025) == pytest.approx(0.69, abs=0.005)
     assert registration.alpha_at(10) == registration.alpha_at(16) == 0.025
-    run = from_json(Run, {"seed": 3, "value": 0.5, "losses": [1.0, 0.5]})
-    assert run == Run(3, 0.5, (1.0, 0.5)) and not run.numbers
+    run = from_json(ArmRun, {"seed": 3, "value": 0.5, "losses": [1.0, 0.5]})
+    assert run == ArmRun(3, 0.5, (1.0, 0.5)) and not run.numbers

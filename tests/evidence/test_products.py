@@ -10,7 +10,7 @@ import pytest
 
 from overdrive.core.products import Evaluation, Products
 from overdrive.evidence.products import PRINTED, Looked, look, numbers_of, predictions_of
-from overdrive.evidence.registration import Run
+from overdrive.evidence.registration import ArmRun
 
 NAMES = [f"size of parameter {number}" for number in range(30)]
 
@@ -22,14 +22,14 @@ def arms(
     runs: int = 10,
     names: list[str] = NAMES,
     spread: float = 1.0,
-) -> tuple[list[Run], list[Run]]:
+) -> tuple[list[ArmRun], list[ArmRun]]:
     """Two arms of 30 quantities whose seeds agree by `r`; of the candidate, the first is off by `shift`."""
     one = rng.standard_normal((runs, len(names)))
     other = r * one + math.sqrt(1 - r * r) * rng.standard_normal((runs, len(names)))
     other[:, 0] += shift
     return tuple(  # type: ignore[return-value]
         [
-            Run(seed, 1.0 + seed + number, numbers=dict(zip(names, 10 + spread * row, strict=True)))
+            ArmRun(seed, 1.0 + seed + number, numbers=dict(zip(names, 10 + spread * row, strict=True)))
             for seed, row in enumerate(arm)
         ]
         for number, arm in enumerate((one, other))
@@ -93,11 +93,11 @@ def test_the_same_training_must_come_to_the_same_evaluations() -> None:
     assert look(*same).faults == ("it trains the same bit for bit, and size of parameter 0 is another",)
 
 
-def predicting(rng: np.random.Generator, wrong: float, runs: int = 10, of: int = 400) -> list[Run]:
+def predicting(rng: np.random.Generator, wrong: float, runs: int = 10, of: int = 400) -> list[ArmRun]:
     """Runs that predict one truth but for a share of their own."""
     truth = np.arange(of) % 5
     rows = np.where(rng.random((runs, of)) < wrong, rng.integers(0, 5, (runs, of)), truth)
-    return [Run(i, 1.0, predictions={"last evaluation": row.tolist()}) for i, row in enumerate(rows)]
+    return [ArmRun(i, 1.0, predictions={"last evaluation": row.tolist()}) for i, row in enumerate(rows)]
 
 
 def test_predictions_farther_from_the_other_seeds_are_refused_whatever_the_pairs_have_in_common() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from overdrive.core.json_data import from_json, to_json
 from overdrive.evidence.margin import margin_from
-from overdrive.evidence.registration import LOOKS, SPENT, Registration, Run
+from overdrive.evidence.registration import LOOKS, SPENT, ArmRun, Registration
 from overdrive.evidence.statistical import Outcome, judge
 from tests.conftest import long_but
 
@@ -40,23 +40,23 @@ def values(
     return [float(value) for value in 0.5 + SIGMA * (shift + spread * luck)]
 
 
-def plain(metrics: list[float], first_seed: int = 0) -> list[Run]:
-    return [Run(first_seed + index, value) for index, value in enumerate(metrics)]
+def plain(metrics: list[float], first_seed: int = 0) -> list[ArmRun]:
+    return [ArmRun(first_seed + index, value) for index, value in enumerate(metrics)]
 
 
 def arm(
     rng: np.random.Generator, first_seed: int = 0, shift: float = 0.0, tau: float = 30.0, noise: float = 0.01
-) -> list[Run]:
+) -> list[ArmRun]:
     """16 runs of 100 steps whose loss falls from 2.3 to a level of their seed; the metric is the last tenth."""
     level = 0.5 + SIGMA * (shift + rng.standard_normal((16, 1)))
     losses = level + 1.8 * np.exp(-np.arange(100) / tau) + noise * rng.standard_normal((16, 100))
     return [
-        Run(first_seed + index, float(curve[-10:].mean()), tuple(map(float, curve)))
+        ArmRun(first_seed + index, float(curve[-10:].mean()), tuple(map(float, curve)))
         for index, curve in enumerate(losses)
     ]
 
 
-def stepwise(original: list[Run], candidate: list[Run], estimated: bool = True) -> Outcome:
+def stepwise(original: list[ArmRun], candidate: list[ArmRun], estimated: bool = True) -> Outcome:
     """As a caller goes: on to the next look until something is established.
 
     `estimated`: the margin comes from the original's runs of the look; else it is the true one.
@@ -84,7 +84,7 @@ def shares(
     return passed / trials, refused / trials
 
 
-def registered(original: list[Run]) -> Registration:
+def registered(original: list[ArmRun]) -> Registration:
     """With the margin that these runs tell."""
     told = margin_from(original)
     return replace(
@@ -262,7 +262,7 @@ def test_a_tolerance_of_the_metric_holds_for_the_curve_too() -> None:
 # Runs that fail
 
 
-def failing(runs: list[Run], count: int) -> list[Run]:
+def failing(runs: list[ArmRun], count: int) -> list[ArmRun]:
     return [replace(run, value=math.nan) if index < count else run for index, run in enumerate(runs)]
 
 
@@ -342,7 +342,7 @@ def test_the_interval_is_student_s_of_pairs() -> None:
 @pytest.mark.parametrize("seeds", [[5000, 1], [1, 1], [-1, 0]])
 def test_a_run_that_was_not_registered_is_an_error(seeds: list[int]) -> None:
     with pytest.raises(ValueError, match=r"registered|same seed"):
-        judge(REGISTERED, plain([0.5] * 16), [Run(seed, 0.5) for seed in seeds])
+        judge(REGISTERED, plain([0.5] * 16), [ArmRun(seed, 0.5) for seed in seeds])
 
 
 # The smallest margin
@@ -360,7 +360,7 @@ def test_equal_values_are_equivalent_and_others_without_any_spread_are_not() -> 
     same = judge(REGISTERED, plain([0.5] * 16), plain([0.5] * 16))
     assert (same.equivalent, same.interval, same.smallest_margin) == (True, (0.0, 0.0), 0.0)
     assert judge(REGISTERED, plain([0.5] * 16), plain([0.6] * 16)).equivalent is False
-    curves = [Run(seed, 0.5, (0.5,) * 100) for seed in range(16)]
+    curves = [ArmRun(seed, 0.5, (0.5,) * 100) for seed in range(16)]
     assert judge(REGISTERED, curves, curves).equivalent is True
 
 

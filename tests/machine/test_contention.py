@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.machine.contention import Load, Watch
+from overdrive.machine.contention import Load, LoadWatch
 
 SPIN = "while True: pass"
 
@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_all_threads_of_all_children_are_added_up(tmp_path: Path, clock: list[float]) -> None:
     machine(tmp_path, 1.0, 1.0, 100.0)
-    watch = Watch([7], tmp_path)
+    watch = LoadWatch([7], tmp_path)
     before = watch.read()
     clock[0] = 2.0
     machine(tmp_path, 1.25, 1.1, 104.0)
@@ -52,7 +52,7 @@ def test_all_threads_of_all_children_are_added_up(tmp_path: Path, clock: list[fl
 
 def test_a_tick_more_or_less_of_every_core_is_nobody_s(tmp_path: Path, clock: list[float]) -> None:
     machine(tmp_path, 1.0, 1.0, 100.0)
-    watch = Watch([7], tmp_path)
+    watch = LoadWatch([7], tmp_path)
     before = watch.read()
     clock[0] = 0.1
     machine(tmp_path, 1.4, 1.0, 101.63)  # sixteen cores, all of them its own
@@ -62,7 +62,7 @@ def test_a_tick_more_or_less_of_every_core_is_nobody_s(tmp_path: Path, clock: li
 @pytest.mark.fault(22)
 def test_throttling_and_what_the_host_takes_count_as_waiting(tmp_path: Path, clock: list[float]) -> None:
     machine(tmp_path, 1.0, 1.0, 100.0)
-    watch = Watch([7], tmp_path)
+    watch = LoadWatch([7], tmp_path)
     before = watch.read()
     clock[0] = 1.0
     machine(tmp_path, 1.1, 1.01, 100.4, throttled=0.3, stolen=0.2)
@@ -71,7 +71,7 @@ def test_throttling_and_what_the_host_takes_count_as_waiting(tmp_path: Path, clo
 
 
 def test_where_files_are_missing_nothing_is_told(tmp_path: Path, clock: list[float]) -> None:
-    watch = Watch([7], tmp_path)
+    watch = LoadWatch([7], tmp_path)
     before = watch.read()
     clock[0] = 1.0
     assert watch.since(before) == Load(None, None)
@@ -84,7 +84,7 @@ def test_where_files_are_missing_nothing_is_told(tmp_path: Path, clock: list[flo
 
 def test_a_process_that_is_over_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", "pass"])
-    watch = Watch([process.pid])
+    watch = LoadWatch([process.pid])
     before = watch.read()
     process.wait()
     assert watch.since(before).waited in (None, pytest.approx(0.0, abs=0.5))
@@ -98,7 +98,7 @@ def test_two_that_share_a_core_wait_for_each_other() -> None:
     try:
         for each in spinners:
             os.sched_setaffinity(each.pid, {core})
-        watch = Watch([spinners[0].pid])
+        watch = LoadWatch([spinners[0].pid])
         before = watch.read()
         time.sleep(0.5)
         load = watch.since(before)

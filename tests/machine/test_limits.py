@@ -80,7 +80,7 @@ def test_a_process_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
 
 torch = pytest.importorskip("torch")
 from overdrive.machine.microbenchmarks import memory, products, storage  # noqa: E402
-from overdrive.machine.microbenchmarks.best import Answer, NotMeasured  # noqa: E402
+from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured  # noqa: E402
 from overdrive.machine.microbenchmarks.links import measure_all_reduce  # noqa: E402
 
 
@@ -92,7 +92,7 @@ def half_a_second(act: Any, *_: Any) -> float:
 def test_a_product_counts_two_operations_for_each_element_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "best_seconds", half_a_second)
     monkeypatch.setitem(products._SIDES, "cpu", (8, 16))
-    answer = Answer(quick=True, seconds=60)
+    answer = Measurements(quick=True, seconds=60)
     products.measure_products(answer, "cpu", "cpu.", ("fp32", "tf32"))
     assert answer.measures["cpu.matmul.fp32"]["value"] == 2 * 8**3 / 0.5, "it stops where a product takes too long"
     assert answer.missing == {"cpu.matmul.tf32": "a processor has no tf32"}
@@ -101,7 +101,7 @@ def test_a_product_counts_two_operations_for_each_element_of_a_row(monkeypatch: 
 def test_a_format_that_is_emulated_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = iter([1e-3, 1e-3, 1.0])  # two sides of fp32, then bf16
     monkeypatch.setattr(products, "best_seconds", lambda *_: next(slow))
-    answer = Answer(quick=True, seconds=60)
+    answer = Measurements(quick=True, seconds=60)
     products.measure_products(answer, "cpu", "cpu.", ("bf16", "fp32"))
     assert "emulated" in answer.missing["cpu.matmul.bf16"]
 
@@ -109,7 +109,7 @@ def test_a_format_that_is_emulated_is_left_out_by_name(monkeypatch: pytest.Monke
 def test_copy_moves_two_arrays_and_triad_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "best_seconds", half_a_second)
     monkeypatch.setattr(memory, "available_memory", lambda: 8 * 4 * memory._MIB)
-    answer = Answer(quick=True, seconds=60)
+    answer = Measurements(quick=True, seconds=60)
     memory.measure_memory(answer, "cpu", "cpu.")
     assert answer.measures["cpu.memory.copy"]["value"] == 2 * 4 * memory._MIB / 0.5
     assert answer.measures["cpu.memory.triad"]["value"] == 3 * 4 * memory._MIB / 0.5
@@ -131,7 +131,7 @@ def test_caches_are_counted_once_for_those_who_share_them(tmp_path: Path) -> Non
 
 def test_storage_leaves_nothing_behind_and_needs_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "best_seconds", half_a_second)
-    answer = Answer(quick=True, seconds=60)
+    answer = Measurements(quick=True, seconds=60)
     storage.measure_storage(answer, tmp_path)
     assert not list(tmp_path.iterdir())
     assert answer.measures["files.small_read_cached"]["value"] == 200 / 0.5
@@ -142,7 +142,7 @@ def test_storage_leaves_nothing_behind_and_needs_room(tmp_path: Path, monkeypatc
 
 
 def test_two_ranks_reduce_and_their_errors_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(quick=True, seconds=60)
+    answer = Measurements(quick=True, seconds=60)
     measure_all_reduce(answer, "gloo")
     assert answer.measures["all_reduce.gloo"]["value"] > answer.measures["all_reduce.gloo.latency"]["value"] > 0
     answer.attempt("all_reduce.nccl", lambda: measure_all_reduce(answer, "nccl"))

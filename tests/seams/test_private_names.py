@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
+import inspect
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image, ImageFile, PngImagePlugin
+from PIL.PngImagePlugin import PngImageFile
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.utils.data import dataloader
 
 import overdrive
-
-torch = pytest.importorskip("torch")
+from tests.seams.keras.private_names import OF_KERAS
+from tests.seams.scanned import attributes, dotted, imported
 
 SOURCES = Path(overdrive.__file__).parent
 # Public things in modules with a private name that PyTorch's own documentation imports from there.
@@ -75,31 +83,65 @@ IN_SEAMS = (
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
     "torch.utils.data.dataloader._SingleProcessDataLoaderIter._next_data",
 )
+# Of objects, in PyTorch 2.13.0, Pillow 13.0 and Python 3.11. Those of Keras are in `keras/test_private_names.py`.
+OF_OBJECTS: dict[str, tuple[str, ...]] = {
+    "module": (
+        *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+        *("_parameters", "_buffers", "_modules", "_apply", "_compiled_call_impl"),
+    ),
+    "recurrent layer": ("_flat_weights", "_flat_weight_refs"),
+    "compiled module": ("_orig_mod",),
+    "graph": ("_tracer_cls",),
+    "compiled function": ("_boxed_call",),
+    "optimizer": ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_warned_capturable_if_run_uncaptured"),
+    "parameter": ("_backward_hooks", "_post_accumulate_grad_hooks", "_version", "_is_view"),
+    "storage": ("_cdata",),
+    "node of autograd": ("_sequence_nr",),
+    "operator": ("_schema", "_overloadpacket"),
+    "process group": ("_allgather_base",),
+    "options of a process group": ("_timeout",),
+    "distribution": ("_validate_args",),
+    "loader": ("_iterator", "_get_iterator"),
+    "iterator": (
+        *("_dataset", "_dataset_kind", "_dataset_fetcher", "_collate_fn", "_index_sampler", "_sampler_iter"),
+        *("_auto_collation", "_pin_memory", "_num_workers", "_next_data", "_reset"),
+    ),
+    "iterator with workers": (
+        *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers"),
+    ),
+    "picture": ("_mode", "_size", "_exclusive_fp", "_close_exclusive_fp_after_loading"),
+    "PNG": ("_PngImageFile__prepare_idat", "_PngImageFile__idat"),
+    "Pillow's files": ("_Tile",),
+    "argument parser": ("_actions",),
+}
 # `machine` stands below the seams, and PyTorch has no public name for these products.
 ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}
+# Outside of the seams, of objects that are not ours: `core` and `machine` stand below the seams, and Python's, NumPy's
+# and click's are no framework's.
+OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {
+    "cli/misplaced.py": {"_flag_needs_value"},
+    "cli/started_again.py": {"_args_from_interpreter_flags"},
+    "core/rng.py": {"_bit_generator", "_inst", "_rand"},
+    "datacache/draws.py": {"_inst", "_rand"},
+    "datacache/encoding.py": {"_exif"},
+    "datacache/offers.py": {"_version"},
+    "datacache/walk/arrays.py": {"_mmap"},
+    "datacache/walk/code_walk.py": {"_data", "_inst", "_rand"},
+    "machine/loaded.py": {"_C", "_cuda_getArchFlags"},
+    "model_state/later_backward.py": {"_version"},
+    "model_state/reach.py": {"_inst", "_rand"},
+    "ranks/entropy.py": {"_inst"},
+    "sandbox/redirected_files.py": {"_TemporaryFileCloser"},
+    "techniques/data/data_pipeline.py": {"_input_dataset", "_map_func"},
+    "techniques/data/resident_arrays/keras_arrays.py": {"_batch_size", "_inputs", "_num_samples", "_shuffle"},
+}
 
 
 def private_names(path: Path) -> set[str]:
     """Dotted names below `torch` with a private part, as a file imports them or reaches them from what it imports."""
     tree = ast.parse(path.read_text())
-    alias: dict[str, str] = {}
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for each in node.names:
-                alias[each.asname or each.name.split(".")[0]] = each.name if each.asname else each.name.split(".")[0]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for each in node.names:
-                alias[each.asname or each.name] = f"{node.module}.{each.name}"
-    found.update(alias.values())
-    for node in ast.walk(tree):
-        parts: list[str] = []
-        inner: Any = node
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        if parts and isinstance(inner, ast.Name) and inner.id in alias:
-            found.add(".".join([alias[inner.id], *reversed(parts)]))
+    alias = imported(tree)
+    found = {*alias.values(), *(dotted(node, alias) for node in ast.walk(tree) if isinstance(node, ast.Attribute))}
     private = {name for name in found if name.startswith("torch.") and "._" in name and ".__" not in name}
     longest = {name for name in private if not any(other.startswith(name + ".") for other in private)}
     return {name for name in longest if not name.startswith(DOCUMENTED)}
@@ -125,6 +167,47 @@ def test_this_pytorch_has_the_private_name(name: str) -> None:
     resolve(name)
 
 
+def objects() -> dict[str, Any]:
+    """One of each kind; a text, where a name is given to an object only later: the source that gives it."""
+    image, file = io.BytesIO(), Image.new("RGB", (2, 2))
+    file.save(image, "png")
+    layer, loader = torch.nn.Linear(1, 1), torch.utils.data.DataLoader(range(2))
+    iterator = iter(loader)
+    loss = layer(torch.ones(1, 1)).sum()
+    return {
+        "module": layer,
+        "recurrent layer": torch.nn.LSTM(1, 1),
+        "compiled module": torch.compile(layer),
+        "graph": torch.fx.symbolic_trace(layer).graph,
+        "compiled function": make_boxed_func(len),
+        "optimizer": (torch.optim.SGD(layer.parameters()), inspect.getsource(torch.optim.Optimizer)),
+        "parameter": layer.weight,
+        "storage": layer.weight.untyped_storage(),
+        "node of autograd": loss.grad_fn,
+        "operator": torch.ops.aten.add.Tensor,
+        "process group": torch.distributed.ProcessGroup,
+        "options of a process group": torch.distributed.ProcessGroupGloo._Options,
+        "distribution": torch.distributions.Distribution,
+        "loader": loader,
+        "iterator": iterator,
+        "iterator with workers": (
+            dataloader._MultiProcessingDataLoaderIter,
+            inspect.getsource(dataloader),
+        ),
+        "picture": Image.open(image),
+        "PNG": (PngImageFile, inspect.getsource(PngImagePlugin).replace("self.__", "self._PngImageFile__")),
+        "Pillow's files": ImageFile,
+        "argument parser": argparse.ArgumentParser(),
+    }
+
+
+@pytest.mark.parametrize("kind", OF_OBJECTS)
+def test_this_version_has_the_private_names_of_objects(kind: str) -> None:
+    found = objects()[kind]
+    thing, source = found if isinstance(found, tuple) else (found, "")
+    assert [name for name in OF_OBJECTS[kind] if not hasattr(thing, name) and f".{name}" not in source] == []
+
+
 def test_private_names_are_those_listed_and_no_more_outside_the_seams() -> None:
     in_seams: set[str] = set()
     elsewhere: dict[str, tuple[str, ...]] = {}
@@ -137,3 +220,33 @@ def test_private_names_are_those_listed_and_no_more_outside_the_seams() -> None:
             elsewhere[place.as_posix()] = tuple(sorted(names))
     assert in_seams == set(IN_SEAMS)
     assert elsewhere == ELSEWHERE
+
+
+def test_private_names_of_objects_are_those_listed() -> None:
+    listed = frozenset(name for names in (*OF_OBJECTS.values(), *OF_KERAS.values()) for name in names)
+    in_seams: set[str] = set()
+    elsewhere: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        place = path.relative_to(SOURCES)
+        if place.parts[0] == "seams":
+            in_seams |= attributes(path)
+        elif names := attributes(path, listed):
+            elsewhere[place.as_posix()] = names
+    assert in_seams == listed
+    assert elsewhere == OF_OBJECTS_ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(x): return x._hidden", {"_hidden"}),
+        ("def f(x): return getattr(x, '_hidden', None)", {"_hidden"}),
+        ("def f(x): return vars(x)['_hidden']", {"_hidden"}),
+        ("class A:\n def f(self, other): self._own = other._own", set()),
+        ("class A:\n def f(self, other): self._parameters = other._parameters", {"_parameters"}),
+        ("import os\nos._exit(0)", set()),
+    ],
+)
+def test_what_is_private_of_others_is_found(text: str, found: set[str], tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text(text)
+    assert attributes(tmp_path / "file.py", frozenset({"_parameters"})) == found

@@ -13,9 +13,11 @@ import pytest
 
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
+from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.trials.launchers.launcher import Group, Launcher
+from overdrive.trials.launchers.launcher import Launcher
 from overdrive.trials.launchers.local import LocalLauncher
+from overdrive.trials.launchers.ranks import RanksGroup
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
 
@@ -25,7 +27,7 @@ import torch
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(30):
-    if step == 20 and os.environ.get("RANK") == "1":
+    if step == 20 and os.environ.get("WHICH") == "1":
         raise ValueError("bad rank")
     optimizer.zero_grad()
     model(torch.randn(8, 4)).pow(2).mean().backward()
@@ -34,59 +36,22 @@ for step in range(30):
 NICE = LocalLauncher(prefix=("nice", "-n", "7"))  # all that another launcher takes
 
 
-class Pair:
-    """A group of two workers of this machine that run the same program."""
-
-    size = 2
-
-    def __init__(self, workers: Sequence[Group]) -> None:
-        self.workers = workers
-
-    @property
-    def pids(self) -> Sequence[int]:
-        return [pid for each in self.workers for pid in each.pids]
-
-    def send(self, line: bytes) -> None:
-        for each in self.workers:
-            each.send(line)
-
-    def read(self, seconds: float) -> list[tuple[int, bytes]]:
-        return [(rank, line) for rank, each in enumerate(self.workers) for _, line in each.read(seconds / 2)]
-
-    def pause(self) -> None:
-        for each in self.workers:
-            each.pause()
-
-    def resume(self) -> None:
-        for each in self.workers:
-            each.resume()
-
-    def exit_code(self) -> int | None:
-        codes = [each.exit_code() for each in self.workers]
-        return next((code for code in codes if code), None if None in codes else 0)
-
-    def wait(self, seconds: float) -> bool:
-        return all(each.wait(seconds) for each in self.workers)
-
-    def stop(self, grace: float) -> None:
-        for each in self.workers:
-            each.stop(grace)
-
-
 class PairLauncher:
-    def start(self, environment: Mapping[str, str], output: BinaryIO) -> Pair:
-        return Pair([LocalLauncher().start({**environment, "RANK": str(rank)}, output) for rank in range(2)])
+    """Two workers of this machine that run the same program, each for itself."""
+
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
+        return RanksGroup([LocalLauncher().start({**environment, "WHICH": str(rank)}, output) for rank in range(2)])
 
 
-Make = Callable[[Launcher], Trial]
+Make = Callable[..., Trial]
 
 
 @pytest.fixture
 def trial(script: Callable[[str], Path]) -> Iterator[Make]:
     made: list[Trial] = []
 
-    def make(launcher: Launcher) -> Trial:
-        made.append(Trial(TrialPool(launcher=launcher), TrialSpec(Program(str(script(TRAIN))))))
+    def make(launcher: Launcher, *techniques: Chosen) -> Trial:
+        made.append(Trial(TrialPool(launcher=launcher), TrialSpec(Program(str(script(TRAIN))), techniques)))
         return made[-1]
 
     yield make
@@ -109,6 +74,13 @@ def test_trials_run_under_nice(trial: Make) -> None:
     one = trial(NICE)
     assert one.first_step().step == 1 and one.run(5).step == 6
     assert os.getpriority(os.PRIO_PROCESS, one.group.pids[0]) == os.getpriority(os.PRIO_PROCESS, 0) + 7
+
+
+def test_each_rank_of_a_trial_is_started_by_the_pools_launcher(trial: Make) -> None:
+    one = trial(NICE, ("data_parallel", {"ranks": 2}))
+    one.first_step()
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in one.group.pids] == [usual + 7, usual + 7]
 
 
 def test_a_group_of_two_steps_stands_still_and_ends_as_one(trial: Make) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from overdrive.worker.profiling.keras.moments import Run, Span, moments
+from overdrive.worker.profiling.keras.moments import OperatorRun, OperatorSpan, moments
 from overdrive.worker.profiling.keras.tally import Count, cells_of, counts_of
 
 EVALUATION, WATCHING = "evaluation", "watching"
 
 
 def test_an_operator_that_runs_on_into_another_phase_is_told_in_both() -> None:
-    run = Run(Span(10, 40, 2, "convolution", "graph"), "convolution.1")
+    run = OperatorRun(OperatorSpan(10, 40, 2, "convolution", "graph"), "convolution.1")
     found = moments([run.span], [(0, 20, EVALUATION), (20, 60, WATCHING)], (0, 100))
 
     cells = {each["phase"]: each for each in cells_of(found, [run], 1, lambda run: "8x8")}

@@ -14,7 +14,7 @@ from torch import nn
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.products import Products
 from overdrive.worker.session import Session
-from overdrive.worker.torch.products import Watch, _outputs
+from overdrive.worker.torch.products import ProductsWatch, _outputs
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ class Net(nn.Module):
 def watched(steps: int, evaluations: Callable[[int, nn.Module], Any], seed: int = 0) -> tuple[Products, nn.Module]:
     """A run of so many steps, and what its watch reports."""
     torch.manual_seed(seed)
-    watch = Watch()
+    watch = ProductsWatch()
     with Session([], [watch]):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -102,7 +102,7 @@ def test_watching_changes_nothing() -> None:
 def test_looking_at_the_first_batches_draws_no_random_numbers() -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
-    watch = Watch()
+    watch = ProductsWatch()
     with Session([], [watch]):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -151,7 +151,7 @@ def test_a_model_that_cannot_evaluate_is_left_alone() -> None:
             assert self.training, "only for training"
             return super().forward(x)
 
-    watch = Watch()
+    watch = ProductsWatch()
     with Session([], [watch]):
         model = Picky()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -183,7 +183,7 @@ def test_products_cross_the_pipe() -> None:
 
 
 def test_what_cannot_be_read_is_passed_over_and_the_run_goes_on() -> None:
-    watch = Watch()
+    watch = ProductsWatch()
     with Session([], [watch]):
         model = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_passed_over_and_the_run_goes_on() -> None:
 
 
 def test_two_optimizers_of_one_parameter_have_it_from_the_start() -> None:
-    watch = Watch()
+    watch = ProductsWatch()
     with Session([], [watch]):
         model = nn.Linear(4, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -18,13 +18,14 @@ from overdrive.cli.started_again import hash_alike, membership_in, prepare_envir
 from overdrive.cli.survive import Wish, survivor_of
 from overdrive.cli.values import Duration
 from overdrive.cli.watching import WatchWish, watch_options
-from overdrive.cli.whole_run import announce, run, say
+from overdrive.cli.whole_run import run
 from overdrive.core.plan import REMOVED, Plan, PlanError
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
 from overdrive.ranks.horovod.imports import installed
 from overdrive.techniques.catalogue import catalogue, ranks_for
 from overdrive.worker.launch import hide_own_frames
+from overdrive.worker.saying import announce, say
 
 if TYPE_CHECKING:
     from overdrive.ranks.membership import Membership

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -33,10 +33,9 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.metric import Metric
-from overdrive.core.objective import TIME, Objective
+from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
-from overdrive.core.program import Program
 from overdrive.core.tune_result import Price, TuneResult
 from overdrive.core.units import duration
 from overdrive.report.html import page
@@ -51,39 +50,38 @@ from overdrive.tuner.result import plan_of, result_of
 from overdrive.tuner.tune import tune as run_tune
 
 
-def tune(
-    program: Program,
-    contract: Contract,
-    budget: float | None,
-    output: Path,
-    json_path: Path | None,
-    metric: Metric | None = None,
-    objective: Objective = TIME,
-    only: frozenset[str] = frozenset(),
-    force: bool = False,
-    everything: bool = False,
-    runs: int = 10,
-    price: Price | None = None,
-    ranks: int | None = None,
-) -> int:
-    """
-    Args:
-        budget: seconds; None: as long as it pays over `runs` runs.
-        only: the techniques to try, if not all.
+@dataclass(frozen=True)
+class Outputs:
+    """Where a tune's result goes, and what is told of it.
+
+    Attributes:
         force: replace a plan that has techniques even by one that has none.
         everything: name also what was not tried.
         price: of the machine; the result is told in money too.
-        ranks: try the program as so many processes, 0: as many as pay; None: as one.
+    """
 
+    plan: Path
+    json: Path | None = None
+    force: bool = False
+    everything: bool = False
+    price: Price | None = None
+
+    @property
+    def report(self) -> Path:
+        return self.plan.with_suffix(".html")
+
+
+def tune(request: TuneRequest, outputs: Outputs) -> int:
+    """
     Returns the exit code: 0 where the tune came to its end, 1 where the program could not be tuned.
 
     Raises:
         CannotWrite: there is no place to write the plan, the report or the JSON.
     """
-    check_places(program, {"-o": output, "the report": output.with_suffix(".html"), "--json": json_path})
-    console = console_beside(json_path)
+    program = request.program
+    check_places(program, {"-o": outputs.plan, "the report": outputs.report, "--json": outputs.json})
+    console = console_beside(outputs.json)
     ledger = Ledger.open(default_path())
-    request = TuneRequest(program, contract, budget, runs, metric, objective, only, ranks)
     most = request.most_seconds()
     checkpoint = TuneCheckpoint(ledger, program, request.purpose())
     for notice in filter(None, (ledger.notice,)):
@@ -91,52 +89,43 @@ def tune(
     if checkpoint.resumes:
         console.print("Going on from a tune of this program that was broken off.")
     console.print(
-        f"Tuning {program.command()} under the contract {contract}, for at most {duration(most)}.",
+        f"Tuning {program.command()} under the contract {request.contract}, for at most {duration(most)}.",
         markup=False,
     )
     with TrialPool() as pool, Live(console, most) as live:
         pool.on_fill = live.filling
         found = run_tune(request, pool, checkpoint, live)
         last_output = pool.last_output
-    result = replace(result_of(found, str(output)), price=price)
+    result = replace(result_of(found, str(outputs.plan)), price=outputs.price)
     if found.refusal:
         checkpoint.forget()
         if found.refusal_is_failure and last_output.strip():
             print(last_output.rstrip(), file=sys.stderr)
         print(f"overdrive: {why_it_fails(found.refusal)}", file=sys.stderr)
         return 1
-    _keep(found, result, output, json_path, force, ledger, console, everything)
+    _keep(found, result, outputs, ledger, console)
     checkpoint.finished(result.date, to_json(result))
     ledger.close()
     return 0
 
 
-def _keep(
-    found: Findings,
-    result: TuneResult,
-    output: Path,
-    json_path: Path | None,
-    force: bool,
-    ledger: Ledger,
-    console: Console,
-    everything: bool,
-) -> None:
+def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger, console: Console) -> None:
     """Write the plan, the report and the JSON, and print the table. A plan that is there stays if this one is empty."""
-    made = plan_of(found, result)
-    report = output.with_suffix(".html")
-    if stays := not made.techniques and not force and _has_something(output):
-        report = output.with_suffix(".latest.html")
-        kept = f"Nothing was established, so the plan {output} and its report stay as they were; --force replaces them."
+    made, path = plan_of(found, result), outputs.plan
+    report = outputs.report
+    if stays := not made.techniques and not outputs.force and _has_something(path):
+        report = path.with_suffix(".latest.html")
+        kept = f"Nothing was established, so the plan {path} and its report stay as they were; --force replaces them."
         # It tells of no plan that is there; the plan that is keeps its own report.
         result = replace(result, plan="", notes=(*result.notes, kept))
     else:
         plan = made.dumps({name: each.summary() for name, each in catalogue().items()})
-        write_atomically(output, plan)
+        write_atomically(path, plan)
         remember(ledger, plan, to_json(result))
     write_atomically(report, page(result))
-    write_json(json_path, to_json(result))
-    table(result, console, everything)
-    console.print(f"\nplan    {output}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
+    write_json(outputs.json, to_json(result))
+    table(result, console, outputs.everything)
+    console.print(f"\nplan    {path}{' (as it was)' if stays else ''}\nreport  {report}", markup=False)
 
 
 def _has_something(path: Path) -> bool:
@@ -227,23 +216,11 @@ def command(
     2 where the command line is wrong or the plan cannot be written.
     """
     program = parse_trial_program(words, stdin)
+    request = TuneRequest(program, Contract(contract), budget, runs, metric, objective, only, ranks)
+    outputs = Outputs(output or program.plan_path(), json_path, force, everything, price)
     with faults_as_sentences():
         try:
-            code = tune(
-                program,
-                Contract(contract),
-                budget,
-                output or program.plan_path(),
-                json_path,
-                metric,
-                objective,
-                only,
-                force,
-                everything,
-                runs,
-                price,
-                ranks,
-            )
+            code = tune(request, outputs)
         except CannotWrite as error:
             fail(str(error))
     sys.exit(code)

@@ -16,11 +16,13 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
+from overdrive.core.unit import unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
 from overdrive.worker.launch import end_as_python_would, execute
 from overdrive.worker.recording import Recorder
+from overdrive.worker.saying import announce, say
 from overdrive.worker.session import Session
 
 if TYPE_CHECKING:
@@ -28,14 +30,6 @@ if TYPE_CHECKING:
     from overdrive.ranks.rank import Rank
     from overdrive.survive.survivor import Survivor
     from overdrive.worker.sentinels.sentinels import Sentinels
-
-
-def say(text: str) -> None:
-    print(f"overdrive: {text}", file=sys.stderr)
-
-
-def announce(name: str, reason: str) -> None:
-    say(f"left out {name}: {reason}")
 
 
 class Waiting:
@@ -138,7 +132,7 @@ def _what_may_be_ours(failure: Exception, session: Session) -> None:
 
 def summary(recorder: Recorder, session: Session, plan_name: str | None) -> str:
     steps = recorder.clock.steps
-    unit = "calls" if recorder.clock.inference else "steps"
+    unit = f"{unit_of(recorder.clock.inference)}s"
     if not steps:
         what = "call of a model" if recorder.clock.inference else "training step"
         return f"no {what} was seen in this program"

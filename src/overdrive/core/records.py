@@ -8,6 +8,7 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.products import Products
+from overdrive.core.unit import unit_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Trace:
     @property
     def unit(self) -> str:
         """What a step of it is called, for people."""
-        return "call" if self.inference else "step"
+        return unit_of(self.inference)
 
 
 class TrialOver(Exception):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
+from overdrive.core.unit import unit_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class TrialSpec:
     @property
     def unit(self) -> str:
         """What a step of it is called, for people."""
-        return "call" if self.clock == "inference" else "step"
+        return unit_of(self.clock == "inference")
 
     def name(self) -> str:
         """`plain`, or its techniques with the settings: the same text for the same trial."""

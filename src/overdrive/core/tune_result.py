@@ -11,6 +11,7 @@ from typing import Any
 
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Settings
+from overdrive.core.unit import unit_of
 
 VERSION = 1  # of the form; a result without it was written before there was one, and has the same
 
@@ -262,4 +263,4 @@ class TuneResult:
     @property
     def unit(self) -> str:
         """What a step of the program is called, for people."""
-        return "call" if self.inference else "step"
+        return unit_of(self.inference)

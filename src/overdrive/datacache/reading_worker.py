@@ -18,7 +18,7 @@ from overdrive.datacache.fingerprint import objects_again
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.unchanged import UnchangedInFork
-from overdrive.seams.torch.fetchers import Again, fetch_in_worker_by
+from overdrive.seams.torch.fetchers import LeftToFetch, fetch_in_worker_by
 
 
 class OnlyReading:
@@ -131,18 +131,18 @@ class _Reading:
         try:
             batch = real(fetcher, indices)
         except Exception as error:
-            return Again(f"{type(error).__name__}: {error}")
+            return LeftToFetch(f"{type(error).__name__}: {error}")
         finally:
             self._effects.paused = True
         assert self.unchanged is not None
         if self._effects.tried:
-            return Again(f"it {self._effects.tried}")
+            return LeftToFetch(f"it {self._effects.tried}")
         if not self._draws and not before.same(States.now(with_cuda=False)):
-            return Again("it draws random numbers")
+            return LeftToFetch("it draws random numbers")
         try:
             self.unchanged.check()
         except Unfit as error:
-            return Again(str(error))
+            return LeftToFetch(str(error))
         return batch
 
     def _begin(self, fetcher: Any, real: Callable[[Any, Any], Any]) -> None:

@@ -21,7 +21,7 @@ from overdrive.core.progress import log
 from overdrive.engines.model import Answer, ServedModel
 from overdrive.engines.runtime import Runtime
 from overdrive.engines.signature import signature
-from overdrive.model_state.hooks import own_hooks
+from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
 

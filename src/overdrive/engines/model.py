@@ -21,6 +21,7 @@ from overdrive.model_state.later_backward import without_graph
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 from overdrive.seams.points import reason_of
+from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.reads import noting_reads
 
 _BUILT_AT = 2  # the call of a later signature in which its engine is built: one that comes once is not worth it
@@ -256,4 +257,4 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+    return -1 if tensor.is_inference() else version_of(tensor)

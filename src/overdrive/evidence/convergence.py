@@ -36,7 +36,7 @@ _CHANGE = 0.1  # of steps to target, as a share
 
 
 @dataclass(frozen=True)
-class Pace:
+class LossPace:
     """The steps after which the arms reach the same smoothed loss; a run that never does counts with all steps."""
 
     target: float  # loss
@@ -108,7 +108,7 @@ def fisher(original: tuple[int, int], candidate: tuple[int, int]) -> float:
     return ways / math.comb(runs_o + runs_c, failed)
 
 
-def pace(original: Curves, candidate: Curves) -> Pace | None:
+def pace(original: Curves, candidate: Curves) -> LossPace | None:
     """Steps to the loss that the original has at 80 % of the way; None for too few runs or steps."""
     arms = _smooth(original, candidate)
     if arms is None:
@@ -118,7 +118,7 @@ def pace(original: Curves, candidate: Curves) -> Pace | None:
     length = _common_length(original, candidate)
     found = [np.array([_first_below(curve, centres, target) for curve in arm]) for arm in (one, other)]
     steps = [np.where(np.isfinite(arm), arm, float(length)) for arm in found]
-    return Pace(
+    return LossPace(
         target=target,
         original=float(steps[0].mean()),
         candidate=float(steps[1].mean()),

@@ -17,6 +17,7 @@ from typing import Any
 from overdrive.core.contract import Contract
 from overdrive.core.records import StepRecord, Trace
 from overdrive.core.tune_result import Invariant, ProofRecord
+from overdrive.core.unit import unit_of
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0
@@ -79,8 +80,8 @@ def same_in_their_duels(checks: Sequence[Check]) -> Check:
     """Of a plan each of whose techniques was the same in its duel, beside those that were there before it."""
     fewest = min(checks, key=lambda check: int(check.evidence["exact"]["steps"]))
     steps = fewest.evidence["exact"]["steps"]
-    unit = "calls" if fewest.evidence["exact"].get("calls") else "steps"
-    sentence = f"in the duels of its techniques {steps} {unit} or more came to the same, bit for bit"
+    unit = unit_of(bool(fewest.evidence["exact"].get("calls")))
+    sentence = f"in the duels of its techniques {steps} {unit}s or more came to the same, bit for bit"
     return replace(fewest, sentence=f"{sentence}; no time was left to hash each of them", pending=False)
 
 

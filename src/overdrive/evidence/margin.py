@@ -29,7 +29,7 @@ import numpy as np
 
 from overdrive.core.metric import TAIL
 from overdrive.evidence.convergence import BINS
-from overdrive.evidence.registration import LOOKS, SPENT, SPREADS, Run, of_model
+from overdrive.evidence.registration import LOOKS, SPENT, SPREADS, ArmRun, of_model
 
 PROGRESS_SHARE = 0.02
 _UNITS = 16 * 2.0**-23  # of fp32's last place, relative: what the order of a sum may change
@@ -51,7 +51,7 @@ class Margin:
     noise: float = 0.0
 
 
-def margin_from(original: Sequence[Run], tolerance: float | None = None, is_loss: bool = True) -> Margin:
+def margin_from(original: Sequence[ArmRun], tolerance: float | None = None, is_loss: bool = True) -> Margin:
     """The margin that these runs of the original tell, or the one that the user states.
 
     Args:
@@ -84,7 +84,7 @@ def margin_from(original: Sequence[Run], tolerance: float | None = None, is_loss
     return Margin(told, strict, rule, len(runs), spread, noise)
 
 
-def batch_noise(runs: Sequence[Run]) -> float:
+def batch_noise(runs: Sequence[ArmRun]) -> float:
     """The standard deviation that the batches of the late steps give to a run's mean loss over them."""
     jumps, count = [], 0
     for run in runs:
@@ -95,7 +95,7 @@ def batch_noise(runs: Sequence[Run]) -> float:
     return math.sqrt(float(np.mean(jumps)) / count) if jumps else 0.0
 
 
-def progress(runs: Sequence[Run], is_loss: bool = True) -> float | None:
+def progress(runs: Sequence[ArmRun], is_loss: bool = True) -> float | None:
     """How far the metric has come since the start, as a mean over runs; None where it is not known."""
     if is_loss:
         starts = [float(np.mean(run.losses[: max(1, len(run.losses) // BINS)])) for run in runs if run.losses]

@@ -30,7 +30,7 @@ from overdrive.core import printed
 from overdrive.core.products import Evaluation, Products
 from overdrive.evidence import student
 from overdrive.evidence.convergence import Array
-from overdrive.evidence.registration import Run
+from overdrive.evidence.registration import ArmRun
 
 PRINTED = "printed "  # begins the name of a printed number
 _EXCUSED = 0.25  # standard deviations over seeds
@@ -108,7 +108,7 @@ def doubt_p(pairs: int, last: bool) -> float:
     return DOUBT_P if last else FIRST_DOUBT_P if pairs < _FEW else EARLY_DOUBT_P
 
 
-def look(original: Sequence[Run], candidate: Sequence[Run], doubt_p: float = DOUBT_P) -> Looked:
+def look(original: Sequence[ArmRun], candidate: Sequence[ArmRun], doubt_p: float = DOUBT_P) -> Looked:
     """Compare the arms; the runs are in pairs, in the same order."""
     count = min(len(original), len(candidate))
     if count < _FEWEST:
@@ -147,11 +147,11 @@ def _mean(numbers: Sequence[dict[str, float]], of: str) -> dict[str, float]:
     return {f"{name} ({of})": float(np.mean([each[name] for each in numbers])) for name in sorted(names)}
 
 
-def _column(runs: Sequence[Run], name: str) -> Array:
+def _column(runs: Sequence[ArmRun], name: str) -> Array:
     return np.array([run.numbers[name] for run in runs])
 
 
-def _far_from_all(original: Sequence[Run], candidate: Sequence[Run]) -> dict[str, tuple[Array, Array]]:
+def _far_from_all(original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> dict[str, tuple[Array, Array]]:
     """Each run's share of predictions that differ from those of the original's other seeds, on the same data.
 
     A candidate that agrees with its own pair in no prediction but comes from the same distribution is as far from the

@@ -75,7 +75,7 @@ def of_model(spread: float, noise: float) -> float:
 
 
 @dataclass(frozen=True)
-class Run:
+class ArmRun:
     """One run of one arm."""
 
     seed: int

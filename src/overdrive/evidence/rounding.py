@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.interval import Interval
+from overdrive.core.unit import unit_of
 from overdrive.evidence import student
 
 _UNIT = 2.0**-24
@@ -169,12 +170,12 @@ def judge(
     bits = max(0.0, _bits(worst[0])) if worst else 0.0
     logs = _by_step(tensors)
     ratio = _ratio(list(logs.values()))
-    what = "calls" if any(row.kind == "output" for row in original) else "steps"
+    calls = any(row.kind == "output" for row in original)
     count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer", "output")})
     evidence = {
         "states": len(steps),
         "steps": steps,
-        "calls": what == "calls",
+        "calls": calls,
         "reference": "fp32, careful" if careful else "fp64",
         "tensors": count,
         "bits": bits,
@@ -185,7 +186,7 @@ def judge(
         "worst": [_told(pairs, allowed) for pairs in worst[:12]],
         "by_step": [{"step": step, "ratio": _exp(value)} for step, value in logs.items()],
     }
-    extent = f"{len(steps)} replayed {what}, {count} {'tensor' if count == 1 else 'tensors'}"
+    extent = f"{len(steps)} replayed {unit_of(calls)}s, {count} {'tensor' if count == 1 else 'tensors'}"
     if faults:
         fault = max(faults, key=lambda each: each.rank)
         return Rounding(False, f"in {extent}, {fault.sentence}", evidence)

@@ -52,10 +52,10 @@ import numpy as np
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import finite
 from overdrive.evidence import convergence, products, spread, student
-from overdrive.evidence.convergence import Band, Pace
+from overdrive.evidence.convergence import Band, LossPace
 from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
 from overdrive.evidence.products import Difference, Looked
-from overdrive.evidence.registration import SPREADS, Registration, Run
+from overdrive.evidence.registration import SPREADS, ArmRun, Registration
 
 _REFUSED_P = 0.005  # one-sided: what is harmless on a program of much noise must not be refused for its luck
 _FAILURES_P, _SUSPECT_FAILURES_P = 0.01, 0.05  # refused; not called equivalent
@@ -89,7 +89,7 @@ class Outcome:
         return found
 
 
-def judge(registration: Registration, original: Sequence[Run], candidate: Sequence[Run]) -> Outcome:
+def judge(registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> Outcome:
     """Judge both arms at the largest look that they have reached; before the first, nothing is established.
 
     Runs count in the order of the registered seeds, and those after the look do not count. What is compared are
@@ -144,7 +144,7 @@ class _Seen:
     runs: tuple[int, int]
     failed: tuple[int, int]
     values: Sequence[convergence.Array]  # of the pairs that converged, by arm
-    pace: Pace | None
+    pace: LossPace | None
     band: Band | None
     looked: Looked
     last: bool  # there is no look to come
@@ -197,7 +197,7 @@ class _Seen:
         return doubts + list(self.looked.doubts)
 
 
-def _in_order(runs: Sequence[Run], seeds: tuple[int, ...], arm: str) -> list[Run]:
+def _in_order(runs: Sequence[ArmRun], seeds: tuple[int, ...], arm: str) -> list[ArmRun]:
     by_seed = {run.seed: run for run in runs}
     if len(by_seed) < len(runs):
         raise ValueError(f"two runs of the {arm} have the same seed")
@@ -206,7 +206,7 @@ def _in_order(runs: Sequence[Run], seeds: tuple[int, ...], arm: str) -> list[Run
     return [by_seed[seed] for seed in seeds if seed in by_seed]
 
 
-def _both_converged(original: Sequence[Run], candidate: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+def _both_converged(original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> tuple[list[ArmRun], list[ArmRun]]:
     """The runs of both arms under the same seeds, in the same order."""
     of_candidate = {run.seed: run for run in candidate if run.converged}
     shared = [run for run in original if run.converged and run.seed in of_candidate]

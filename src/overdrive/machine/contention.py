@@ -43,7 +43,7 @@ class Reading:
     busy: float | None  # by all processes of the machine
 
 
-class Watch:
+class LoadWatch:
     """Of some processes with all their threads and children.
 
     Reading takes about 15 us a thread, while they stand still.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
 
-from overdrive.model_state.reach import Reach, tensors_of
-from overdrive.seams.torch.internals import storage_id, storage_owners
+from overdrive.model_state.reach import Reach
+from overdrive.seams.torch.internals import storage_id, storage_owners, version_of
+from overdrive.seams.torch.modules import swapped, tensors_in
 
 _SMALL = 4 << 10  # bytes
 _ALONE = 2  # owners of a tensor's memory: it, and the handle to ask with
@@ -28,7 +28,7 @@ class Contents:
     def __init__(self, reach: Reach) -> None:
         self._modules = reach.modules
         self._others = reach.tensors
-        owned = {id(each): each for module in reach.modules for each in tensors_of(module)}
+        owned = {id(each): each for module in reach.modules for each in tensors_in(module)}
         self.tensors = [*owned.values(), *reach.tensors]
         self._flags = [each.requires_grad for each in self.tensors]
         self._copies: dict[int, torch.Tensor] = {}
@@ -37,7 +37,7 @@ class Contents:
             if is_copied_at_once(each) or storage_owners(each.untyped_storage()) not in (None, _ALONE):
                 self._copy(each)
             else:
-                self._large[id(each)] = each, each._version
+                self._large[id(each)] = each, version_of(each)
                 _large.setdefault(id(each), weakref.WeakSet()).add(self)
         if self._large:
             weakref.finalize(self, _forget, tuple(self._large))
@@ -108,7 +108,7 @@ _large: dict[int, weakref.WeakSet[Contents]] = {}  # by tensors' ids: whose cont
 
 def fault_of_copies(reach: Reach) -> str:
     """Why copies of these tensors would not do in their place, in words; empty where they would."""
-    tensors = {id(each): each for module in reach.modules for each in tensors_of(module)}
+    tensors = {id(each): each for module in reach.modules for each in tensors_in(module)}
     tensors.update({id(each): each for each in reach.tensors})
     for each in tensors.values():
         if type(each) not in (torch.Tensor, nn.Parameter, nn.Buffer) or each.layout is not torch.strided:
@@ -118,32 +118,3 @@ def fault_of_copies(reach: Reach) -> str:
     if len({storage_id(each) for each in tensors.values()}) < len(tensors):
         return "tensors that share their memory"
     return ""
-
-
-@contextmanager
-def swapped(modules: Sequence[nn.Module], others: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Within it, these modules have other parameters and buffers, by the id of those in whose place they stand.
-
-    `torch.func.functional_call` passes over the weights of an LSTM.
-    """
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    lists: list[tuple[dict[str, Any], Any, Any]] = []
-    try:
-        for module in modules:
-            for holder in (module._parameters, module._buffers):
-                for name, tensor in holder.items():
-                    if id(tensor) in others:
-                        before.append((holder, name, tensor))
-                        holder[name] = others[id(tensor)]  # type: ignore[assignment]
-            if isinstance(module, nn.RNNBase):
-                # It has a list of its weights, and finds by weak references that it is out of date.
-                lists.append((vars(module), vars(module)["_flat_weights"], vars(module)["_flat_weight_refs"]))
-                module._flat_weights = [
-                    None if each is None else others.get(id(each), each) for each in module._flat_weights
-                ]
-        yield
-    finally:
-        for space, weights, references in lists:
-            space["_flat_weights"], space["_flat_weight_refs"] = weights, references
-        for holder, name, tensor in before:
-            holder[name] = tensor

@@ -26,6 +26,7 @@ import torch
 
 from overdrive.datacache import code
 from overdrive.datacache.state import slots_of
+from overdrive.seams.torch.modules import tensors_in
 
 _MOST_OBJECTS = 50_000
 _LARGEST_ARRAY = 1 << 20  # bytes; its content is compared before each call
@@ -144,7 +145,7 @@ class Reach:
             if len(self._seen) > _MOST_OBJECTS:
                 self._hide("too many objects")
                 break
-        owned = {id(each) for module in self.modules for each in tensors_of(module)}
+        owned = {id(each) for module in self.modules for each in tensors_in(module)}
         self.tensors = [each for each in self.tensors if id(each) not in owned]
         self._seen.clear()
 
@@ -285,11 +286,6 @@ class Reach:
 
     def _hide(self, what: str) -> None:
         self.hidden = self.hidden or what
-
-
-def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of this module, without those of modules in it."""
-    return [each for each in (*module._parameters.values(), *module._buffers.values()) if each is not None]
 
 
 @functools.lru_cache(4096)

@@ -16,7 +16,7 @@ import torch
 from overdrive.datacache.generators import frozen, set_state, state_of
 from overdrive.datacache.watch import Watch
 from overdrive.model_state.reach import Reach
-from overdrive.seams.torch.internals import global_hooks
+from overdrive.seams.torch.hooks import global_hooks
 
 _MOST_RENEWALS = 3  # a model that sets such numbers in each call costs no more than a comparison
 

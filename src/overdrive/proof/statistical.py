@@ -17,7 +17,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, screened, step_losses, too_short_to_look
 from overdrive.evidence.margin import margin_from, runs_needed
 from overdrive.evidence.products import PRINTED, numbers_of, predictions_of
-from overdrive.evidence.registration import LOOKS, SPENT, Registration, Run
+from overdrive.evidence.registration import LOOKS, SPENT, ArmRun, Registration
 from overdrive.evidence.statistical import Outcome, judge
 from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ALL, ProofRuns
@@ -42,8 +42,8 @@ class StatisticalProof:
         self._checkpoint = checkpoint
         self._whole = whole or not metric.is_loss  # a metric is printed at the end, as a rule
         self._run_steps = ALL if self._whole else self._steps_of_a_run()  # of runs under seeds
-        self._originals: dict[int, Run] = {}
-        self._again: Run | None = None  # the original's first seed once more, where it was asked for
+        self._originals: dict[int, ArmRun] = {}
+        self._again: ArmRun | None = None  # the original's first seed once more, where it was asked for
 
     def compare(
         self,
@@ -68,7 +68,7 @@ class StatisticalProof:
         if sum(run.converged for run in original) < 2:
             return Check(None, self._metric.missing())
         registration = self._register(old, new, original, tolerance)
-        candidate: list[Run] = []
+        candidate: list[ArmRun] = []
         outcome: Outcome | None = None
         pace = self.run_seconds
         for look in registration.looks:
@@ -107,7 +107,7 @@ class StatisticalProof:
         )
 
     def _judged(
-        self, old: TrialSpec, registration: Registration, original: Sequence[Run], candidate: Sequence[Run]
+        self, old: TrialSpec, registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]
     ) -> Outcome:
         """Where printed numbers speak against it, without those that the original does not print twice alike: they are
         the machine's, a time perhaps."""
@@ -185,7 +185,9 @@ class StatisticalProof:
             self._checkpoint.register(name, known)
         return int(known["steps"])
 
-    def _register(self, old: TrialSpec, new: TrialSpec, original: list[Run], tolerance: float | None) -> Registration:
+    def _register(
+        self, old: TrialSpec, new: TrialSpec, original: list[ArmRun], tolerance: float | None
+    ) -> Registration:
         """Written down before the candidate's first run, and kept: a resumed proof finds it there."""
         kind = f"{self._metric.name} | {self._run_steps} | {tolerance} | {LOOKS}"
         name = f"{old.name()} | {new.name()} | {kind} | {_LOOKED_AT}"
@@ -209,40 +211,40 @@ class StatisticalProof:
         self._runs.stage(said)
         return registration
 
-    def _margin(self, original: Sequence[Run], tolerance: float | None) -> dict[str, Any]:
+    def _margin(self, original: Sequence[ArmRun], tolerance: float | None) -> dict[str, Any]:
         """What the rule gives for as many runs of the original as there are: the candidate has no part in it."""
         margin = margin_from(original, tolerance, self._metric.is_loss)
         told = {name: getattr(margin, name) for name in ("spread", "noise", "strict")}
         return {"margin": margin.value, "margin_rule": margin.rule, "margin_runs": margin.runs, **told}
 
-    def _original_arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
+    def _original_arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[ArmRun]:
         runs = self._arm(spec, seeds, deadline)
         self._originals.update((run.seed, run) for run in runs)
         return runs
 
-    def _arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[Run]:
+    def _arm(self, spec: TrialSpec, seeds: Sequence[int], deadline: float) -> list[ArmRun]:
         """One run a seed, some at once, until the deadline; those of an earlier proof are taken as they are."""
         new = [seed for seed in seeds if self._checkpoint.run(self._run_name(spec, seed)) is None]
         if new:
             self._runs.stage(f"proof: {spec.name()} under {len(new)} seeds")
 
-        def one(seed: int, threads: int) -> Run | None:
+        def one(seed: int, threads: int) -> ArmRun | None:
             known = self._checkpoint.run(self._run_name(spec, seed))
             if known is not None:
-                return from_json(Run, known)
+                return from_json(ArmRun, known)
             if time.monotonic() + self.run_seconds > deadline:
                 return None
             return self._seeded(replace(spec, seed=seed, threads=threads), seed)
 
         return [run for run in self._runs.side_by_side(one, seeds) if run is not None]
 
-    def _seeded(self, spec: TrialSpec, seed: int) -> Run | None:
+    def _seeded(self, spec: TrialSpec, seed: int) -> ArmRun | None:
         run = self._run_of(spec, seed)
         if run is not None and (run.losses or math.isfinite(run.value)):
             self._checkpoint.remember_run(self._run_name(spec, seed), to_json(run))
         return run
 
-    def _run_of(self, spec: TrialSpec, seed: int) -> Run | None:
+    def _run_of(self, spec: TrialSpec, seed: int) -> ArmRun | None:
         """None where there was no time for it; a run that broke off has no result."""
         began = time.monotonic()
         output: list[str] = []
@@ -250,10 +252,10 @@ class StatisticalProof:
         trace = self._runs.untimed.run(order, self._run_steps, output)
         self.run_seconds = max(self.run_seconds, time.monotonic() - began)
         if isinstance(trace, ExitReason):
-            return None if trace.kind == "late" else Run(seed, float("nan"), ())
+            return None if trace.kind == "late" else ArmRun(seed, float("nan"), ())
         losses = tuple(step_losses(trace)[: self._run_steps])  # one that makes many steps in a call may have made more
         text, produced = output[0] if output else "", trace.products
-        return Run(
+        return ArmRun(
             seed,
             self._metric.value(losses, text, trace.returned),
             losses,
@@ -266,7 +268,7 @@ class StatisticalProof:
         return f"{spec.name()} | seed {seed} | {self._metric.name} | {self._run_steps} | {_LOOKED_AT}"
 
 
-def _is_steady(name: str, original: Sequence[Run], again: float | None) -> bool:
+def _is_steady(name: str, original: Sequence[ArmRun], again: float | None) -> bool:
     """Whether a second run under the first seed came to the same number, by the scale of other seeds."""
     values = [run.numbers[name] for run in original if name in run.numbers]
     if again is None or len(values) < 2:
@@ -279,7 +281,7 @@ def _only(numbers: Mapping[str, float], steady: Sequence[str]) -> dict[str, floa
     return {name: value for name, value in numbers.items() if name in steady or not name.startswith(PRINTED)}
 
 
-def _looks_for(tolerance: float, original: Sequence[Run]) -> tuple[int, ...]:
+def _looks_for(tolerance: float, original: Sequence[ArmRun]) -> tuple[int, ...]:
     """As many runs as a margin of the user's takes if the arms agree in nothing, up to a limit."""
     values = [run.value for run in original if run.converged]
     needed = runs_needed(tolerance, math.sqrt(2) * statistics.stdev(values))

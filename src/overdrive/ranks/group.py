@@ -20,7 +20,7 @@ import torch
 from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.monitor import DIFFERS, TOLD, Monitor
 from overdrive.ranks.requests import ROOM, Differing, Requests
-from overdrive.seams.torch.internals import gloo_group, nccl_group, tcp_store
+from overdrive.seams.torch.internals import gather, gloo_group, nccl_group, tcp_store
 
 _PATIENCE = timedelta(hours=24)  # of the groups themselves: the monitor is quicker, and knows why
 _START = timedelta(seconds=60)
@@ -106,7 +106,7 @@ class Group:
             if small:
                 return torch.cat(tuple(self._requests.all_taken(len(own))))
             whole = own.new_empty(self.size * len(own))
-            self._on(own, self._calls)._allgather_base(whole, own).wait()
+            gather(self._on(own, self._calls), whole, own).wait()
         return whole
 
     def sum_(self, tensor: torch.Tensor, what: str) -> torch.Tensor:

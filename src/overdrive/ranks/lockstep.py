@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from overdrive.core.rng import States
 from overdrive.seams.parameters import parameters_of
 
 if TYPE_CHECKING:
-    from overdrive.ranks.rank import Rank
+    from overdrive.ranks.group import Group
     from overdrive.seams.hub import Seams
 
 _FIRST, _EVERY = 4, 16  # steps: each of the first ones, then every so many; one takes 0.3 ms for a million parameters
@@ -29,8 +29,8 @@ class Lockstep:
         differing: parameters of which each rank has another part.
     """
 
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
+    def __init__(self, group_of: Callable[[], Group]) -> None:
+        self._group_of = group_of
         self.differing: set[Any] = set()
         self._steps = 0
         self._same_at = 0  # the last comparison
@@ -61,21 +61,21 @@ class Lockstep:
 
     @property
     def _goes(self) -> bool:
-        return not self._stopped and self._rank.group.mine()
+        return not self._stopped and self._group_of().mine()
 
     def _seed(self, seed: Any) -> Any:
         """One that is made of the clock, say."""
         if not self._goes or not -(2**63) <= seed < 2**63:
             return seed
-        return int(self._rank.group.from_first(seed, "a seed"))
+        return int(self._group_of().from_first(seed, "a seed"))
 
     def _read(self, tensor: Any, call: Any) -> Any:
         number = call()
         if self._in_step or not self._goes or isinstance(number, complex):
             return number
         if isinstance(number, float):
-            return self._rank.group.from_first(number, "a number that is read")
-        return type(number)(self._rank.group.from_first(int(number), "a number that is read"))
+            return self._group_of().from_first(number, "a number that is read")
+        return type(number)(self._group_of().from_first(int(number), "a number that is read"))
 
     def _loss(self, loss: Any) -> Any:
         if self._goes and loss.numel() == 1:
@@ -94,7 +94,7 @@ class Lockstep:
             self._optimizers.append(optimizer)
         if self._steps <= _FIRST or self._steps % _EVERY == 0:
             self.compare(f"at step {self._steps}")
-        self._rank.group.monitor.step = self._steps
+        self._group_of().monitor.step = self._steps
 
     def compare(self, when: str) -> None:
         """Stop all ranks where one has come to something else."""
@@ -104,13 +104,13 @@ class Lockstep:
             self._losses = zlib.crc32(loss.double().cpu().numpy().tobytes(), self._losses)
         self._pending.clear()
         own = [self._steps, self._losses, int(States.now().digest()[:15], 16), _checksum(self._parameters())]
-        told = self._rank.group.of_all(own, f"the comparison {when}")
+        told = self._group_of().of_all(own, f"the comparison {when}")
         for place, what in enumerate(_WHAT):
             others = [rank for rank, each in enumerate(told) if each[place] != told[0][place]]
             if others:
                 where = self._first_parameter() if place == len(_WHAT) - 1 else ""
                 since = f"after step {self._same_at}" if self._same_at else "from the start"
-                self._rank.group.end(
+                self._group_of().end(
                     f"stopped {when}: {what}{where} of rank {others[0]} differ from those of rank 0, {since}. The "
                     "program does not do the same on all ranks; run it without --ranks"
                 )
@@ -122,7 +122,7 @@ class Lockstep:
 
     def _first_parameter(self) -> str:
         parameters = self._parameters()
-        told = self._rank.group.of_all([_checksum([each]) for each in parameters], "the parameters")
+        told = self._group_of().of_all([_checksum([each]) for each in parameters], "the parameters")
         for place, each in enumerate(parameters):
             if any(numbers[place] != told[0][place] for numbers in told):
                 return f" (first no. {place}, of shape {tuple(each.shape)})"

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch.internals import gather
+
 _SLOT = 2048  # bytes: statistics of 64 channels and results of a small model fit; 64 bytes take as long to exchange
 _HEAD = struct.Struct("<qqq16s96s")
 ROOM = _SLOT - _HEAD.size
@@ -67,7 +69,7 @@ class Requests:
             RuntimeError: a rank is gone.
         """
         _HEAD.pack_into(self._own, 0, number, step, size, kind.encode()[:16], what.encode()[:96])
-        self._group._allgather_base(self._received, self._sent).wait()
+        gather(self._group, self._received, self._sent).wait()
         marks = [_Mark.read(self._all, rank * _SLOT) for rank in range(self._size)]
         asked = [(each.number, each.kind, each.what, 0 if sizes_differ else each.size) for each in marks]
         for rank, each in enumerate(asked):

@@ -9,7 +9,7 @@ from overdrive.report.ratio import ratio
 
 
 @dataclass(frozen=True)
-class Row:
+class FormatRow:
     """One number format, by one technique or as the program has it. `measured`: there is more than a reason why not."""
 
     name: str
@@ -22,18 +22,18 @@ class Row:
     detail: str
 
 
-def precision(result: TuneResult) -> list[Row]:
+def precision(result: TuneResult) -> list[FormatRow]:
     """All rows, or none where no number format but the program's own was measured."""
     rows = [_row(each) for each in result.precision]
     return rows if any(row.by and row.measured for row in rows) else []
 
 
-def _row(each: Precision) -> Row:
+def _row(each: Precision) -> FormatRow:
     own = not each.technique and each.seconds_per_step is not None
     against = each.against.removeprefix("plain").removeprefix(" + ")
     speed = ratio(each.speedup) if each.speedup else ""
     learns = {True: "yes", False: "not shown", None: "not checked"}[each.learns]
-    return Row(
+    return FormatRow(
         each.format or "-",
         each.technique,
         own or bool(speed),

@@ -45,7 +45,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class State:
+class StateError:
     """The mean error in the step from one saved state."""
 
     step: float | None = _above_zero()
@@ -66,7 +66,7 @@ class Rounding:
     flag: str = field(default="", metadata={"limit": 200})
     reference: str = field(default="", metadata={"limit": 60})
     worst: tuple[Tensor, ...] = ()
-    by_step: tuple[State, ...] = ()
+    by_step: tuple[StateError, ...] = ()
 
     @property
     def in_fp64(self) -> bool:
@@ -75,7 +75,7 @@ class Rounding:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepsToLoss:
     """Steps until a loss was reached."""
 
     target: float | None = None
@@ -138,7 +138,7 @@ class Statistical:
     original: tuple[float | None, ...] = ()
     candidate: tuple[float | None, ...] = ()
     seeds: Seeds = field(default_factory=Seeds)
-    steps_to_target: Pace = field(default_factory=Pace)
+    steps_to_target: StepsToLoss = field(default_factory=StepsToLoss)
     band: Band = field(default_factory=Band)
     products: Besides = field(default_factory=Besides)
 

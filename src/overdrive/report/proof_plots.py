@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from overdrive.core.tune_result import TuneResult
+from overdrive.core.unit import unit_of
 from overdrive.report import proof_charts, svg
 from overdrive.report.plots import Plot, plot, times
 from overdrive.report.proof import Besides, Rounding, Statistical, decimal
@@ -37,7 +38,7 @@ def rounding(result: TuneResult) -> Plot | None:
             short = svg.fit_end(name, _NAME)
             rows.append(svg.Row(short, at, at, at, label, kind, kind="bad" if beyond else "good"))
             allowed.append(_drawn(limit) if limit else None)
-    unit = "call" if found.calls else "step"
+    unit = unit_of(found.calls)
     table += [(f"mean at {unit} {each.step or 0:,.0f}", "", _factor(each.ratio), "–") for each in found.by_step]
     return plot(
         lambda width: proof_charts.errors(rows, allowed, width),

@@ -17,7 +17,7 @@ _SMALL_CHARACTER = 7.0  # ... of 12 px text
 
 
 @dataclass(frozen=True)
-class Row:
+class ChartRow:
     """One row of a chart: a name, an interval, and the single measurements behind it."""
 
     name: str
@@ -50,7 +50,7 @@ class Scale:
         return self.at(min(max(value, self.low), self.high))
 
 
-class Frame:
+class ChartFrame:
     """Rows with names at the left (above, on a phone), numbers at the right, and an axis below.
 
     `factors`: the values are factors above zero on a log axis; otherwise any numbers, on a linear one.
@@ -81,7 +81,7 @@ class Frame:
             drawn.append(text(x, self.bottom + 18, f"{tick:,g}×" if self.factors else f"{tick:g}", "tick", "middle"))
         return drawn
 
-    def marks(self, index: int, row: Row) -> list[str]:
+    def marks(self, index: int, row: ChartRow) -> list[str]:
         """A row's dots, its interval and estimate, and its words."""
         y, at = self.middle(index), self.scale.clipped
         lanes = {lane: place for place, lane in enumerate(sorted({lane for lane, _ in row.dots}))}
@@ -99,7 +99,7 @@ class Frame:
             return log_ticks(low, high, most)
         return [tick for tick in linear_ticks(low, high) if low <= tick <= high][:most]
 
-    def words(self, index: int, row: Row) -> list[str]:
+    def words(self, index: int, row: ChartRow) -> list[str]:
         y = self.middle(index)
         style = "strong" if row.kind == "total" else "name"
         if not self.wide:

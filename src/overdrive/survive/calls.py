@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from overdrive.survive import answers
 from overdrive.survive.journal import Diverged
 
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
-    from overdrive.survive.survivor import Survivor
+    from overdrive.survive.journal import Journal
+
+
+class JournaledRun(Protocol):
+    """What is asked of the run that they belong to.
+
+    Attributes:
+        steps: made so far.
+        inside: a call that is skipped as a whole: what is asked in it is not told.
+    """
+
+    journal: Journal
+    steps: int
+    inside: bool
+
+    @property
+    def replaying(self) -> bool: ...
+
+    def guarded(self, act: Callable[..., Any]) -> Callable[..., Any]: ...
+
+    def aside(self) -> bool:
+        """Whether what is called now is not the program's, or not to be noted."""
+
+    def begin_anew(self, reason: str) -> NoReturn: ...
+
+    def cannot_skip(self, reason: str) -> None: ...
 
 
 class Calls:
@@ -20,7 +45,7 @@ class Calls:
         with_gradients: which of their parameters had a gradient, when that was noted last.
     """
 
-    def __init__(self, run: Survivor) -> None:
+    def __init__(self, run: JournaledRun) -> None:
         self._run = run
         self.optimizers: list[Any] = []
         self.with_gradients = ""

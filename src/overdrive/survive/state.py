@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from overdrive.core.rng import States
+from overdrive.seams.parameters import parameters_of
 from overdrive.seams.torch.internals import storage_id
 from overdrive.survive.heap import Heap
 
@@ -80,7 +81,7 @@ class Taking:
         return [self._memory(tensor), *about, str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
 
     def _optimizer(self, optimizer: Any) -> list[Any]:
-        numbers = {id(each): n for n, each in enumerate(_parameters(optimizer))}
+        numbers = {id(each): n for n, each in enumerate(parameters_of(optimizer))}
         return [[numbers.get(id(key), repr(key)), self._plain(value)] for key, value in optimizer.state.items()]
 
     def _plain(self, thing: Any) -> list[Any]:
@@ -114,7 +115,7 @@ def put_back(heap: Heap, header: dict[str, Any], block: Any) -> None:
         for optimizer, attributes, saved in zip(
             heap.optimizers, header["attributes"], header["optimizers"], strict=True
         ):
-            parameters = _parameters(optimizer)
+            parameters = parameters_of(optimizer)
             vars(optimizer).update(attributes)
             optimizer.state.clear()
             for key, value in saved:
@@ -175,10 +176,6 @@ def _read(saved: list[Any], block: Any, memories: dict[int, Any]) -> Any:
         # One name is one object, as in the program: a checkpoint that it pickles is the same in every byte.
         return {sys.intern(key) if isinstance(key, str) else key: _read(each, block, memories) for key, each in value}
     return value
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _attributes(optimizer: Any) -> dict[str, Any]:

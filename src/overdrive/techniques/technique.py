@@ -122,7 +122,7 @@ class Technique:
         return [self.defaults()]
 
     def computes_in(self, settings: Settings) -> str:
-        """The number format that it makes the program compute in (see `formats.FORMATS`); "" where it changes none."""
+        """The number format that the program computes in by it (see `core.facts.FORMATS`); "" where it changes none."""
         return ""
 
     def environment(self, settings: Settings) -> dict[str, str]:

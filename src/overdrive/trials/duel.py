@@ -17,6 +17,7 @@ from overdrive.evidence.speed import Pair, Verdict
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import WARM_UP_STEPS
 
 # A block lasts this long on the faster side, so that timer and hand-over (about 50 us) vanish ... On a shared machine,
 # whose pace wanders within seconds, the same time in blocks of 0.1 s gives intervals 1.2 to 2 times as narrow as in
@@ -28,11 +29,7 @@ SHORTEST_BLOCK_SECONDS = 0.02
 # The other side has left the caches cold: that costs some 2.5 ms at the beginning of a block, whatever its length.
 _LEAD_FROM = 4  # calls in a block, from which on another one, before it, is made and not timed
 _LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
-WARM_UP_SECONDS = 0.5
-WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
-_ENOUGH_WARM_UP_SECONDS = 2.0  # after which nobody waits for twice as many
 SLOW_STEP = 0.3  # seconds, beside which what a fork or a switch leaves behind is little: some milliseconds
-LONGEST_CHUNK = 64  # steps at a time in warming up, beginning with the fewest, and each time as many as were made
 _PROFILE_STEPS, _FEWEST_PROFILE_STEPS, _PROFILE_SECONDS = 8, 3, 3.0  # fewer of a program whose steps take long
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
 FEWEST_SECONDS = 20.0  # that any process is given for its first step, however small the budget
@@ -50,13 +47,6 @@ def block_steps(fast: float, slow: float) -> int:
     fast, slow = max(fast, 1e-6), max(slow, 1e-6)
     seconds = min(BLOCK_SECONDS, max(SHORTEST_BLOCK_SECONDS, _LONGEST_BLOCK_SECONDS * fast / slow))
     return max(1, round(seconds / fast))
-
-
-def warmed_up(steps: int, seconds: float) -> bool:
-    """Whether a side that made so many steps in so many seconds is at its usual pace."""
-    usual = steps >= 2 * WARM_UP_STEPS and seconds >= WARM_UP_SECONDS
-    slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS
-    return usual or slow or seconds >= 2 * _ENOUGH_WARM_UP_SECONDS
 
 
 def profile_steps(step_seconds: float) -> int:

@@ -16,16 +16,10 @@ from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.machine.cpu import granted_cores
 from overdrive.machine.memory import available_memory
-from overdrive.trials.duel import (
-    LONGEST_CHUNK,
-    WARM_UP_SECONDS,
-    WARM_UP_STEPS,
-    block_steps,
-    changes_training,
-    lead_steps,
-)
+from overdrive.trials.duel import block_steps, changes_training, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import Warmed, half_a_second, warm_up
 
 # Of the memory that is left, as much may be taken. Trials may still grow, and others live here too.
 _MEMORY_SHARE = 0.6
@@ -93,7 +87,7 @@ def _start(
     others = _resident()
     trials: list[Trial] = []
     paces: list[float] = []
-    steps, chunk = 0, 0
+    warmed: Warmed | None = None
     at_once = granted_cores()
     # The first alone: it tells how much memory the others will take.
     groups = [specs[:1], *(specs[at : at + at_once] for at in range(1, len(specs), at_once))]
@@ -106,24 +100,14 @@ def _start(
         for trial in started:
             trial.first_step(deadline)
         for trial in started:
-            if not trials:
-                steps, chunk = _warm_up(trial)
+            if warmed is None:
+                warmed = warm_up([trial], enough=half_a_second)
             else:
-                trial.run(steps)
-            block = trial.run(chunk)
+                trial.run(warmed.steps)
+            block = trial.run(warmed.chunk)
             paces.append(block.seconds / block.steps)
             trials.append(trial)
     return trials, paces
-
-
-def _warm_up(trial: Trial) -> tuple[int, int]:
-    """Step it for a while; returns the steps this took, and how many more show its pace."""
-    seconds, steps, chunk = 0.0, 0, WARM_UP_STEPS
-    while not steps or seconds < WARM_UP_SECONDS:
-        seconds += trial.run(chunk).seconds
-        steps += chunk
-        chunk = min(steps, LONGEST_CHUNK)
-    return steps, chunk
 
 
 def _look_at_memory(started: int, planned: int, resident: int) -> None:

@@ -11,7 +11,6 @@ from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
-    LONGEST_CHUNK,
     TO_THE_END,
     Duel,
     Pace,
@@ -23,9 +22,9 @@ from overdrive.trials.duel import (
     nothing_new,
     profile_steps,
     steps_after_costs,
-    warmed_up,
 )
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import warm_up
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
 _MOST_TIMES = 2  # as many pairs of blocks as there are to be, where a neighbour disturbs some
@@ -103,19 +102,10 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
     Args:
         costs: have the first process find out what an item of its data costs.
     """
-    seconds = [0.0, 0.0]
-    last = [0.0, 0.0]
-    steps, chunk = 0, 1
-    while not warmed_up(steps, max(seconds)):
-        for index, trial in enumerate((old, new)):
-            with blame(duel, new=trial is new):
-                block = trial.run(chunk)
-            seconds[index] += block.seconds
-            last[index] = block.seconds / block.steps
-        steps += chunk
-        chunk = min(steps, LONGEST_CHUNK)
+    warmed = warm_up((old, new), first=1, blamed=lambda trial: blame(duel, new=trial is new))
+    steps, slowest = warmed.steps, max(warmed.paces)
     if process == 0:
-        looked_into = profile_steps(max(last))
+        looked_into = profile_steps(slowest)
         for trial in (old, new):
             with blame(duel, new=trial is new):
                 trial.run(looked_into, profile=True)
@@ -123,12 +113,12 @@ def _warm_up(duel: Duel, old: Trial, new: Trial, process: int, costs: bool) -> P
             duel.old_facts = old.facts(costs)
         steps += looked_into
         if costs:
-            again = steps_after_costs(max(last))
+            again = steps_after_costs(slowest)
             for trial in (old, new):
                 with blame(duel, new=trial is new):
                     trial.run(again)
             steps += again
-    return Pace(steps + 1, min(last), max(last))
+    return Pace(steps + 1, min(warmed.paces), slowest)
 
 
 def _align(duel: Duel, old: Trial, new: Trial) -> None:

@@ -13,9 +13,10 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import disturbed
 from overdrive.evidence.screening import Block as Measured
 from overdrive.evidence.screening import Factor, Row, on_in
-from overdrive.trials.duel import LONGEST_CHUNK, block_steps, lead_steps, warmed_up
+from overdrive.trials.duel import block_steps, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import LONGEST_CHUNK, warmed_up
 
 
 class SwitchedTrial(Trial):

@@ -14,18 +14,16 @@ from overdrive.core.records import Block, Trace, TrialOver
 from overdrive.trials.duel import (
     FEWEST_PAIRS,
     FEWEST_SECONDS,
-    LONGEST_CHUNK,
     TO_THE_END,
-    WARM_UP_STEPS,
     Pace,
     ProcessPair,
     blame,
     hopeless,
     nothing_new,
     profile_steps,
-    warmed_up,
 )
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import WARM_UP_STEPS, warm_up
 
 _BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
 
@@ -94,13 +92,8 @@ def _warm_up(trial: Trial, stretch: _Stretch) -> None:
         trial.run(stretch.warm_steps)
         pace = 0.0
     else:
-        seconds, chunk = 0.0, WARM_UP_STEPS
-        while not warmed_up(stretch.warm_steps, seconds):
-            block = trial.run(chunk)
-            seconds += block.seconds
-            stretch.warm_steps += chunk
-            chunk = min(stretch.warm_steps, LONGEST_CHUNK)
-        pace = block.seconds / block.steps
+        warmed = warm_up([trial])
+        stretch.warm_steps, pace = warmed.steps, warmed.paces[0]
         stretch.profile_steps = profile_steps(pace)
     stretch.size = stretch.size or max(1, round(_BLOCK_SECONDS / max(pace, 1e-6)))
 

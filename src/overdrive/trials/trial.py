@@ -21,7 +21,7 @@ from overdrive.core.messages import Beat, Ended, Failed, Isolated, Job, Observed
 from overdrive.core.places import samples_folder
 from overdrive.core.records import Block, ExitReason, Trace, TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.machine.contention import Watch
+from overdrive.machine.contention import LoadWatch
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import environment_for, ranks_for
 from overdrive.trials.launchers.launcher import Launcher
@@ -40,7 +40,7 @@ class Trial:
     """One live trial. It stands still except while an answer of it is waited for, data workers and threads included."""
 
     def __init__(self, pool: TrialPool, spec: TrialSpec, launcher: Launcher | None = None) -> None:
-        """`launcher`: another one than the pool's; a trial of several ranks has one of its own."""
+        """`launcher`: another one than the pool's; where there are several ranks it starts each of them."""
         self.spec = spec
         self.pool = pool
         self.step = 0
@@ -56,9 +56,10 @@ class Trial:
             samples_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             keep.append(str(samples_folder()))
         ranks = ranks_for(spec.techniques)
-        starts = RanksLauncher(ranks) if ranks > 1 else launcher or pool.launcher
-        self.group = starts.start(_environment(pool, spec), self._log)
-        self._watch = Watch(self.group.pids)
+        launcher = launcher or pool.launcher
+        launcher = RanksLauncher(ranks, launcher) if ranks > 1 else launcher
+        self.group = launcher.start(_environment(pool, spec), self._log)
+        self._watch = LoadWatch(self.group.pids)
         for pid in self.group.pids:
             pool.reaper.watch(pid)
         keep += [spec.replay.folder] if spec.replay else []

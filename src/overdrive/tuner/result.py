@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from overdrive.core.contract import Contract
@@ -29,9 +27,7 @@ from overdrive.core.tune_result import (
     TuneResult,
 )
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
-from overdrive.evidence.speed import break_even_steps
 from overdrive.machine.inventory import summary, versions
-from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, new_names
 from overdrive.tuner.advice import next_step
@@ -39,10 +35,10 @@ from overdrive.tuner.devices import devices_of
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of, leftovers
 from overdrive.tuner.formats import precision_table
+from overdrive.tuner.notes import notes_of
+from overdrive.tuner.whole_runs import LENGTHS, break_even, run_seconds, whole_run
 
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
-_LENGTHS = (1_000, 10_000, 100_000)  # steps of the whole runs whose gain is given
-_CROWDED = 0.5  # share of the free shared memory; measured while the program's own workers held some of it
 
 
 def result_of(found: Findings, plan_path: str) -> TuneResult:
@@ -70,8 +66,8 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         proof=proof_record(found.proof) if found.proof and found.proof is not OPEN else None,
         attribution=_attribution(found),
         tuning_seconds=round(found.seconds, 1),
-        break_even_steps=_break_even(found, before, after),
-        whole_run=tuple(RunGain(each, round(whole_run(before, after, each), 3)) for each in _LENGTHS)
+        break_even_steps=break_even(found, before, after),
+        whole_run=tuple(RunGain(each, round(whole_run(before, after, each), 3)) for each in LENGTHS)
         if before and after
         else (),
         own_run=_own_run(found, before, after),
@@ -83,7 +79,7 @@ def result_of(found: Findings, plan_path: str) -> TuneResult:
         plan=plan_path,
         date=datetime.date.today().isoformat(),
         isolation=found.isolation,
-        notes=tuple(_notes(found, before, after)),
+        notes=tuple(notes_of(found, before, after)),
         next_step=next_step(found),
     )
 
@@ -135,75 +131,14 @@ def _kept(found: Findings, each: Adopted) -> Kept:
     return Kept(each.name, dict(each.settings), level, each.verdict.value, each.speedup, each.check.sentence)
 
 
-def whole_run(before: Figures, after: Figures, steps: int) -> float:
-    """The speedup of a run of so many steps, start-up included; evaluation counts as far as blocks held it."""
-    old, new = _run_seconds(before, after, steps)
-    return old / new
-
-
-def _run_seconds(before: Figures, after: Figures, steps: int) -> tuple[float, float]:
-    """Of a run of so many steps as it was, and of one over as many samples under the plan."""
-    old = _setup(before) + (steps - 1) * _pace(before)
-    return old, _setup(after) + (steps - 1) / _times_the_batch(before, after) * _pace(after)
-
-
 def _own_run(found: Findings, before: Figures | None, after: Figures | None) -> OwnRun | None:
     """Where a trial of the untouched program came to its end."""
     duels = [found.control, found.confirmation, *duels_of(found.adopted), *(duel for _, duel in found.other_duels)]
     steps = max((duel.total_steps for duel in duels if duel and duel.total_steps), default=None)
     if steps is None or before is None or after is None or not found.chosen:
         return None
-    old, new = _run_seconds(before, after, steps)
+    old, new = run_seconds(before, after, steps)
     return OwnRun(steps, round(old, 3), round(new, 3))
-
-
-def _setup(side: Figures) -> float:
-    return side.setup_seconds or 0.0
-
-
-def _pace(side: Figures) -> float:
-    """Seconds a step."""
-    return side.seconds_per_step or 0.0
-
-
-def _times_the_batch(before: Figures, after: Figures) -> int:
-    """How many times as many samples a step has: for as many samples it takes so many fewer steps."""
-    one, other = ((side.samples_per_s or 0) * _pace(side) for side in (before, after))
-    return max(1, round(other / one)) if one else 1
-
-
-def _notes(found: Findings, before: Figures | None, after: Figures | None) -> Iterator[str]:
-    if found.refusal:
-        yield found.refusal
-    if before and after:
-        gains = ", ".join(f"{whole_run(before, after, steps):.2g}x for {steps:,}" for steps in _LENGTHS)
-        of, unit = ("call of the model", "calls") if found.inference else ("training step", "steps")
-        yield f"The speed-up is that of a {of}. With start-up, a whole run gains by its length in {unit}: {gains}."
-    yield from _crowded(found)
-    yield from _noise_scale(found)
-    yield from found.notes
-
-
-def _noise_scale(found: Findings) -> list[str]:
-    """What a larger batch can be worth, where one was tried."""
-    facts = found.control.old_facts if found.control else None
-    tried = {each.name for each in found.adopted} | {
-        each.name for each in [*found.rejected, *found.dropped] if each.duel
-    }
-    opened = any(name in catalogue() and catalogue()[name].contract is Contract.OPEN for name in tried)
-    if facts is None or not facts.noise_scale or not opened:
-        return []
-    # A rough figure: three looks at one small program, at different steps, gave 45, 68 and 342 samples.
-    size = (
-        f"roughly {float(f'{facts.noise_scale:.1g}'):,.0f} samples, from a few steps"
-        if math.isfinite(facts.noise_scale)
-        else "too large to be told from a few steps"
-    )
-    return [
-        f"The gradient's noise scale early in this training is {size} (a batch has {facts.samples_per_step:,.0f}). "
-        "Batches well below it need nearly as many samples as now for the same loss, and fewer steps; batches "
-        "above it need more samples. It grows during training. Speeds are in samples, whatever the batch."
-    ]
 
 
 def _loaders(facts: Facts | None) -> tuple[Loader, ...]:
@@ -220,21 +155,6 @@ def _loaders(facts: Facts | None) -> tuple[Loader, ...]:
         )
         for each in (facts.loaders if facts else ())
     )
-
-
-def _crowded(found: Findings) -> list[str]:
-    """A warning where the program's own workers come near the limit of the shared memory."""
-    facts = found.control.old_facts if found.control else None
-    if facts is None or facts.shared_memory is None:
-        return []
-    most = sum(needed(each.workers, each.prefetch, each.batch_bytes) for each in facts.loaders)
-    if most <= _CROWDED * facts.shared_memory:
-        return []
-    return [
-        f"The program's own workers may put {most / 1e6:,.0f} MB into {PLACE} at once, and "
-        f"{facts.shared_memory / 1e6:,.0f} MB were free there: when it is full, a worker ends with a bus error. "
-        "Fewer workers, a smaller prefetch_factor or a larger limit (docker: --shm-size) avoid that."
-    ]
 
 
 def _all_rejected(found: Findings) -> list[Rejected]:
@@ -305,16 +225,6 @@ def _side(duel: Duel, new: bool, facts: Facts | None) -> Side | None:
 def _rates(side: Figures | None) -> dict[str, float]:
     named = {} if side is None else {"samples_per_s": side.samples_per_s, "seconds_per_step": side.seconds_per_step}
     return {name: value for name, value in named.items() if value is not None}
-
-
-def _break_even(found: Findings, before: Figures | None, after: Figures | None) -> int | None:
-    if before is None or after is None or not found.chosen or found.needed():
-        return None
-    # Filling a cache is in both: where it lies on disk, the trials filled it, once; where it lies in memory, each
-    # process fills it anew before its first step, to which its set-up reaches.
-    setup = found.seconds + max(0.0, _setup(after) - _setup(before))
-    times = _times_the_batch(before, after)  # steps of before are what is counted
-    return break_even_steps(setup, _pace(before), _pace(after) / times)
 
 
 def _duels(found: Findings) -> tuple[DuelRecord, ...]:

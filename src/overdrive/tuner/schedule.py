@@ -8,7 +8,8 @@ from dataclasses import replace
 from overdrive.core.contract import Contract
 from overdrive.evidence import confirmation as evidence
 from overdrive.proof.prover import Prover
-from overdrive.trials.duel import WARM_UP_STEPS, Rules, pair_seconds, profile_steps, steps_after_costs
+from overdrive.trials.duel import Rules, pair_seconds, profile_steps, steps_after_costs
+from overdrive.trials.warming import WARM_UP_STEPS
 from overdrive.tuner.duel_runner import AGAIN, CANDIDATE, SCREENED, confirmation
 from overdrive.tuner.findings import Findings
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,20 +10,19 @@ from overdrive.core.settings import Chosen
 from overdrive.datacache.audit import Audits
 from overdrive.seams.hub import Seams
 from overdrive.worker.clock import clock_for
+from overdrive.worker.saying import announce, say
 from overdrive.worker.session import Session
 
 NO_OPTIMIZER = (
-    "overdrive: no optimizer was made in this block, so that what alters a model before it is trained did nothing: "
+    "no optimizer was made in this block, so that what alters a model before it is trained did nothing: "
     "make model and optimizer inside"
 )
 
 
 class BlockOfCode(Session):
-    def __init__(
-        self, techniques: Sequence[Chosen], on_left_out: Callable[[str, str], None], inference: bool = False
-    ) -> None:
+    def __init__(self, techniques: Sequence[Chosen], inference: bool = False) -> None:
         clock = clock_for(inference)
-        super().__init__(techniques, [clock.watch, Audits(lambda: clock.steps), self._watch], on_left_out, inference)
+        super().__init__(techniques, [clock.watch, Audits(lambda: clock.steps), self._watch], announce, inference)
         self._inference = inference
         self._optimizers = 0
 
@@ -40,7 +38,7 @@ class BlockOfCode(Session):
         )
         super().__exit__(kind, error, trace)
         if told:
-            print(NO_OPTIMIZER, file=sys.stderr)
+            say(NO_OPTIMIZER)
 
     def _watch(self, seams: Seams) -> None:
         seams.optimizer_made.subscribe(self._made)

@@ -87,9 +87,9 @@ class InferenceClock(TrainingClock):
             self.trains = True
 
 
-def clock_for(inference: bool) -> Clock:
-    return InferenceClock() if inference else TrainingClock()
-
-
 # By the name that a `TrialSpec` gives; a module from outside (`also`) may bring another.
 CLOCKS: dict[str, Callable[[], Clock]] = {"training": TrainingClock, "inference": InferenceClock}
+
+
+def clock_for(inference: bool) -> Clock:
+    return CLOCKS["inference" if inference else "training"]()

@@ -167,7 +167,7 @@ class Targets(Replay):
         self._save_target(step, results, inputs)
 
 
-class Candidate(Targets):
+class ReplayedCandidate(Targets):
     """The program as it is, or under a plan."""
 
     _wanted = "target"
@@ -203,7 +203,7 @@ class Candidate(Targets):
         return {**super().report(), "rows": self._rows, "other_inputs": self._other_inputs}
 
 
-class Disturbed(Candidate):
+class Disturbed(ReplayedCandidate):
     """The program as it is, from states whose parameters are a little off: how sensitive its steps are."""
 
     def _prepare(self, step: int) -> None:
@@ -216,7 +216,7 @@ ROLES: Mapping[str, type[Replay]] = {
     "careful reference": Reference,
     "targets": Targets,
     "careful targets": Targets,
-    "candidate": Candidate,
+    "candidate": ReplayedCandidate,
     "disturbed": Disturbed,
 }
 

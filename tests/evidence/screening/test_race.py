@@ -27,12 +27,12 @@ from overdrive.evidence.screening import (
     shipped,
 )
 from overdrive.evidence.screening.beliefs import beliefs
-from overdrive.evidence.screening.prior import USUAL, Part
+from overdrive.evidence.screening.prior import USUAL, PriorPart
 from overdrive.techniques.catalogue import catalogue
 from tests.evidence.screening.simulated import Program, names, switches
 
-STUBBORN = Prior((Part(0.96, 0.0, 0.0), Part(0.02, 0.0, 0.06), Part(0.02, 0.05, 0.35)))
-ENTHUSIASTIC = Prior((Part(0.02, 0.0, 0.0), Part(0.02, 0.0, 0.06), Part(0.96, 0.3, 0.1)))
+STUBBORN = Prior((PriorPart(0.96, 0.0, 0.0), PriorPart(0.02, 0.0, 0.06), PriorPart(0.02, 0.05, 0.35)))
+ENTHUSIASTIC = Prior((PriorPart(0.02, 0.0, 0.0), PriorPart(0.02, 0.0, 0.06), PriorPart(0.96, 0.3, 0.1)))
 
 
 def known(
@@ -194,10 +194,11 @@ def test_fewer_techniques_win_a_tie() -> None:
 
 def test_many_small_ties_do_not_add_up_to_a_loss() -> None:
     """Ten gains of 3 % with errors of 2.5 % each are a tie one by one, and 35 % together."""
+    usual = PriorPart(0.96, 0.03, 0.03)
     choice = chosen(
         known({f"c{at}": 0.03 for at in range(10)}, error=0.025),
         *(
-            Candidate(f"c{at}", prior=Prior((Part(0.02, 0.0, 0.0), Part(0.96, 0.03, 0.03), Part(0.02, 0.0, 0.3))))
+            Candidate(f"c{at}", prior=Prior((PriorPart(0.02, 0.0, 0.0), usual, PriorPart(0.02, 0.0, 0.3))))
             for at in range(10)
         ),
     )
@@ -251,7 +252,7 @@ def test_records_make_priors_that_can_be_overruled() -> None:
     assert never.parts[0].weight > 0.75 > 0.1 > always.parts[0].weight >= 0.02
     assert math.isclose(sum(part.weight for part in always.parts), 1.0)
     with pytest.raises(ValueError, match=r"0\.02 or more"):
-        Prior((Part(1.0, 0.0, 0.0), Part(0.0, 0.0, 0.1)))
+        Prior((PriorPart(1.0, 0.0, 0.0), PriorPart(0.0, 0.0, 0.1)))
 
 
 def test_fresh_processes_pay_where_effects_differ_between_them() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.insight.profile.advice import findings
-from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed
+from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed
 from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.measure import Measured, _sum_up, enough
 from overdrive.insight.profile.operators import Roof, by_module, by_operator, cells, library_of
@@ -93,7 +93,7 @@ def test_the_bottleneck_names_techniques_that_relieve_it_and_apply() -> None:
 
 
 def test_disturbed_pairs_do_not_move_the_ratio() -> None:
-    blocks = [Block(1, plain, timed, {}, {}) for plain, timed in ((1.0, 1.02), (1.0, 9.0), (1.0, 1.01), (5.0, 1.0))]
+    blocks = [BlockPair(1, plain, timed, {}, {}) for plain, timed in ((1.0, 1.02), (1.0, 9.0), (1.0, 1.01), (5.0, 1.0))]
     kept = undisturbed(blocks)
     assert [block.timed for block in kept] == [1.02, 1.01]
     assert ratio(kept) == pytest.approx(1.015)
@@ -108,7 +108,7 @@ def test_what_differs_between_two_processes_is_neither_a_disturbance_nor_an_over
         which, work = number % 2, 1.0 + number // 2 % 3
         slow, fast = (work * factor * chance.gauss(1, 0.01) for factor in (1.3, 1.0))
         plain, timed = (fast, slow) if which == 0 else (slow, fast)
-        blocks.append(Block(1, plain, 1.02 * timed, {}, {}, number // 20, which))
+        blocks.append(BlockPair(1, plain, 1.02 * timed, {}, {}, number // 20, which))
     blocks[7] = replace(blocks[7], timed=blocks[7].timed * 3)
     kept = undisturbed(blocks)
     assert len(kept) == 39
@@ -117,9 +117,9 @@ def test_what_differs_between_two_processes_is_neither_a_disturbance_nor_an_over
 
 
 def test_pairs_of_processes_that_disagree_make_the_ratio_less_sure() -> None:
-    def blocks(costs: tuple[float, ...]) -> list[Block]:
+    def blocks(costs: tuple[float, ...]) -> list[BlockPair]:
         every = [(number, which) for number in range(len(costs)) for which in (0, 1, 0, 1)]
-        return [Block(1, 1.0, costs[number], {}, {}, number, which) for number, which in every]
+        return [BlockPair(1, 1.0, costs[number], {}, {}, number, which) for number, which in every]
 
     assert standard_error(blocks((1.02,) * 4)) == pytest.approx(0.0, abs=1e-9)
     assert standard_error(blocks((1.00, 1.02, 1.04, 1.06))) == pytest.approx(0.0126, abs=0.001)
@@ -127,14 +127,14 @@ def test_pairs_of_processes_that_disagree_make_the_ratio_less_sure() -> None:
 
 
 def test_a_program_that_ends_soon_is_measured_in_several_processes() -> None:
-    sure = [Block(30, 1.0, 1.0, {}, {}, 0, which) for which in (0, 1) * 10]
+    sure = [BlockPair(30, 1.0, 1.0, {}, {}, 0, which) for which in (0, 1) * 10]
     assert not enough(sure, 40, 1) and not enough(sure, 40, 3) and enough(sure, 40, 4)
     assert enough(sure, None, 1) and enough([], 40, 8) and not enough([], 40, 7)
 
 
 def test_a_pair_seen_one_way_round_counts_only_where_there_is_no_other() -> None:
-    one_way = [Block(1, 1.0, 1.3, {}, {}, 1, 0) for _ in range(2)]
-    both = [Block(1, 1.0, 1.1, {}, {}, 0, which) for which in (0, 1)]
+    one_way = [BlockPair(1, 1.0, 1.3, {}, {}, 1, 0) for _ in range(2)]
+    both = [BlockPair(1, 1.0, 1.1, {}, {}, 0, which) for which in (0, 1)]
     assert ratio(one_way) == pytest.approx(1.3) and ratio([*one_way, *both]) == pytest.approx(1.1)
 
 
@@ -144,7 +144,7 @@ def summed_up(phases: tuple[float, float], looks: int) -> Measured:
     for which in (0, 1, 0, 1):
         timed = {"forward": 2 * phases[0], "between": 2 * phases[1], "copy": 0.0}
         counted = {"forward": 4, "between": 2 * looks, "copy": 0}
-        blocks.append(Block(2, 2e-3, sum(timed.values()), timed, counted, 0, which))
+        blocks.append(BlockPair(2, 2e-3, sum(timed.values()), timed, counted, 0, which))
     found = Measured()
     _sum_up(found, blocks)
     assert (found.step, found.steps) == (1e-3, 8) and found.timed == pytest.approx(sum(phases))

@@ -18,7 +18,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import Figures
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, comparable
-from overdrive.tuner.result import whole_run
+from overdrive.tuner.whole_runs import whole_run
 from overdrive.worker.session import Session
 from overdrive.worker.torch.noise_scale import NoiseScale
 

@@ -24,13 +24,13 @@ class Net(nn.Module):
         return self.fc(torch.max_pool2d(self.norm(self.conv(x)).relu(), 2).mean((2, 3)))
 
 
-def program(watch: Any = lambda model: None) -> list[torch.Tensor]:
+def program(watch: Any = lambda model: None, samples: int = 22) -> list[torch.Tensor]:
     torch.manual_seed(0)
     model = Net().eval()
     model.norm.running_mean.normal_(0, 0.3)
     answers = []
     with torch.no_grad():
-        for (x,) in DataLoader(TensorDataset(torch.randn(22, 3, 12, 12)), batch_size=4):
+        for (x,) in DataLoader(TensorDataset(torch.randn(samples, 3, 12, 12)), batch_size=4):
             answers.append(model(x))
             watch(model)
     return answers
@@ -57,8 +57,8 @@ SWITCHED = [name for name in USED if catalogue()[name].switchable and catalogue(
 
 
 @pytest.mark.parametrize("name", SWITCHED)
-def test_with_it_off_the_answers_have_the_models_own_bits(name: str) -> None:
-    expected, found = program(), []
+def test_switched_ten_times_the_answers_with_it_off_have_the_models_own_bits(name: str) -> None:
+    expected, found = program(samples=46), []  # twelve answers
     with Session([(name, {})], inference=True) as session:
         if session.seams.left_out:
             pytest.skip(session.seams.left_out[name])
@@ -69,8 +69,8 @@ def test_with_it_off_the_answers_have_the_models_own_bits(name: str) -> None:
             found.append(handle.active)
 
         handle.off()
-        answers = program(switch)
-    assert not session.seams.left_out and set(found) == {True, False}
+        answers = program(switch, samples=46)
+    assert not session.seams.left_out and found[1:11] == 5 * [True, False]
     off = [True, *(not active for active in found[:-1])]
     assert all(
         torch.equal(*pair) for pair, plain in zip(zip(answers, expected, strict=True), off, strict=True) if plain

@@ -58,6 +58,21 @@ def test_layers_that_fit_are_multiplied_in_fp8_and_put_back(monkeypatch: pytest.
 
 
 @needs_torchao
+def test_while_it_is_off_layers_stay_as_an_optimizer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchao.float8 import Float8LinearConfig
+
+    monkeypatch.setattr(fp8, "_config", lambda: Float8LinearConfig(emulate=True))
+    monkeypatch.setattr(fp8, "_not_here", lambda layers: None)
+    with Session([("fp8", {})]) as session:
+        model = nn.Sequential(nn.Linear(16, 32))
+        session.handles["fp8"].off()
+        torch.optim.SGD(model.parameters(), lr=0.1)
+        assert type(model[0]) is nn.Linear
+        session.handles["fp8"].on()
+        assert type(model[0]).__name__ == "Float8Linear"
+
+
+@needs_torchao
 def test_is_left_out_where_the_device_cannot() -> None:
     plain, seen = train(), train(("fp8", {}))
     assert "no fp8 arithmetic" in seen["left_out"]["fp8"] and seen["losses"] == plain["losses"]

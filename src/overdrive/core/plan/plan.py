@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +11,8 @@ from typing import Any, Protocol
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.plan.removed import REMOVED
-from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, Table, Value, closest, escape, printable
+from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, Table, Value, closest
+from overdrive.core.plan.written import given, one_line, toml
 
 FORMAT = 1  # of the file; a file with another number is refused
 
@@ -84,24 +84,24 @@ class Plan:
     def dumps(self, summaries: Mapping[str, str] | None = None) -> str:
         """The plan as TOML with comments for people; `summaries` says in a line what a technique does."""
         lines = [
-            f"# Overdrive's plan for {_one_line(self.program)}: what makes it faster, and the evidence.",
+            f"# Overdrive's plan for {one_line(self.program)}: what makes it faster, and the evidence.",
             "# To run under it: overdrive run --plan THIS_FILE SCRIPT [ARGS...]",
             "# It may be edited: take out a [[technique]], add one, or change its settings. What was",
             "# measured is then no longer true of it; `overdrive tune` measures anew.",
             "",
             f"overdrive = {FORMAT}  # the format of this file",
-            f"program = {_toml(self.program)}",
-            f"contract = {_toml(self.contract.value)}  # {_MEANING[self.contract]}",
+            f"program = {toml(self.program)}",
+            f"contract = {toml(self.contract.value)}  # {_MEANING[self.contract]}",
         ]
         if self.inference:
             lines.append("inference = true  # it trains nothing: its steps are the calls of its model")
         for technique in self.techniques:
             lines += ["", "[[technique]]", *_comments(technique, summaries or {})]
-            lines += [f"name = {_toml(technique.name)}", f"contract = {_toml(technique.contract.value)}"]
+            lines += [f"name = {toml(technique.name)}", f"contract = {toml(technique.contract.value)}"]
             if technique.settings:
-                lines.append(f"settings = {_toml(technique.settings)}")
-            lines += _given(verdict=technique.verdict, speedup=technique.speedup)
-        evidence = _given(
+                lines.append(f"settings = {toml(technique.settings)}")
+            lines += given(verdict=technique.verdict, speedup=technique.speedup)
+        evidence = given(
             verdict=self.verdict,
             speedup=self.speedup,
             unconfirmed=self.unconfirmed or None,
@@ -120,11 +120,11 @@ class Plan:
             ]
             lines += ["[evidence]", *evidence]
         for rejected in self.rejected:
-            lines += ["", "[[rejected]]  # not used", f"name = {_toml(rejected.name)}"]
-            lines += _given(settings=rejected.settings, reason=rejected.reason)
+            lines += ["", "[[rejected]]  # not used", f"name = {toml(rejected.name)}"]
+            lines += given(settings=rejected.settings, reason=rejected.reason)
         for title, table in (("machine", self.machine), ("versions", self.versions)):
             if table:
-                lines += ["", f"[{title}]  # where it was found", *_given(**table)]
+                lines += ["", f"[{title}]  # where it was found", *given(**table)]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -172,56 +172,11 @@ _MEANING = {
 def _comments(technique: PlannedTechnique, summaries: Mapping[str, str]) -> list[str]:
     lines = []
     if summary := summaries.get(technique.name):
-        lines.append(_one_line(summary))
+        lines.append(one_line(summary))
     if technique.speedup is not None:
         lines.append(f"{technique.speedup.estimate:.2f} times as fast by itself.")
     lines.append(f"Contract: {_MEANING[technique.contract]}.")
     return [f"# {line}" for line in lines]
-
-
-def _given(**entries: Any) -> list[str]:
-    """A line for every entry that says something."""
-    return [
-        f"{_key(key)} = {_toml(value)}"
-        for key, value in entries.items()
-        if value not in (None, "", {}) and value != math.inf
-    ]
-
-
-def _toml(value: Any) -> str:
-    """A TOML value on one line."""
-    if isinstance(value, Interval):
-        value = {"low": value.low, "estimate": value.estimate, "high": value.high}
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):  # NumPy's floats are floats, but their repr is no TOML
-        return float.__repr__(value)
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, Mapping):
-        pairs = [f"{_key(key)} = {_toml(each)}" for key, each in value.items() if each is not None]
-        return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
-    if isinstance(value, Iterable):
-        return "[" + ", ".join(_toml(each) for each in value if each is not None) + "]"
-    raise TypeError(f"a plan cannot hold {value!r}")
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """A TOML string of printable characters only, so that showing the file cannot steer a terminal."""
-    plain = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no place in TOML
-    quoted = json.dumps(plain, ensure_ascii=False)
-    return "".join(each if each.isprintable() else escape(each) for each in quoted)
-
-
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
 
 
 _ROOT = ("overdrive", "program", "contract", "inference", "technique", "evidence", "rejected", "machine", "versions")

@@ -17,7 +17,7 @@ import numpy as np
 from overdrive.evidence import student
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.matrices import Array
-from overdrive.evidence.screening.prior import USUAL, Part, Prior
+from overdrive.evidence.screening.prior import USUAL, Prior, PriorPart
 from overdrive.evidence.screening.regression import WIDE
 
 WORTH = 0.01  # a gain that is worth having
@@ -84,7 +84,7 @@ def _marginal(effects: Effects, index: int, prior: Prior) -> Belief:
     return _mixed([_updated(part, gain, variance) for part in prior.parts])
 
 
-def _updated(part: Part, gain: float, variance: float) -> tuple[float, float, float]:
+def _updated(part: PriorPart, gain: float, variance: float) -> tuple[float, float, float]:
     """Logarithm of the posterior weight (but for a constant), mean and standard deviation of a part."""
     total = part.spread**2 + variance
     shrunk = part.spread**2 / total

@@ -14,7 +14,7 @@ _STRENGTH = 4.0  # gains on record that the usual prior counts as much as
 
 
 @dataclass(frozen=True)
-class Part:
+class PriorPart:
     """Normal, of the gain: the logarithm of a speedup."""
 
     weight: float
@@ -32,7 +32,7 @@ class Prior:
         ValueError: a weight below 0.02, or they do not add up to 1: such a prior could not be overruled.
     """
 
-    parts: tuple[Part, ...] = (Part(0.6, 0.0, 0.0), Part(0.2, 0.0, 0.06), Part(0.2, 0.05, 0.35))
+    parts: tuple[PriorPart, ...] = (PriorPart(0.6, 0.0, 0.0), PriorPart(0.2, 0.0, 0.06), PriorPart(0.2, 0.05, 0.35))
 
     def __post_init__(self) -> None:
         weights = [part.weight for part in self.parts]
@@ -62,7 +62,7 @@ def learned(gains: Iterable[tuple[float, float]], usual: Prior = USUAL) -> Prior
     rest = sum(weights)
     weights = [_LEAST_WEIGHT + (each - _LEAST_WEIGHT) * _share(rest, len(weights)) for each in weights]
     return Prior(
-        tuple(Part(weight, part.centre, part.spread) for weight, part in zip(weights, usual.parts, strict=True))
+        tuple(PriorPart(weight, part.centre, part.spread) for weight, part in zip(weights, usual.parts, strict=True))
     )
 
 
@@ -87,6 +87,6 @@ def _share(rest: float, count: int) -> float:
     return (1 - least) / (rest - least)
 
 
-def _height(gain: float, part: Part, error: float) -> float:
+def _height(gain: float, part: PriorPart, error: float) -> float:
     deviation = math.hypot(part.spread, max(error, 1e-4))
     return math.exp(-0.5 * ((gain - part.centre) / deviation) ** 2) / deviation

@@ -21,7 +21,7 @@ _ENOUGH_PROCESSES = 4  # pairs of, for their spread to say something
 
 
 @dataclass
-class Block:
+class BlockPair:
     """The same steps of both copies, in seconds; of the one that is timed the phases, and looks at the clock, too."""
 
     steps: int
@@ -38,13 +38,13 @@ class Block:
         return math.log(self.timed / self.plain)
 
 
-def ratio(blocks: Sequence[Block]) -> float:
+def ratio(blocks: Sequence[BlockPair]) -> float:
     """The timed side's time as a ratio to the plain one's."""
     groups, weights = _grouped(blocks)
     return math.exp(sum(weight * _log_ratio(group) for group, weight in zip(groups, weights, strict=True)))
 
 
-def standard_error(blocks: Sequence[Block]) -> float:
+def standard_error(blocks: Sequence[BlockPair]) -> float:
     """Of `ratio`, relative to it: from how far blocks are off those of their own group, or pairs of processes off each
     other, whichever says more."""
     groups, weights = _grouped(blocks)
@@ -60,7 +60,7 @@ def standard_error(blocks: Sequence[Block]) -> float:
     return max(math.sqrt(off / free * error), _between_processes(groups))
 
 
-def _between_processes(groups: Sequence[Sequence[Block]]) -> float:
+def _between_processes(groups: Sequence[Sequence[BlockPair]]) -> float:
     """The standard error between pairs of processes, from the ratio of each; 0 where there are too few."""
     pairs: dict[int, list[float]] = {}
     for group in groups:
@@ -80,7 +80,7 @@ def untimed(phases: Mapping[str, float], looks: Mapping[str, float], step: float
     return {phase: max(0.0, seconds - look * looks.get(phase, 0)) for phase, seconds in phases.items()}
 
 
-def undisturbed(blocks: Sequence[Block]) -> list[Block]:
+def undisturbed(blocks: Sequence[BlockPair]) -> list[BlockPair]:
     """Without those in which something else took the processor from one of the two: whose ratio is as far from the
     usual one of their group as chance hardly brings it, on either side."""
     usual = {key: statistics.median(each.off for each in group) for key, group in _by_kind(blocks).items()}
@@ -90,18 +90,18 @@ def undisturbed(blocks: Sequence[Block]) -> list[Block]:
     return [block for block, each in zip(blocks, away, strict=True) if each <= limit] or list(blocks)
 
 
-def _log_ratio(group: Sequence[Block]) -> float:
+def _log_ratio(group: Sequence[BlockPair]) -> float:
     return math.log(sum(block.timed for block in group) / sum(block.plain for block in group))
 
 
-def _by_kind(blocks: Sequence[Block]) -> dict[tuple[int, int], list[Block]]:
-    found: dict[tuple[int, int], list[Block]] = {}
+def _by_kind(blocks: Sequence[BlockPair]) -> dict[tuple[int, int], list[BlockPair]]:
+    found: dict[tuple[int, int], list[BlockPair]] = {}
     for block in blocks:
         found.setdefault((block.processes, block.which), []).append(block)
     return found
 
 
-def _grouped(blocks: Sequence[Block]) -> tuple[list[list[Block]], list[float]]:
+def _grouped(blocks: Sequence[BlockPair]) -> tuple[list[list[BlockPair]], list[float]]:
     """Groups, and what each counts: a pair of processes by its blocks, and both ways round alike. Pairs that were seen
     one way round only count where there are no others."""
     found = _by_kind(blocks)

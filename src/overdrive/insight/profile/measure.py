@@ -18,9 +18,10 @@ from overdrive.core.facts import Facts
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed, untimed
+from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed, untimed
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
+from overdrive.trials.warming import half_a_second, warm_up
 
 _MOST_STEPS = 2000  # a side
 _MOST_SECONDS = 12.0  # a side
@@ -35,7 +36,6 @@ _SURE = 0.01  # ... and the ratio of the two sides known so well (its standard e
 # Pairs of processes, for programs that end sooner: one pair's ratio may be 4 % off the next one's.
 _FEWEST_PROCESSES, _MOST_PROCESSES = 4, 8
 _BLOCK_SECONDS = 0.1
-_WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 9
 _FEWEST_STEPS = 4  # of the whole program
 _MOST_CALLS = 40_000  # of operators, that are recorded: reading them takes about 50 us each
@@ -74,7 +74,7 @@ def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str],
     """
     found = Measured()
     say("timing the step: two copies in turns, one plain and one timed")
-    blocks: list[Block] = []
+    blocks: list[BlockPair] = []
     while not found.processes or not enough(blocks, found.length, found.processes):
         found.length = turns(pool, program, found.length, blocks)
         found.processes += 1
@@ -89,7 +89,7 @@ def measure(pool: TrialPool, program: Program, watch: bool, say: Callable[[str],
     return found
 
 
-def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Block]) -> int | None:
+def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[BlockPair]) -> int | None:
     """Blocks of two copies over the same steps, in turns and random order, appended to `blocks`; returns the program's
     length in steps where it ended meanwhile. `length`: as known before.
 
@@ -136,7 +136,7 @@ def turns(pool: TrialPool, program: Program, length: int | None, blocks: list[Bl
                 for now, before in zip(totals, so_far[timed], strict=True)
             )
             so_far[timed] = totals
-            blocks.append(Block(made[0], took[1 - timed], took[timed], phases, looks, processes, timed))
+            blocks.append(BlockPair(made[0], took[1 - timed], took[timed], phases, looks, processes, timed))
     except TrialOver as over:
         return _length(pool, over)
     finally:
@@ -154,7 +154,7 @@ def _totals(copy: Trial) -> tuple[Mapping[str, float], Mapping[str, float]]:
     return recorded["seconds"], recorded["looks"]
 
 
-def _sure(blocks: list[Block]) -> bool:
+def _sure(blocks: list[BlockPair]) -> bool:
     """Whether these are enough, or too many, however sure they make the ratio."""
     steps, seconds = sum(block.steps for block in blocks), sum(block.plain for block in blocks)
     if steps >= _MOST_STEPS or seconds >= _MOST_SECONDS:
@@ -163,7 +163,7 @@ def _sure(blocks: list[Block]) -> bool:
     return many and standard_error(undisturbed(blocks)) <= _SURE
 
 
-def enough(blocks: list[Block], length: int | None, processes: int) -> bool:
+def enough(blocks: list[BlockPair], length: int | None, processes: int) -> bool:
     """Whether no fresh pair of processes is needed."""
     if length is None or processes >= _MOST_PROCESSES:
         return True
@@ -192,16 +192,10 @@ def _warm_up(trial: Trial, length: int | None) -> float:
     if length is not None:
         block = trial.run(max(1, min(_WARM_UP_STEPS, length // 6)))
         return block.seconds / block.steps
-    seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
-    while not steps or seconds < _WARM_UP_SECONDS:
-        block = trial.run(chunk)
-        seconds, steps = seconds + block.seconds, steps + block.steps
-        pace = block.seconds / block.steps
-        chunk = max(1, min(64, steps))
-    return pace
+    return warm_up([trial], first=_WARM_UP_STEPS, enough=half_a_second).paces[0]
 
 
-def _sum_up(found: Measured, blocks: list[Block]) -> None:
+def _sum_up(found: Measured, blocks: list[BlockPair]) -> None:
     kept = undisturbed(blocks)
     found.steps = sum(block.steps for block in kept)
     found.pairs, found.dropped = len(blocks), len(blocks) - len(kept)

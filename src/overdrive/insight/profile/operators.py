@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from overdrive.core.facts import FORMATS
+
 _ENGINE = "autograd engine"  # as worker.profiling.torch.spans has it, which imports torch
-_FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LIBRARIES = (
     ("mkldnn", "oneDNN"),
     ("cudnn", "cuDNN"),
@@ -43,7 +44,7 @@ class Roof:
 def number_format(kinds: Mapping[str, float]) -> str:
     """The one in which most operations are made, as limits name it."""
     kind = max(kinds, key=lambda each: kinds[each], default="float32")
-    return _FORMATS.get(kind, "fp32")
+    return FORMATS.get(kind, "fp32")
 
 
 def cells(details: Mapping[str, Any], device: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ _OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """`memory`: bytes a rank at the peak, by part (see `needs.PARTS`)."""
 
     name: str
@@ -25,7 +25,7 @@ class Layout:
         return {"layout": self.name, "parts": self.memory, "bytes": total, "fits": fits, "said": self.said}
 
 
-def layouts(needs: Needs, ranks: int) -> list[Layout]:
+def layouts(needs: Needs, ranks: int) -> list[RankLayout]:
     """One process, each batch divided, and layers divided, all over so many ranks."""
     alone = dict(needs.memory)
     batch = {name: -(-each // ranks) if name in _OF_SAMPLES else each for name, each in alone.items()}
@@ -35,9 +35,9 @@ def layouts(needs: Needs, ranks: int) -> list[Layout]:
     layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
     return [
-        Layout("one process", alone, ""),
-        Layout(f"data={ranks}", batch, "the batch, and results gathered, come on top"),
-        Layout(f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
+        RankLayout("one process", alone, ""),
+        RankLayout(f"data={ranks}", batch, "the batch, and results gathered, come on top"),
+        RankLayout(f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from overdrive.core.facts import FORMATS
 from overdrive.insight.requirements.gpus import Gpu
 from overdrive.insight.requirements.needs import Needs, Operator
 from overdrive.machine.limits import Limits, Roofline
@@ -24,8 +25,6 @@ LAUNCH = 6e-6
 # Of the peak arithmetic, 40 to 58 % are reached by well-made training of large language models: 46.2 % in PaLM
 # (https://arxiv.org/abs/2204.02311, table 3), 150 to 180 of 312 TFLOP/s on an A100 (stas00/ml-engineering).
 USUAL_SHARE = 0.4
-
-_FORMATS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _on_other(operator: Operator, seconds: float, here: Roofline, there: Rooflin
 
 def _roof(operator: Operator, roof: Roofline) -> float:
     """Seconds of one call at least."""
-    flops = roof.peak_flops.get(_FORMATS.get(operator.dtype, "fp32")) or roof.peak_flops.get("fp32", 0.0)
+    flops = roof.peak_flops.get(FORMATS.get(operator.dtype, "fp32")) or roof.peak_flops.get("fp32", 0.0)
     memory = roof.memory_bytes_per_second
     if roof.device == "cpu" and operator.bytes < _OWN_CACHE * roof.threads:
         memory = max(memory, roof.cache_bytes_per_second)

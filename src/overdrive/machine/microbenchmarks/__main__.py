@@ -15,7 +15,7 @@ def main() -> None:
     except ImportError:
         sys.exit("PyTorch is not installed in this environment")
     from overdrive.machine.cpu import busy_share, granted_cores
-    from overdrive.machine.microbenchmarks.best import Answer
+    from overdrive.machine.microbenchmarks.best import Measurements
     from overdrive.machine.microbenchmarks.launches import measure_launches, measure_operation
     from overdrive.machine.microbenchmarks.links import measure_all_reduce
     from overdrive.machine.microbenchmarks.memory import measure_memory, measure_transfers, need_gpu
@@ -23,7 +23,7 @@ def main() -> None:
     from overdrive.machine.microbenchmarks.storage import measure_jpeg, measure_storage
 
     quick = "quick" in sys.argv[2:]
-    answer = Answer(quick, seconds=12.0 if quick else 48.0)
+    answer = Measurements(quick, seconds=12.0 if quick else 48.0)
     busy = busy_share(0.3)
     threads = granted_cores()
     torch.set_num_threads(threads)

@@ -14,7 +14,7 @@ class NotMeasured(Exception):
     """This machine cannot do it, or not within reason; the message says why."""
 
 
-class Answer:
+class Measurements:
     """What was measured so far, and until when there is time."""
 
     def __init__(self, quick: bool, seconds: float) -> None:

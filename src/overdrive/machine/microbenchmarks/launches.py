@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from overdrive.machine.microbenchmarks.best import Answer, best_seconds
+from overdrive.machine.microbenchmarks.best import Measurements, best_seconds
 
 _MANY = 200
 
 
-def measure_operation(answer: Answer) -> None:
+def measure_operation(answer: Measurements) -> None:
     """Puts `cpu.operation`: seconds that PyTorch takes for an addition of one number, from Python."""
     one = torch.zeros(1)
     seconds = best_seconds(lambda: [one.add_(1.0) for _ in range(_MANY)], answer.share) / _MANY
     answer.put("cpu.operation", seconds, "s", "an addition in place to a tensor of one element, called from Python")
 
 
-def measure_launches(answer: Answer) -> None:
+def measure_launches(answer: Measurements) -> None:
     """Puts, in seconds: `cuda.launch` (back to back), `cuda.launch_and_wait`, `cuda.graph_kernel` (in a graph)."""
     one = torch.zeros(1, device="cuda")
     wait = torch.cuda.synchronize

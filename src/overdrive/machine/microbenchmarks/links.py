@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from overdrive.machine.microbenchmarks.best import Answer, NotMeasured
+from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured
 
 _PATIENCE = 40.0  # seconds; NCCL takes ten to start on eight GPUs
 
 
-def measure_all_reduce(answer: Answer, backend: str) -> None:
+def measure_all_reduce(answer: Measurements, backend: str) -> None:
     """Puts `all_reduce.BACKEND` (B/s, algorithm bandwidth: bytes of the tensor by seconds) and `….latency` (s)."""
     if not torch.distributed.is_available():
         raise NotMeasured("this PyTorch was built without torch.distributed")

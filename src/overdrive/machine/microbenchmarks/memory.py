@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from overdrive.machine.memory import available_memory
-from overdrive.machine.microbenchmarks.best import Answer, NotMeasured, best_seconds
+from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured, best_seconds
 
 _MIB = 1 << 20
 # STREAM's rule: each array at least four times the caches together. A virtual machine is often shown the caches
@@ -19,7 +19,7 @@ _LARGEST = 512 * _MIB
 _OWN_CACHE = 96 * 1024  # bytes of each of the triad's arrays and each thread: three fit in half a megabyte of L2
 
 
-def measure_memory(answer: Answer, device: str, prefix: str) -> None:
+def measure_memory(answer: Measurements, device: str, prefix: str) -> None:
     """Puts `PREFIXmemory.copy`, `PREFIXmemory.triad` and, of a processor, `PREFIXcache.triad`, in B/s.
 
     Counted as STREAM does: a copy moves two arrays and a triad three; that the hardware may read what it is about
@@ -65,7 +65,7 @@ def measure_memory(answer: Answer, device: str, prefix: str) -> None:
         answer.attempt(f"{prefix}cache.triad", in_cache)
 
 
-def measure_transfers(answer: Answer) -> None:
+def measure_transfers(answer: Measurements) -> None:
     """Puts `transfer.to_device.pinned` and the like, in B/s: between the main memory and the first GPU."""
     size = (64 if answer.quick else 256) * _MIB
 

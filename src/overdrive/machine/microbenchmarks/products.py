@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from overdrive.machine.microbenchmarks.best import Answer, NotMeasured, best_seconds
+from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured, best_seconds
 
 _FORMATS: dict[str, torch.dtype] = {
     "fp64": torch.float64,
@@ -29,7 +29,9 @@ _EMULATED = 0.1
 _TRIED_FIRST = 256
 
 
-def measure_products(answer: Answer, device: str, prefix: str, formats: tuple[str, ...] = tuple(_FORMATS)) -> None:
+def measure_products(
+    answer: Measurements, device: str, prefix: str, formats: tuple[str, ...] = tuple(_FORMATS)
+) -> None:
     """Puts `PREFIXmatmul.FORMAT`, in FLOP/s (a product and a sum are two), int8 in OP/s."""
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     floor = 0.0
@@ -40,7 +42,7 @@ def measure_products(answer: Answer, device: str, prefix: str, formats: tuple[st
             floor = _EMULATED * answer.measures[full]["value"]
 
 
-def _measure(answer: Answer, device: str, name: str, full: str, floor: float, wait: Callable[[], None]) -> None:
+def _measure(answer: Measurements, device: str, name: str, full: str, floor: float, wait: Callable[[], None]) -> None:
     if name == "tf32" and device != "cuda":
         raise NotMeasured("a processor has no tf32")
     if name == "tf32" and torch.cuda.get_device_capability()[0] < 8:

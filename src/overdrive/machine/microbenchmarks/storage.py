@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from overdrive.machine.microbenchmarks.best import Answer, NotMeasured, best_seconds
+from overdrive.machine.microbenchmarks.best import Measurements, NotMeasured, best_seconds
 
 _MIB = 1 << 20
 _SMALL = 32 * 1024  # bytes; a CIFAR picture as JPEG has 2 kB, one of ImageNet 110 kB
@@ -17,7 +17,7 @@ _FREE = 4  # times what is written must be free
 _WIDTH, _HEIGHT = 500, 375  # the usual picture of ImageNet
 
 
-def measure_storage(answer: Answer, folder: Path) -> None:
+def measure_storage(answer: Measurements, folder: Path) -> None:
     """Puts `storage.write`, `storage.read` (B/s), `files.small_read` and `files.small_read_cached` (files/s)."""
     size = (64 if answer.quick else 256) * _MIB
     count = 200 if answer.quick else 1000
@@ -72,7 +72,7 @@ def measure_storage(answer: Answer, folder: Path) -> None:
         answer.attempt("files.small_read", lambda: small(Path(scratch)))
 
 
-def measure_jpeg(answer: Answer) -> None:
+def measure_jpeg(answer: Measurements) -> None:
     """Puts `jpeg.decode`, in images/s of one process."""
     try:
         from PIL import Image

@@ -14,6 +14,7 @@ from overdrive.ranks.horovod.handles import Handle, synchronize
 from overdrive.ranks.horovod.operations import allgather
 from overdrive.ranks.horovod.reductions import Average, allreduce_async_, reduction
 from overdrive.ranks.horovod.world import global_process_set, size
+from overdrive.seams.parameters import parameters_of
 
 __all__ = ["DistributedOptimizer"]
 
@@ -57,7 +58,7 @@ def DistributedOptimizer(
 
 
 def _named(optimizer: torch.optim.Optimizer, given: Iterable[tuple[str, Any]] | None) -> dict[Any, str]:
-    own = [each for group in optimizer.param_groups for each in group["params"]]
+    own = parameters_of(optimizer)
     if given is None:
         return {each: f"parameter.{place}" for place, each in enumerate(own)}
     named = list(given)
@@ -156,7 +157,7 @@ class _Gradients:
             each.register_post_accumulate_grad_hook(self._arrived)
 
     def _trained(self) -> list[Any]:
-        return [each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad]
+        return [each for each in parameters_of(self._optimizer) if each.requires_grad]
 
     def _arrived(self, parameter: Any) -> None:
         if parameter in self.handles:

@@ -13,7 +13,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from overdrive.ranks.group import Group
-from overdrive.seams.torch.internals import gloo_group, nccl_group
+from overdrive.seams.torch.internals import gather, gloo_group, nccl_group
 
 _PATIENCE = timedelta(hours=24)  # as of the groups of a run: its monitor is quicker, and knows why
 _REDUCTIONS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX, "product": ReduceOp.PRODUCT}
@@ -55,7 +55,7 @@ class Wire:
             own = torch.cat((own, own.new_zeros(most - len(own), *own.shape[1:])))
         whole = own.new_empty(self.size * most, *own.shape[1:])
         if whole.numel():
-            self._done(own, lambda on: on._allgather_base(_bytes(whole), _bytes(own)))
+            self._done(own, lambda on: gather(on, _bytes(whole), _bytes(own)))
         parts = whole.split(most) if most else [whole] * self.size  # type: ignore[no-untyped-call]
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 

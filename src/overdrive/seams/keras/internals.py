@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive.seams.keras.step_log import unwrapped
@@ -17,6 +17,40 @@ def trained_variables(optimizers: Iterable[Any]) -> list[Any]:
 def layers_of(models: Iterable[Any]) -> list[Any]:
     """Of all depths, each model itself first."""
     return [layer for model in models for layer in model._flatten_layers()]
+
+
+def layers_in(layer: Any, recursive: bool = True) -> list[Any]:
+    """Of all depths, or those that it holds itself."""
+    return list(layer._flatten_layers(include_self=False, recursive=recursive))
+
+
+def own_layers(module: Any) -> list[Any] | None:
+    """Those that a layer of Keras on PyTorch has for its own; None where it is no layer."""
+    return getattr(module, "_layers", None)
+
+
+def training_told(layer: Any) -> Any:
+    """Whether the call under way is told to train; None where it is not told."""
+    return layer._get_call_context().get_value("training")
+
+
+@contextlib.contextmanager
+def called_again(layer: Any, training: bool) -> Iterator[None]:
+    """Within it, the layer is called as from outside, told to train or not."""
+    layer._get_call_context().set_value("training", training)
+    try:
+        yield
+    finally:
+        layer._maybe_reset_call_context()
+
+
+def mask_of(tensor: Any) -> Any:
+    return getattr(tensor, "_keras_mask", None)
+
+
+def maker_of(tensor: Any) -> Any:
+    """The layer or operation that a symbolic tensor comes from."""
+    return tensor._keras_history.operation
 
 
 def renew_functions() -> None:

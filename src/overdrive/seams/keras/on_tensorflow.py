@@ -25,7 +25,7 @@ from overdrive.seams.keras import datasets, parts
 from overdrive.seams.keras.marks import SCOPE, TRAINS
 from overdrive.seams.keras.parts import Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import CAPACITY, OPTIMIZER, Application, StepLog, unwrapped
-from overdrive.seams.keras.steps import Watch, tell, wanted
+from overdrive.seams.keras.steps import StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
 _MOST_EAGER = 1024  # rows of eager steps that stay on their device
@@ -130,7 +130,7 @@ class GraphStepLog(StepLog):
                 self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
 
 
-class _GraphWatch(Watch):
+class _GraphWatch(StepNotes):
     step_log: GraphStepLog
 
     def enter(self, patches: Patches) -> None:

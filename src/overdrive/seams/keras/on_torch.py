@@ -23,7 +23,7 @@ from overdrive.seams.keras import parts
 from overdrive.seams.keras.functions import Functions, parts_of
 from overdrive.seams.keras.parts import Kind, Part, always, applications, evaluations
 from overdrive.seams.keras.step_log import Application, HostStepLog, StepLog, unwrapped
-from overdrive.seams.keras.steps import Watch, tell, wanted
+from overdrive.seams.keras.steps import StepNotes, tell, wanted
 from overdrive.seams.patch import Patches
 
 
@@ -91,7 +91,7 @@ class _Later:
         return np.array([self._count, *map(float, self._values)], dtype)
 
 
-class _TorchWatch(Watch):
+class _TorchWatch(StepNotes):
     step_log: _TorchStepLog
 
     def enter(self, patches: Patches) -> None:

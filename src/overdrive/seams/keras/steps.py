@@ -45,7 +45,7 @@ def tell(hub: Seams, optimizers: Sequence[Any]) -> None:
         hub.between_steps.publish()
 
 
-class Watch:
+class StepNotes:
     """What is noted between two applications of an optimizer, each with the graph that it belongs to."""
 
     def __init__(self, hub: Seams) -> None:

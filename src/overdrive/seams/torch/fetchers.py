@@ -62,7 +62,7 @@ def fetch_by(iterator: Any, fetcher: Fetcher) -> None:
 
 
 @dataclass(frozen=True)
-class Again:
+class LeftToFetch:
     """What a worker hands over in the place of a batch that the program is to fetch for itself."""
 
     reason: str

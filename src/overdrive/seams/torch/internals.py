@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -38,6 +38,21 @@ def storage_owners(storage: Any) -> int | None:
         return None
 
 
+def version_of(tensor: Any) -> int:
+    """How often it was written to in place, as autograd counts. A tensor made in inference mode counts nothing."""
+    return int(tensor._version)
+
+
+def is_view(tensor: Any) -> bool:
+    """Whether autograd knows it as a part of another tensor, whose memory it shares."""
+    return bool(tensor._is_view())
+
+
+def number_of(node: Any) -> int:
+    """Of a node of autograd: operators are numbered in the order of their calls, on each thread."""
+    return int(node._sequence_nr())
+
+
 def schema_of(operator: Any) -> Any:
     """Of an operator that PyTorch dispatches to: its name and arguments."""
     return operator._schema
@@ -51,7 +66,7 @@ def packet_of(operator: Any) -> Any:
 def gradient_number() -> int | None:
     """In a backward pass, the number of the forward operator whose gradient is being computed; else None."""
     node = torch._C._current_autograd_node()
-    return None if node is None else int(node._sequence_nr())
+    return None if node is None else number_of(node)
 
 
 def next_number() -> int:
@@ -90,17 +105,6 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
-def all_modules_have_hooks() -> bool:
-    """Whether there are hooks that are called for every module."""
-    return bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
-
-
-def global_hooks() -> list[dict[Any, Any]]:
-    """Where the hooks are that are called for every module."""
-    module: Any = torch.nn.modules.module
-    return [value for name, value in vars(module).items() if name.startswith("_global_") and isinstance(value, dict)]
-
-
 def keeps_saved_tensors_elsewhere() -> bool:
     """Whether somebody's hooks take what operations save for their backward pass."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
@@ -133,6 +137,32 @@ def onednn_multiplies_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+@contextmanager
+def capturable_as_it_is(optimizer: Any) -> Iterator[None]:
+    """Within it, an optimizer set to be recorded does not warn that it runs unrecorded."""
+    warned = vars(optimizer).get("_warned_capturable_if_run_uncaptured")
+    optimizer._warned_capturable_if_run_uncaptured = True
+    try:
+        yield
+    finally:
+        if warned is None:
+            del optimizer._warned_capturable_if_run_uncaptured
+        else:
+            optimizer._warned_capturable_if_run_uncaptured = warned
+
+
+@contextmanager
+def arguments_unchecked() -> Iterator[None]:
+    """Within it, distributions do not look whether their arguments are valid."""
+    kind: Any = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind._validate_args = before
+
+
 _distributed: Any = torch.distributed
 
 
@@ -163,19 +193,14 @@ def nccl_group(store: Any, name: str, rank: int, size: int, patience: timedelta)
     return _distributed.ProcessGroupNCCL(_distributed.PrefixStore(name, store), rank, size, options)
 
 
+def gather(group: Any, whole: Any, own: Any) -> Any:
+    """Every rank's `own`, one after the other in `whole`; to be waited for."""
+    return group._allgather_base(whole, own)
+
+
 def after_backward(act: Callable[[], None]) -> None:
     """In a backward pass: call this at its end, before it returns."""
     torch.autograd.Variable._execution_engine.queue_callback(act)
-
-
-def gradient_hooks(parameter: Any) -> Any:
-    """The program's hooks on the gradient of a leaf, by key; None where there are none."""
-    return parameter._backward_hooks
-
-
-def accumulation_hooks(parameter: Any) -> Any:
-    """The same, of those that are called once it is in `.grad`."""
-    return parameter._post_accumulate_grad_hooks
 
 
 def is_compiled(thing: Any) -> bool:

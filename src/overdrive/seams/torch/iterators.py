@@ -57,6 +57,19 @@ def parts_of(iterator: Any) -> Parts | None:
     )
 
 
+def dataset_of(iterator: Any) -> Any:
+    return iterator._dataset
+
+
+def workers_of(iterator: Any) -> int:
+    return int(getattr(iterator, "_num_workers", 0))
+
+
+def prefetch_of(iterator: Any) -> int:
+    """Batches that each worker makes ahead."""
+    return getattr(iterator, "_prefetch_factor", None) or 0
+
+
 def pins(iterator: Any) -> bool:
     """Whether it puts its batches into pinned memory."""
     return bool(getattr(iterator, "_pin_memory", False))

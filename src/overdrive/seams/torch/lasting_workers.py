@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 from overdrive.core.progress import log
 from overdrive.seams.torch.drawn_indices import Gate, Gated, Noting, begin, opened_noting
-from overdrive.seams.torch.fetchers import Again, map_fetcher
+from overdrive.seams.torch.fetchers import LeftToFetch, map_fetcher
 from overdrive.seams.torch.idle_workers import generator_of, workers_that_wait
 from overdrive.seams.torch.iterators import let_open_anew
 
@@ -110,8 +110,8 @@ def _while_valid(kind: Any) -> Any:
                     if not self.overdrive_live:  # the program's own, in place of this batch
                         undelivered.popleft()
                         raise
-                    batch = Again(f"{type(error).__name__}: {error}")  # one of them was killed, say
-                if not isinstance(batch, Again):
+                    batch = LeftToFetch(f"{type(error).__name__}: {error}")  # one of them was killed, say
+                if not isinstance(batch, LeftToFetch):
                     undelivered.popleft()
                     return batch
                 log.info("a loader's workers end: %s", batch.reason)

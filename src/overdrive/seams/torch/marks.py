@@ -18,7 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from overdrive.seams.patch import Patches
 
 
-class Clock(Protocol):
+class MarkClock(Protocol):
     phase: str
 
     def within(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
@@ -27,7 +27,7 @@ class Clock(Protocol):
 Called = Callable[..., Any]  # (module, call, *args, **kwargs): makes the call of a module
 
 
-def enter(patches: Patches, clock: Clock, called: Called, passing: frozenset[str]) -> None:
+def enter(patches: Patches, clock: MarkClock, called: Called, passing: frozenset[str]) -> None:
     """`passing`: phases that a module's call does not end."""
     open_loader, fetch, run = DataLoader.__iter__, _BaseDataLoaderIter.__next__, torch.autograd.backward
 
@@ -49,7 +49,7 @@ def enter(patches: Patches, clock: Clock, called: Called, passing: frozenset[str
     patches.replace(torch.nn.Module, "__call__", _compiled(called) if _compiles() else _plain(clock, called, passing))
 
 
-def _plain(clock: Clock, called: Called, passing: frozenset[str]) -> Callable[..., Any]:
+def _plain(clock: MarkClock, called: Called, passing: frozenset[str]) -> Callable[..., Any]:
     plain = torch.nn.Module.__call__
     own = plain is torch.nn.Module._wrapped_call_impl  # which is written out below: one call less
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.optim.optimizer import (
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.patch import Patches
+from overdrive.seams.torch.modules import live_modules
 
 
 def enter(hub: Seams, patches: Patches) -> list[Callable[[], None]]:
@@ -50,7 +50,7 @@ def models_of(optimizer: Any) -> list[torch.nn.Module]:
     nor be made after the session began.
     """
     wanted = {id(parameter) for parameter in parameters_of(optimizer)}
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    modules = live_modules()
     owners = [module for module in modules if any(id(parameter) in wanted for parameter in _parameters(module))]
     inner = {id(child) for owner in owners for child in owner.modules() if child is not owner}
     return [owner for owner in owners if id(owner) not in inner]

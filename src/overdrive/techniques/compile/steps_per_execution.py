@@ -81,7 +81,7 @@ class StepsPerExecution(Technique):
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _GroupedFunctions:
     """A model's compiled functions of several steps, from one `fit` to the next."""
 
     steps: int
@@ -92,7 +92,7 @@ class _Kept:
 class _Executions:
     def __init__(self, steps: int) -> None:
         self._wanted = steps
-        self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Any, _GroupedFunctions] = WeakKeyDictionary()
         self._used = False
 
     def fit(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ class _Executions:
             return call(*args, **kwargs)
         finally:
             # `evaluate` and `train_on_batch` go one step at a time, as written.
-            self._kept[model] = _Kept(steps, model.train_function, model.test_function)
+            self._kept[model] = _GroupedFunctions(steps, model.train_function, model.test_function)
             model.steps_per_execution = 1
             model.test_function = own_test
 

@@ -107,13 +107,15 @@ class Early:
         self.reads = 0  # that were early
 
     def sent_backward(self, loss: Any) -> Any:
+        from overdrive.seams.torch.internals import is_view, number_of, version_of
+
         line = self._line = self._line or self._make_line()
         node = loss.grad_fn
         # A view shares its memory with a tensor that may be written to uncounted (`parameter.data -= ...`).
-        if node is None or loss.numel() != 1 or not line.serves(loss) or loss._is_view() or _several_processes():
+        if node is None or loss.numel() != 1 or not line.serves(loss) or is_view(loss) or _several_processes():
             return loss
-        point, sequence = line.mark(loss), node._sequence_nr()
-        self._marks.append(_Mark(point, threading.get_ident(), sequence, loss.detach(), loss._version))
+        point, sequence = line.mark(loss), number_of(node)
+        self._marks.append(_Mark(point, threading.get_ident(), sequence, loss.detach(), version_of(loss)))
         return loss
 
     def read(self, tensor: Any, call: Callable[[], Any]) -> Any:
@@ -131,9 +133,11 @@ class Early:
         """The first mark by which this tensor held what it holds now, where that is certain."""
         if not self._marks or self._line is None or not self._line.serves(tensor) or tensor.numel() != 1:
             return None
+        from overdrive.seams.torch.internals import is_view, number_of, version_of
+
         thread, place, device = threading.get_ident(), tensor.data_ptr(), tensor.device
-        counted = -1 if tensor.is_inference() else tensor._version
-        made = tensor.grad_fn._sequence_nr() if tensor.grad_fn is not None and not tensor._is_view() else None
+        counted = -1 if tensor.is_inference() else version_of(tensor)
+        made = number_of(tensor.grad_fn) if tensor.grad_fn is not None and not is_view(tensor) else None
         for mark in self._marks:
             loss = mark.loss
             if mark.thread != thread or loss.device != device:

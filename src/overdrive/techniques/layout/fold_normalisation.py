@@ -222,16 +222,18 @@ def _watching(model: Any) -> Iterator[list[tuple[Any, Any]]]:
 @contextmanager
 def _folded(pairs: list[tuple[Any, Any]]) -> Iterator[None]:
     """The layers compute what their normalisations would have made of it, which hand it on."""
-    before = [(layer, layer._parameters["weight"], layer._parameters["bias"]) for layer, _ in pairs]
+    from overdrive.seams.torch.modules import parameters_in
+
+    before = [(layer, parameters_in(layer)["weight"], parameters_in(layer)["bias"]) for layer, _ in pairs]
     try:
         for layer, norm in pairs:
             weight, bias = _fold(layer, norm)
-            layer._parameters["weight"], layer._parameters["bias"] = weight, bias
+            parameters_in(layer)["weight"], parameters_in(layer)["bias"] = weight, bias
             norm.__dict__["forward"] = _hand_on
         yield
     finally:
         for layer, weight, bias in before:
-            layer._parameters["weight"], layer._parameters["bias"] = weight, bias
+            parameters_in(layer)["weight"], parameters_in(layer)["bias"] = weight, bias
         for _, norm in pairs:
             norm.__dict__.pop("forward", None)
 
@@ -253,7 +255,9 @@ def _fold(layer: Any, norm: Any) -> tuple[Any, Any]:
 
 def _can_fold(layer: Any, norm: Any) -> bool:
     """Whether the pair is still as it was seen: what a program may change at any time."""
-    weight = layer._parameters.get("weight")
+    from overdrive.seams.torch.modules import parameters_in
+
+    weight = parameters_in(layer).get("weight")
     return (
         weight is not None
         and weight.is_floating_point()
@@ -271,7 +275,9 @@ def _can_fold(layer: Any, norm: Any) -> bool:
 
 
 def _is_hooked(module: Any) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)
+    from overdrive.seams.torch.hooks import has_hooks
+
+    return has_hooks(module) or "forward" in module.__dict__
 
 
 def _is_left_alone(model: Any) -> bool:

@@ -71,6 +71,8 @@ class Fp8(Technique):
         def replace(optimizer: Any, models: list[Any]) -> None:
             from torchao.float8 import convert_to_float8_training
 
+            from overdrive.seams.torch.modules import modules_in
+
             for model in models:
                 layers = _layers(model)
                 if reason := _not_here(layers):
@@ -82,14 +84,13 @@ class Fp8(Technique):
                     config=_config(),
                 )
                 for parent, name, layer in layers:
-                    new = parent._modules[name]
+                    new = modules_in(parent)[name]
                     new.train(layer.training)
                     replaced.append((parent, name, layer, new))
             if not replaced:
                 raise CannotInstall(f"the model has no Linear layer whose sides are divisible by {_SIDES}")
-
-                if not handle.active:
-                    put_back()
+            if not handle.active:
+                put_back()
 
         def put_back() -> None:
             for parent, name, layer, new in replaced:
@@ -106,20 +107,25 @@ class Fp8(Technique):
 
 
 def _exchange(parent: Any, name: str, old: Any, new: Any) -> None:
-    if parent._modules.get(name) is old:  # else the program has put another layer there
+    from overdrive.seams.torch.modules import modules_in
+
+    held = modules_in(parent)
+    if name in held and held[name] is old:  # else the program has put another layer there
         new.train(old.training)
-        parent._modules[name] = new
+        held[name] = new
 
 
 def _layers(model: Any) -> list[tuple[Any, str, Any]]:
     """(parent, name, layer) of the plain Linear layers of fitting size; each once, since a shared one stays shared."""
     import torch
 
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    from overdrive.seams.torch.hooks import has_hooks
+    from overdrive.seams.torch.modules import modules_in
+
     found: dict[int, list[tuple[Any, str, Any]]] = {}
     for parent in model.modules():
-        for name, layer in parent._modules.items():
-            plain = type(layer) is torch.nn.Linear and not any(getattr(layer, each) for each in hooks)
+        for name, layer in modules_in(parent).items():
+            plain = type(layer) is torch.nn.Linear and not has_hooks(layer)
             if plain and layer.in_features % _SIDES == 0 and layer.out_features % _SIDES == 0:
                 found.setdefault(id(layer), []).append((parent, name, layer))
     return [places[0] for places in found.values() if len(places) == 1]

@@ -69,11 +69,13 @@ class _Policies:
     def compile(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import keras
 
+        from overdrive.seams.keras.internals import layers_in, layers_of
+
         known = {id(layer) for layer in self._before}
-        layers = list(model._flatten_layers(include_self=False))
+        layers = layers_in(model)
         if any(layer.dtype_policy.name != "float32" for layer in layers if id(layer) not in known):
             raise CannotInstall("the program has a policy of its own")
-        outputs = {id(each) for layer in _output_layers(model) for each in layer._flatten_layers()}
+        outputs = {id(each) for each in layers_of(_output_layers(model))}
         if self._name == "mixed_float16":
             args, kwargs = (), _with_loss_scaling(model, args, kwargs)
         for layer in layers:
@@ -96,10 +98,12 @@ def _output_layers(model: Any) -> Iterator[Any]:
     """
     import keras
 
+    from overdrive.seams.keras.internals import maker_of
+
     if type(model).__module__.startswith("keras.") and isinstance(model, keras.Sequential):
         last = [model.layers[-1]] if model.layers else []
     elif hasattr(model, "outputs") and model.outputs and hasattr(model, "operations"):
-        last = [tensor._keras_history.operation for tensor in model.outputs]
+        last = [maker_of(tensor) for tensor in model.outputs]
     else:
         raise CannotInstall("which layers make the outputs of a subclassed model is not known")
     for layer in last:

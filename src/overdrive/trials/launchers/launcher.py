@@ -17,6 +17,10 @@ class Group(Protocol):
     def pids(self) -> Sequence[int]:
         """Leaders of process groups of this machine, which are ended should the tuner be killed."""
 
+    @property
+    def reports(self) -> Sequence[int]:
+        """File descriptors, one of which can be read where there is something to `read`."""
+
     def send(self, line: bytes) -> None:
         """To every worker; one that is over hears nothing."""
 

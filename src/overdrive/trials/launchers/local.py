@@ -62,13 +62,13 @@ class LocalGroup:
     def pids(self) -> Sequence[int]:
         return (self._process.pid,)
 
+    @property
+    def reports(self) -> Sequence[int]:
+        return (self._reports,)
+
     def send(self, line: bytes) -> None:
         with suppress(BrokenPipeError):  # it is over; the next wait says why
             self._commands.write(line)
-
-    def fileno(self) -> int:
-        """Of what it reports, for `select`."""
-        return self._reports
 
     def read(self, seconds: float) -> list[tuple[int, bytes]]:
         if select.select([self._reports], [], [], seconds)[0]:

@@ -1,4 +1,4 @@
-"""Starts a trial as several processes of this machine, the ranks of one program."""
+"""Starts a trial as several groups of processes, the ranks of one program, each by a launcher of one rank."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
 from overdrive.ranks.membership import environment_of, threads_of
-from overdrive.trials.launchers.local import LocalGroup, LocalLauncher
+from overdrive.trials.launchers.launcher import Group, Launcher
 
 
 class RanksLauncher:
-    """Args: `ranks`: how many; each has its share of the cores, unless the environment says how many threads."""
+    """
+    Args:
+        ranks: how many; each has its share of the cores, unless the environment says how many threads.
+        each: what starts one rank, on this machine, where the ranks meet.
+    """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, each: Launcher) -> None:
         self._ranks = ranks
+        self._each = each
 
     def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
         port, seed = _free_port(), secrets.token_hex(16)
-        started: list[LocalGroup] = []
+        started: list[Group] = []
         try:
             for rank in range(self._ranks):
                 threads = {"OMP_NUM_THREADS": str(threads_of(self._ranks)), **environment}
                 own = environment_of(self._ranks, rank, port, seed)
-                started.append(LocalLauncher().start({**threads, **own}, output))
+                started.append(self._each.start({**threads, **own}, output))
         except OSError:
             RanksGroup(started).stop(0.0)
             raise
@@ -37,7 +42,7 @@ class RanksLauncher:
 class RanksGroup:
     """Rank 0 speaks for the program. All stand still together, and all are ended where one is."""
 
-    def __init__(self, ranks: Sequence[LocalGroup]) -> None:
+    def __init__(self, ranks: Sequence[Group]) -> None:
         self._ranks = ranks
 
     @property
@@ -48,13 +53,17 @@ class RanksGroup:
     def pids(self) -> Sequence[int]:
         return [pid for each in self._ranks for pid in each.pids]
 
+    @property
+    def reports(self) -> Sequence[int]:
+        return [each for rank in self._ranks for each in rank.reports]
+
     def send(self, line: bytes) -> None:
         for each in self._ranks:
             each.send(line)
 
     def read(self, seconds: float) -> list[tuple[int, bytes]]:
-        ready = select.select(self._ranks, [], [], seconds)[0]
-        return [(rank, line) for rank, each in enumerate(self._ranks) if each in ready for _, line in each.read(0.0)]
+        select.select(self.reports, [], [], seconds)
+        return [(rank, line) for rank, each in enumerate(self._ranks) for _, line in each.read(0.0)]
 
     def pause(self) -> None:
         for each in self._ranks:

@@ -41,7 +41,7 @@ _PIPE = 1 << 20  # bytes: what a copy tells should not make it wait
 
 
 @dataclass(frozen=True)
-class Way:
+class Repetition:
     """How a step is made again: these techniques are switched off; parameters are disturbed at random where `seed`."""
 
     off: Sequence[str]
@@ -52,7 +52,7 @@ class Way:
 class Told:
     """What a copy tells: what its step came to, or why it does not tell that."""
 
-    way: Way
+    way: Repetition
     found: Any = None
     failed: str = ""
 
@@ -70,7 +70,7 @@ class Keeper(ForkedProcess):
         self._poll.register(telling, select.POLLIN | select.POLLHUP)
 
     @classmethod
-    def fork(cls, way: Way) -> Keeper | Copy:
+    def fork(cls, way: Repetition) -> Keeper | Copy:
         """A keeper, which makes the step once in this way. Returns a `Copy` in each process that makes it.
 
         Raises:
@@ -107,7 +107,7 @@ class Keeper(ForkedProcess):
     def _is_ready(self) -> bool:
         return bool(self._poll.poll(_READY_WITHIN * 1000)) and not self.is_gone()
 
-    def order(self, way: Way) -> None:
+    def order(self, way: Repetition) -> None:
         """Have the step made once more."""
         self._until = time.monotonic() + _GIVEN_UP_AFTER
         with contextlib.suppress(BrokenPipeError):
@@ -140,7 +140,7 @@ class Keeper(ForkedProcess):
 def _read(line: bytes) -> Told | None:
     try:
         way, found, failed = json.loads(line)
-        return Told(Way(**way), found, failed)
+        return Told(Repetition(**way), found, failed)
     except (ValueError, TypeError):  # of a copy that was killed as it told
         return None
 
@@ -155,7 +155,7 @@ class _Origin:
 class Copy:
     """The side of a process in which the step is made again. Nothing it does is seen outside, but what it tells."""
 
-    def __init__(self, way: Way, telling: int) -> None:
+    def __init__(self, way: Repetition, telling: int) -> None:
         self.way = way
         self._telling = telling
         self._process = os.getpid()
@@ -186,7 +186,7 @@ class Copy:
         sys.addaudithook(hook)
 
 
-def _keep(way: Way, telling: int, orders: int, origin: _Origin) -> Copy:
+def _keep(way: Repetition, telling: int, orders: int, origin: _Origin) -> Copy:
     """The keeper, which never returns but in a copy, and runs none of the program's cleaning up."""
     keeper = os.getpid()
     try:
@@ -213,14 +213,14 @@ def _keep(way: Way, telling: int, orders: int, origin: _Origin) -> Copy:
             line = listening.readline()
             if not line:
                 break
-            way = Way(**json.loads(line))
+            way = Repetition(**json.loads(line))
     finally:
         if os.getpid() == keeper:
             os._exit(0)
     raise AssertionError("not reached")
 
 
-def _begin(way: Way, telling: int, keeper: int, origin: _Origin) -> Copy:
+def _begin(way: Repetition, telling: int, keeper: int, origin: _Origin) -> Copy:
     copy = Copy(way, telling)
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -15,7 +15,7 @@ import numpy as np
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.sentinels import DISTURBED, Doubt, Sums, Values, distance, is_plainly_rounding
-from overdrive.worker.sentinels.processes import Keeper, Told, Way
+from overdrive.worker.sentinels.processes import Keeper, Repetition, Told
 
 _MOST_SUSPECTS = 6  # techniques that are tried one by one
 
@@ -44,7 +44,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepVerdict:
     """`difference`: the first thing that came out otherwise, in words; "" where nothing did. `unlike`: the same of the
     step made again as it was: then a forked process computes otherwise, and nothing can be said. `certain`: this one
     step alone shows that all is well; `doubtful`: it speaks against it, but not enough."""
@@ -56,7 +56,7 @@ class Verdict:
     doubtful: bool = False
 
 
-Conversation: TypeAlias = Generator[Way, Picture, Verdict]
+Conversation: TypeAlias = Generator[Repetition, Picture, StepVerdict]
 
 
 class NotCompared(Exception):
@@ -86,7 +86,7 @@ class Replay:
         self.keeper: Keeper | None = None
         self.step = step
         self.mine: Picture | None = None
-        self.verdict: Verdict | None = None
+        self.verdict: StepVerdict | None = None
         self.failed = ""
         self.in_program = 0.0  # seconds that it took the program
         self.levels = levels
@@ -132,7 +132,7 @@ class Replay:
 
     def _all(self, exact: Sequence[str], loosest: Contract) -> Conversation:
         """What is exact is so beside all others, as in its duel; then all together, as in the plan's proof."""
-        verdict = Verdict(certain=True)
+        verdict = StepVerdict(certain=True)
         if exact:
             verdict = yield from self._in_bits(exact)
         if verdict.difference or verdict.unlike or loosest is Contract.EXACT:
@@ -141,53 +141,53 @@ class Replay:
         return (yield from compare())
 
     def _in_bits(self, exact: Sequence[str]) -> Conversation:
-        plain = yield Way(tuple(exact))
+        plain = yield Repetition(tuple(exact))
         difference = first_difference(self._mine, plain)
         if not difference:
-            return Verdict(certain=True)
-        again = yield Way(())
+            return StepVerdict(certain=True)
+        again = yield Repetition(())
         if unlike := first_difference(self._mine, again):
-            return Verdict(unlike=unlike)
+            return StepVerdict(unlike=unlike)
         for name in _suspects(exact):
-            alone = yield Way((name,))
+            alone = yield Repetition((name,))
             if not first_difference(plain, alone):
-                return Verdict(difference, (name,))
-        return Verdict(difference, exact)
+                return StepVerdict(difference, (name,))
+        return StepVerdict(difference, exact)
 
     def _within_rounding(self) -> Conversation:
-        plain = yield Way(tuple(self.levels))
+        plain = yield Repetition(tuple(self.levels))
         if is_plainly_rounding(self._mine.values, plain.values):
             self._memory.doubt.take(None)
-            return Verdict(certain=True)
+            return StepVerdict(certain=True)
         disturbed = []
         for number in range(DISTURBED):
-            made = yield Way(tuple(self.levels), seed=1 + DISTURBED * self.step + number)
+            made = yield Repetition(tuple(self.levels), seed=1 + DISTURBED * self.step + number)
             disturbed.append(made.values)
         found = distance(self._mine.values, plain.values, disturbed)
         if not self._memory.doubt.take(found):
-            return Verdict(certain=not found.worst, doubtful=found.worst)
-        again = yield Way(())
+            return StepVerdict(certain=not found.worst, doubtful=found.worst)
+        again = yield Repetition(())
         if not _same_values(self._mine, again):
-            return Verdict(unlike=found.name)
+            return StepVerdict(unlike=found.name)
         for name in _suspects(tuple(self.levels)):
-            alone = yield Way((name,))
+            alone = yield Repetition((name,))
             nearer = distance(alone.values, plain.values, disturbed)
             if not (nearer.worst or nearer.wild):
-                return Verdict(found.name, (name,))
-        return Verdict(found.name, tuple(self.levels))
+                return StepVerdict(found.name, (name,))
+        return StepVerdict(found.name, tuple(self.levels))
 
     def _on_average(self) -> Conversation:
-        plain = yield Way(tuple(self.levels))
+        plain = yield Repetition(tuple(self.levels))
         mine = self._mine
         losses = float(np.mean(mine.losses)), float(np.mean(plain.losses))
         same_chance = mine.chance == plain.chance
         difference = self._memory.sums.take(mine.values, plain.values, losses, same_chance)
         if not difference:
-            return Verdict()
-        again = yield Way(())
+            return StepVerdict()
+        again = yield Repetition(())
         if not _same_values(mine, again):
-            return Verdict(unlike=difference)
-        return Verdict(difference, tuple(self.levels))
+            return StepVerdict(unlike=difference)
+        return StepVerdict(difference, tuple(self.levels))
 
     @property
     def _mine(self) -> Picture:

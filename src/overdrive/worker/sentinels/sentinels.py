@@ -30,7 +30,7 @@ from overdrive.seams.points import reason_of
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.sentinels import openmp
 from overdrive.worker.sentinels.processes import Copy, Keeper
-from overdrive.worker.sentinels.replay import Memory, Replay, Verdict
+from overdrive.worker.sentinels.replay import Memory, Replay, StepVerdict
 from overdrive.worker.sentinels.segment import NEXT_BATCH, OWNER, STEPPED, Segment
 from overdrive.worker.session import Session
 
@@ -245,7 +245,7 @@ class Sentinels:
             if verdict.certain:
                 self._agreed = replay.step + 1
 
-    def _tell(self, verdict: Verdict, step: int) -> None:
+    def _tell(self, verdict: StepVerdict, step: int) -> None:
         since = f" since step {self._agreed:,}" if self._agreed else ""
         for name in verdict.culprits:
             what = f"step {step + 1:,}, made again without it, came to another result ({verdict.difference})"

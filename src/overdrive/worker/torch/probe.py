@@ -19,7 +19,7 @@ from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
-from overdrive.seams.torch.iterators import pins
+from overdrive.seams.torch.iterators import dataset_of, pins, prefetch_of, workers_of
 from overdrive.worker.digests import spacing
 from overdrive.worker.recording import Recorder
 from overdrive.worker.torch.noise_scale import NoiseScale
@@ -119,7 +119,7 @@ class Probe:
         if self._steps_seen < self._hashing:
             self.batch_hashes.append(f"{checksum(batch):08x}")
         known = self._loaders.setdefault(
-            id(iterator._dataset),
+            id(dataset_of(iterator)),
             {"iterator": iterator, "batches": 0, "seconds": 0.0, "size": 0, "bytes": 0, "pinned": False},
         )
         known["batches"] += 1
@@ -221,8 +221,8 @@ def _by_kind(loaders: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of one kind together: a program may make its data set and loader anew for each epoch."""
     kinds: dict[Any, dict[str, Any]] = {}
     for known in loaders:
-        dataset = known["iterator"]._dataset
-        kind = (type(dataset), _length(dataset), known["size"], getattr(known["iterator"], "_num_workers", 0))
+        dataset = dataset_of(known["iterator"])
+        kind = (type(dataset), _length(dataset), known["size"], workers_of(known["iterator"]))
         if kind not in kinds:
             kinds[kind] = dict(known)
             continue
@@ -242,7 +242,7 @@ def _loader_facts(known: dict[str, Any], examined: bool, device: str) -> LoaderF
     from torch.utils.data import IterableDataset
 
     iterator = known["iterator"]
-    dataset = iterator._dataset
+    dataset = dataset_of(iterator)
     map_style = not isinstance(dataset, IterableDataset)
     waited = known["seconds"] / max(1, known["batches"])
     costs, not_split, own_fetch, draws = {"wait": waited / max(1, known["size"])}, "", True, None
@@ -258,11 +258,11 @@ def _loader_facts(known: dict[str, Any], examined: bool, device: str) -> LoaderF
         not_split = str(reason)
     return LoaderFacts(
         batch_size=known["size"] or None,
-        workers=getattr(iterator, "_num_workers", 0),
+        workers=workers_of(iterator),
         map_style=map_style,
         length=_length(dataset),
         seconds_per_batch=waited,
-        prefetch=getattr(iterator, "_prefetch_factor", None) or 0,
+        prefetch=prefetch_of(iterator),
         batch_bytes=known["bytes"],
         own_fetch=own_fetch,
         seconds_per_item=costs,

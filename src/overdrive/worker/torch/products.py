@@ -89,7 +89,7 @@ class _Tally:
         )
 
 
-class Watch:
+class ProductsWatch:
     """An observer."""
 
     def __init__(self) -> None:

@@ -6,7 +6,6 @@ no optimizer knows is saved too. Two runs of one program find the same names.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.modules import live_modules
 from overdrive.worker.torch.generators import plain_states, restore
 
 Tensors = dict[str, torch.Tensor]
@@ -91,7 +91,7 @@ class Subject:
 
 def _named_roots() -> list[tuple[str, torch.nn.Module]]:
     """The outermost modules with something to save, each with a prefix that tells them apart."""
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    modules = live_modules()
     inner = {id(child) for module in modules for child in _descendants(module)}
     found = []
     for module in modules:

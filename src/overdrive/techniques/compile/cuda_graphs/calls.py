@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from overdrive.model_state.contents import swapped
 from overdrive.model_state.quiet import quiet
-from overdrive.seams.torch.internals import graph_is_kept
+from overdrive.seams.torch.internals import graph_is_kept, version_of
+from overdrive.seams.torch.modules import swapped
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.outside import Outside, no_cached_casts
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, leaves_behind
@@ -123,7 +123,7 @@ class RecordedCall:
         changes = noted[0] if noted else outside.changes()
         if changes:
             raise Refused(changes)
-        if any(each._version != version for each, version in zip(self._inputs, self._versions, strict=True)):
+        if any(version_of(each) != version for each, version in zip(self._inputs, self._versions, strict=True)):
             raise Refused("the model changes its inputs")
         known = {id(each) for each in self._wanted}
         if any(id(leaf) not in known for leaf in leaves_behind(self._differentiable())):
@@ -149,7 +149,7 @@ class RecordedCall:
         with torch.no_grad():
             for own, theirs in zip(self._inputs, inputs, strict=True):
                 own.copy_(theirs)
-        self._versions = [own._version for own in self._inputs]
+        self._versions = [version_of(own) for own in self._inputs]
 
     def _forward(self) -> list[torch.Tensor]:
         leaves = list(self._constants)
@@ -240,11 +240,11 @@ class RecordedCall:
         return list(torch.autograd.grad(outputs, wanted, list(given), create_graph=create, allow_unused=True))
 
 
-class _Again(threading.local):
+class _GoingOn(threading.local):
     going_on = False
 
 
-again = _Again()
+again = _GoingOn()
 _TENSOR = object()
 
 

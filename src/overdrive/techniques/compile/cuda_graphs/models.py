@@ -11,7 +11,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 
 from overdrive.model_state.state import State
 from overdrive.seams.torch.control import product_precision
-from overdrive.seams.torch.internals import all_modules_have_hooks, in_backward
+from overdrive.seams.torch.hooks import all_modules_have_hooks, has_hooks
+from overdrive.seams.torch.internals import in_backward
+from overdrive.seams.torch.modules import buffers_in, modules_in, parameters_in
 from overdrive.techniques.compile.cuda_graphs.calls import Copied, RecordedCall, again
 from overdrive.techniques.compile.cuda_graphs.captured_graph import Failures, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, refuse_model
@@ -123,9 +125,9 @@ class RecordedModel:
             raise Refused("all modules have hooks, which are Python code")
         found: list[Any] = [Failures.count]
         for part in self._parts:
-            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+            if has_hooks(part):
                 raise Refused("the model has hooks, which are Python code")
-            found.append([id(each) for each in part._modules.values()])
-            for tensor in (*part._parameters.values(), *part._buffers.values()):
+            found.append([id(each) for each in modules_in(part).values()])
+            for tensor in (*parameters_in(part).values(), *buffers_in(part).values()):
                 found.append(None if tensor is None else (tensor.data_ptr(), tensor.requires_grad))
         return found

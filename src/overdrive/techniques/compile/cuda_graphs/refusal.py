@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from overdrive.seams.torch.tracing import compiled
+
 _PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
 
@@ -24,7 +26,7 @@ def refuse_model(module: nn.Module) -> None:
             raise Refused(f"{type(part).__name__} talks to other processes in its calls")
         if isinstance(part, torch.jit.ScriptModule):
             raise Refused("the model is a TorchScript module")
-        if part._compiled_call_impl is not None or hasattr(part, "_orig_mod"):
+        if compiled(part):
             raise Refused("the model is compiled")
     for each in (*module.parameters(), *module.buffers()):
         if type(each) not in (torch.Tensor, nn.Parameter, nn.Buffer):

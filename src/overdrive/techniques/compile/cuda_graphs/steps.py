@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.hooks import step_hooks
+from overdrive.seams.torch.internals import capturable_as_it_is
 from overdrive.techniques.compile.cuda_graphs import captured_graph as captured
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused
@@ -131,7 +133,7 @@ class RecordedOptimizer:
         if getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None:
             raise Refused("the optimizer's steps depend on a GradScaler")
         # What other hooks of this optimizer do with gradients would be hidden from them.
-        if len(optimizer._optimizer_step_pre_hooks) > 1 or len(optimizer._optimizer_step_post_hooks) > 1:
+        if max(step_hooks(optimizer)) > 1:
             raise Refused("the optimizer has hooks of the program's own")
         if any(group.get("differentiable") for group in optimizer.param_groups):
             raise Refused("the optimizer's step is differentiable")
@@ -223,7 +225,7 @@ class RecordedStep:
         """The optimizer's own arithmetic, without its hooks, on our gradients and rates."""
         step = type(self._optimizer).step
         plain = step.__wrapped__ if getattr(step, "hooked", False) else step
-        with self._in_our_form():
+        with self._in_our_form(), capturable_as_it_is(self._optimizer):
             plain(self._optimizer)
         return []
 
@@ -232,8 +234,6 @@ class RecordedStep:
         groups = self._optimizer.param_groups
         before = [dict(group) for group in groups]
         theirs = [each.grad for each in self._parameters]
-        warned = vars(self._optimizer).get("_warned_capturable_if_run_uncaptured")
-        self._optimizer._warned_capturable_if_run_uncaptured = True
         try:
             for each, gradient in zip(self._parameters, self._gradients, strict=True):
                 each.grad = gradient
@@ -252,10 +252,6 @@ class RecordedStep:
                 group.update(settings)
             for each, theirs_again in zip(self._parameters, theirs, strict=True):
                 each.grad = theirs_again
-            if warned is None:
-                del self._optimizer._warned_capturable_if_run_uncaptured
-            else:
-                self._optimizer._warned_capturable_if_run_uncaptured = warned
 
     def _set_rates(self) -> None:
         for place, group in enumerate(self._optimizer.param_groups):

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch.internals import version_of
+
 _MOST_SHARED = 100_000  # storages that numpy has seen; past that none is trusted
 
 
@@ -31,7 +33,7 @@ class Memo:
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         known = self._copies.get(id(tensor))
-        if known is None or known.original() is not tensor or known.version != tensor._version:
+        if known is None or known.original() is not tensor or known.version != version_of(tensor):
             return None
         if tensor.untyped_storage().data_ptr() in self._shared:
             return None
@@ -50,7 +52,7 @@ class Memo:
         self._drop(id(tensor))
         place = id(tensor)
         reference = weakref.ref(tensor, lambda gone: self._gone(place, gone))
-        self._copies[place] = _Copy(reference, tensor._version, copy, size)
+        self._copies[place] = _Copy(reference, version_of(tensor), copy, size)
         self._bytes += size
         while self._bytes > self.most:
             self._drop(next(iter(self._copies)))

@@ -12,6 +12,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER
 from overdrive.seams.torch.functions import unseen
 from overdrive.seams.torch.internals import forget_package
+from overdrive.seams.torch.tracing import compiled
 from overdrive.techniques.device.device.contact import Call, Contact
 from overdrive.techniques.device.device.memo import Memo
 from overdrive.techniques.device.device.place import Cuda, Place
@@ -105,10 +106,7 @@ class Moved:
         looked = self._looked.get(id(module), 0)
         if 0 <= looked < _LOOKS:
             self._looked[id(module)] = looked + 1
-            if any(
-                each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule"
-                for each in module.modules()
-            ):
+            if any(map(compiled, module.modules())):
                 self._looked[id(module)] = -1
         return self._looked[id(module)] < 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.modules import change_tensors
 from overdrive.techniques.device.device.place import Place
 
 Move = Callable[[torch.Tensor], torch.Tensor]
@@ -36,15 +37,14 @@ class Residents:
         if first is None:
             return False
         if module not in self._modules or not self._place.has(first):
-            # What `module.to(device)` does, recurrent layers' flat weights included.
-            module._apply(self._send)  # type: ignore[no-untyped-call]
+            change_tensors(module, self._send)
             self._modules.add(module)
         return True
 
     def leave(self) -> None:
         """Bring everything back."""
         for module in list(self._modules):
-            module._apply(self._bring)  # type: ignore[no-untyped-call]
+            change_tensors(module, self._bring)
         for optimizer in list(self._optimizers):
             for parameter in parameters_of(optimizer):
                 _move_parameter(parameter, self._bring)

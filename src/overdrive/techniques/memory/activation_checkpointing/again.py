@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
+from overdrive.seams.torch.modules import modules_in
 from overdrive.seams.torch.tracing import traced
-from overdrive.techniques.memory.activation_checkpointing.blocks import Block, Repeatable
+from overdrive.techniques.memory.activation_checkpointing.blocks import Recomputable, Repeatable
 from overdrive.techniques.memory.activation_checkpointing.frames import Frame, can_be_given
 
 
-class Again:
+class RecomputedBlocks:
     """The chosen blocks, each with the function that stands in for its forward while the model is called."""
 
-    def __init__(self, blocks: Sequence[Block], failed: Callable[[str], object]) -> None:
+    def __init__(self, blocks: Sequence[Recomputable], failed: Callable[[str], object]) -> None:
         """`failed` is told why a block could not be called again at once."""
         self._active = False
         self._parts: list[_Part] = []
@@ -97,7 +98,7 @@ def _one_after_another(
     places: list[tuple[int, int, _Part]], known: list[torch.nn.Module], module: Any, value: Any
 ) -> Any:
     """A Sequential's forward."""
-    children = list(module._modules.values())
+    children = list(modules_in(module).values())
     if len(children) != len(known) or any(one is not other for one, other in zip(children, known, strict=True)):
         for _, _, part in places:
             part.outdated = True

@@ -33,7 +33,7 @@ class Repeatable(State):
 
 
 @dataclass(frozen=True)
-class Block:
+class Recomputable:
     """A module, or those children of a Sequential from `start` to `stop`."""
 
     module: torch.nn.Module
@@ -45,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Choice:
-    blocks: list[Block]
+    blocks: list[Recomputable]
     peak: int  # bytes, estimated
     again: int  # bytes that are made again
 
@@ -73,7 +73,7 @@ class _Finder:
         measured = self._measured
         blocks = sorted(self._blocks(model, largest, top=True), key=lambda block: -measured.bytes(block.inside))
         total, gone, most, held = measured.total, 0, 0, 0
-        chosen: list[Block] = []
+        chosen: list[Recomputable] = []
         for block in blocks:
             if chosen and total - gone + most + held <= room:
                 break
@@ -82,12 +82,12 @@ class _Finder:
             gone, most, held = gone + size, max(most, size), held + block.repeatable.held
         return Choice(chosen, total - gone + most + held, gone)
 
-    def _blocks(self, module: torch.nn.Module, largest: float, top: bool = False) -> Iterator[Block]:
+    def _blocks(self, module: torch.nn.Module, largest: float, top: bool = False) -> Iterator[Recomputable]:
         kept = self._measured.modules.get(module)
         if kept is not None and not top and kept.safe and not kept.written and self._stays(module):
             inside = kept.saved - kept.given - kept.returned
             if 0 < self._measured.bytes(inside) <= largest and (found := self._repeatable(module, inside)):
-                yield Block(module, found, inside)
+                yield Recomputable(module, found, inside)
                 return
         children = list(module.children())
         blocks = [block for child in children for block in self._blocks(child, largest)]
@@ -95,7 +95,7 @@ class _Finder:
             blocks = max(blocks, self._runs(module), key=self._saved)
         yield from blocks
 
-    def _saved(self, blocks: list[Block]) -> int:
+    def _saved(self, blocks: list[Recomputable]) -> int:
         """Bytes, where all of these are called again, one at a time."""
         sizes = [self._measured.bytes(block.inside) for block in blocks]
         return sum(sizes) - max(sizes, default=0) - sum(block.repeatable.held for block in blocks)
@@ -111,7 +111,7 @@ class _Finder:
             found = self._known[modules] = Repeatable(modules)
         return None if found.fault or found.held >= self._measured.bytes(inside) else found
 
-    def _runs(self, module: torch.nn.Module) -> list[Block]:
+    def _runs(self, module: torch.nn.Module) -> list[Recomputable]:
         """A flat Sequential in as many runs as each has children."""
         modules, children = self._measured.modules, list(module.children())
         if len(set(children)) < len(children) or not all(each in modules for each in children):
@@ -127,6 +127,6 @@ class _Finder:
             if all(each.safe for each in run) and self._stays(children[start]) and not written & run[0].given:
                 repeatable = self._repeatable(children[start], inside, *children[start + 1 : stop])
                 if repeatable and self._measured.bytes(inside):
-                    found.append(Block(module, repeatable, inside, start, stop))
+                    found.append(Recomputable(module, repeatable, inside, start, stop))
             start = stop
         return found

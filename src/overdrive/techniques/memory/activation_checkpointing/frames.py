@@ -20,7 +20,7 @@ from overdrive.model_state.contents import Contents
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.saved import taken_over
 from overdrive.model_state.state import State
-from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.internals import storage_id, version_of
 from overdrive.seams.torch.moment import Circumstances, TorchSettings, chance_as
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, slice)
@@ -117,7 +117,7 @@ class _Given:
     """A tensor that a block was called with."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor, self._version, self._flag = tensor.detach(), tensor._version, tensor.requires_grad
+        self.tensor, self._version, self._flag = tensor.detach(), version_of(tensor), tensor.requires_grad
         # What the model has made nobody else has at hand. What the program has given it may write to at any time,
         # through `data` or numpy, where no version counts.
         self.again = self.tensor if tensor.grad_fn is not None else self.tensor.clone()
@@ -134,7 +134,7 @@ class _Staying:
     """A saved tensor that is held."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._version = tensor, tensor._version
+        self._tensor, self._version = tensor, version_of(tensor)
 
     def unpack(self) -> torch.Tensor:
         _check(self._tensor, self._version)
@@ -166,10 +166,10 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 
 def _check(tensor: torch.Tensor, version: int) -> None:
     """As PyTorch does for what it saves itself."""
-    if tensor._version != version:
+    if version_of(tensor) != version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+            f"[{tensor.type()} {list(tensor.shape)}] is at version {version_of(tensor)}; expected version {version} "
             "instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
             "torch.autograd.set_detect_anomaly(True)."
         )

@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import tried
+from overdrive.seams.torch.internals import version_of
+from overdrive.seams.torch.modules import parameters_in
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.techniques.memory.activation_checkpointing.frames import can_be_given
 
@@ -21,7 +23,7 @@ Keys = set[int]
 
 
 @dataclass
-class Kept:
+class ModuleMemory:
     """What one module keeps over all its calls: blocks of memory by key, those it was given and those it returns."""
 
     safe: bool = True  # whether it does nothing but compute, from tensors and constants
@@ -37,7 +39,7 @@ class Measured:
     """A model's call."""
 
     sizes: dict[int, int]  # of every block of memory that is kept
-    modules: dict[torch.nn.Module, Kept]
+    modules: dict[torch.nn.Module, ModuleMemory]
 
     @property
     def total(self) -> int:
@@ -50,7 +52,7 @@ class Measured:
 class _Frame:
     def __init__(self, module: torch.nn.Module, given: list[torch.Tensor], leaves: list[Any], changes: int) -> None:
         self.module = module
-        self.given = [(tensor, tensor._version) for tensor in given]
+        self.given = [(tensor, version_of(tensor)) for tensor in given]
         self.leaves = leaves
         self.changes = changes
         self.versions = _versions(module)
@@ -61,7 +63,7 @@ class _Measuring:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.sizes: dict[int, int] = {}
-        self.modules: dict[torch.nn.Module, Kept] = {}
+        self.modules: dict[torch.nn.Module, ModuleMemory] = {}
         self._references: dict[int, Any] = {}  # they keep a key from being given to another block
         self._stack: list[_Frame] = []
         self._model = model
@@ -88,7 +90,7 @@ class _Measuring:
     def before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         self._look(module)
         given = _tensors((args, kwargs))
-        kept = self.modules.setdefault(module, Kept())
+        kept = self.modules.setdefault(module, ModuleMemory())
         kept.given |= {self.key(each) for each in given}
         kept.made |= {self.key(each) for each in given if each.grad_fn is not None}
         kept.safe &= can_be_given(args, kwargs)
@@ -100,7 +102,7 @@ class _Measuring:
         self.changes += frame.versions != _versions(module)
         kept = self.modules[module]
         kept.returned |= {self.key(each) for each in _tensors(result)}
-        kept.written |= {self.key(tensor) for tensor, version in frame.given if tensor._version != version}
+        kept.written |= {self.key(tensor) for tensor, version in frame.given if version_of(tensor) != version}
         leaves = tree_leaves((args, kwargs))
         same = len(leaves) == len(frame.leaves) and all(map(is_, leaves, frame.leaves))
         kept.safe &= frame.changes == self.changes and same
@@ -146,7 +148,7 @@ def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs:
         return [list(measuring.sizes.items()), found]
 
     sizes, found = tried(model, count).made
-    kept = {modules[place]: Kept(safe, *map(set, keys)) for place, safe, *keys in found}
+    kept = {modules[place]: ModuleMemory(safe, *map(set, keys)) for place, safe, *keys in found}
     return Measured(dict(sizes), kept)
 
 
@@ -159,7 +161,7 @@ def _count(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: 
 
 def _versions(module: torch.nn.Module) -> list[int]:
     """Of its own parameters: whether it writes to them."""
-    return [each._version for each in module._parameters.values() if each is not None]
+    return [version_of(each) for each in parameters_in(module).values() if each is not None]
 
 
 def _tensors(thing: Any) -> list[torch.Tensor]:

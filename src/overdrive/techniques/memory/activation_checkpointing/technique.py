@@ -120,10 +120,10 @@ class _Checkpointing:
 
     def _choose(self, model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         from overdrive.model_state.contents import about_to_be_written
-        from overdrive.model_state.hooks import own_hooks
+        from overdrive.seams.torch.hooks import own_hooks
         from overdrive.seams.torch.raw_access import tell_raw_access
         from overdrive.seams.torch.tracing import compiled
-        from overdrive.techniques.memory.activation_checkpointing.again import Again
+        from overdrive.techniques.memory.activation_checkpointing.again import RecomputedBlocks
         from overdrive.techniques.memory.activation_checkpointing.blocks import choose
         from overdrive.techniques.memory.activation_checkpointing.measure import measure
 
@@ -152,7 +152,7 @@ class _Checkpointing:
             self._told = True
             with self._seams.owned_by(self._name):
                 self._seams.on_undo(tell_raw_access(about_to_be_written))
-        return Again(choice.blocks, lambda reason: self._seams.leave_out(self._name, reason))
+        return RecomputedBlocks(choice.blocks, lambda reason: self._seams.leave_out(self._name, reason))
 
     def first_step(self, optimizer: Any) -> None:
         self._seams.step_ends.unsubscribe(self.first_step)

@@ -20,6 +20,8 @@ import tensorflow as tf
 from keras.src import backend
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from overdrive.seams.keras.internals import called_again, layers_in, layers_of, mask_of, training_told
+
 _UNKNOWN_SIZE = 8  # that stands for a size which is not known while a graph is traced
 _VIEWS = ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
 _NOT_COMPARED = ("Const", "Placeholder", "ReadVariableOp", *_VIEWS)  # the second call has what the first one read
@@ -27,7 +29,7 @@ _HARMLESS = ("VarHandleOp", "ReadVariableOp", "Placeholder", "NoOp", "Assert")  
 
 
 @dataclass(frozen=True)
-class Kept:
+class BlockMemory:
     """What one block keeps for the backward pass besides what it was given and returns, in bytes."""
 
     inside: int
@@ -41,7 +43,7 @@ class Unsuitable(Exception):
 
 def blocks(layer: Any) -> Iterator[Any]:
     """The parts of a model to look at: its layers, but the insides of models and of layers that hold like layers."""
-    children = list(layer._flatten_layers(include_self=False, recursive=False))
+    children = layers_in(layer, recursive=False)
     kinds = Counter(type(child) for child in children if _composite(child) and not _is_keras(child))
     if isinstance(layer, keras.Model) or any(count > 1 for count in kinds.values()):
         for child in children:
@@ -55,13 +57,13 @@ def _is_keras(layer: Any) -> bool:
 
 
 def _composite(layer: Any) -> bool:
-    return any(True for _ in layer._flatten_layers(include_self=False))
+    return bool(layers_in(layer))
 
 
-class Again:
+class RecomputedBlock:
     """One block. `chosen(kept)` decides whether it is called again, when it is first traced in training."""
 
-    def __init__(self, block: Any, chosen: Callable[[Kept], bool], tell: Callable[[str], None]) -> None:
+    def __init__(self, block: Any, chosen: Callable[[BlockMemory], bool], tell: Callable[[str], None]) -> None:
         self.block = block
         self._chosen = chosen
         self._tell = tell  # of the outcome: "" where it is called again, else why not
@@ -104,12 +106,12 @@ class Again:
         self._tell("")
         return True
 
-    def _measured(self, args: Any, kwargs: Any) -> Kept:
+    def _measured(self, args: Any, kwargs: Any) -> BlockMemory:
         """
         Raises:
             Unsuitable: with the reason.
         """
-        layers = list(self.block._flatten_layers())
+        layers = layers_of([self.block])
         before = {id(layer): set(vars(layer)) for layer in layers}
         if any(layer.activity_regularizer is not None for layer in layers):
             raise Unsuitable("adds a loss")
@@ -176,9 +178,7 @@ class Again:
             with ExitStack() as stack:
                 if calls > 1:
                     stack.enter_context(keras.StatelessScope(state_mapping=state))
-                    context = self.block._get_call_context()
-                    context.set_value("training", training)
-                    stack.callback(self.block._maybe_reset_call_context)
+                    stack.enter_context(called_again(self.block, training))
                     if scope is not None:
                         stack.enter_context(backend.AutocastScope(scope.dtype))
                 result = self._plain(*again_args, **again_kwargs)
@@ -194,7 +194,7 @@ class Again:
 
 def _training(block: Any, kwargs: Any) -> bool:
     given = kwargs.get("training")
-    return bool(block._get_call_context().get_value("training") if given is None else given)
+    return bool(training_told(block) if given is None else given)
 
 
 def _symbolic(args: Any, kwargs: Any) -> bool:
@@ -202,7 +202,7 @@ def _symbolic(args: Any, kwargs: Any) -> bool:
 
 
 def _masked(things: Any) -> bool:
-    return any(getattr(each, "_keras_mask", None) is not None for each in tf.nest.flatten(things))
+    return any(mask_of(each) is not None for each in tf.nest.flatten(things))
 
 
 def _value(variable: Any) -> Any:
@@ -237,7 +237,9 @@ def _placeholders(args: Any, kwargs: Any) -> tuple[Any, Any, list[Any]]:
     return args, kwargs, given
 
 
-def _kept(forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any], returned: Sequence[Any]) -> Kept:
+def _kept(
+    forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any], returned: Sequence[Any]
+) -> BlockMemory:
     made = {output.ref(): output for operation in forward for output in operation.outputs}
     outside = {_source(each).ref() for each in (*given, *returned)}
     used = {}
@@ -247,7 +249,7 @@ def _kept(forward: Sequence[Any], backward: Sequence[Any], given: Sequence[Any],
             known = source.ref() in made and source.ref() not in outside
             if known and source.op.type not in ("Const", "ReadVariableOp"):
                 used[source.ref()] = _size(source)
-    return Kept(sum(used.values()), sum(map(_size, given)), sum(map(_size, returned)))
+    return BlockMemory(sum(used.values()), sum(map(_size, given)), sum(map(_size, returned)))
 
 
 def _source(tensor: Any) -> Any:

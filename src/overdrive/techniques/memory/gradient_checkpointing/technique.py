@@ -79,11 +79,11 @@ class _Checkpointing:
             raise CannotInstall("this Keras has no keras.remat (it came with 3.9)")
         if model.run_eagerly:
             raise CannotInstall("the model runs eagerly")
-        from overdrive.techniques.memory.gradient_checkpointing.keras_blocks import Again, blocks
+        from overdrive.techniques.memory.gradient_checkpointing.keras_blocks import RecomputedBlock, blocks
 
         for each in self._placed.pop(model, ()):
             each.take_out()
-        self._placed[model] = [Again(block, self._chosen, self._tell) for block in blocks(model)]
+        self._placed[model] = [RecomputedBlock(block, self._chosen, self._tell) for block in blocks(model)]
         for each in self._placed[model]:
             each.put_in()
 

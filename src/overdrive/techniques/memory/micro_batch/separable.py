@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
 from overdrive.core.rng import States
-from overdrive.model_state.hooks import own_hooks
 from overdrive.model_state.state import State
 from overdrive.model_state.trial_call import NoTrial, tried
-from overdrive.seams.torch.internals import is_batch_norm
+from overdrive.seams.torch.hooks import own_hooks
+from overdrive.seams.torch.internals import is_batch_norm, schema_of
 from overdrive.seams.torch.moment import Circumstances, chance_as
 from overdrive.techniques.memory.micro_batch.parts import Call, Way, bounds, part_of
 
@@ -151,7 +151,7 @@ class _WithoutChance(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if func is torch.ops.aten.native_dropout.default:
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        names = [argument.name for argument in func._schema.arguments]
+        names = [argument.name for argument in schema_of(func).arguments]
         for name in set(names) & set(_DROPOUTS):
             place = names.index(name)
             if place < len(args):

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_flatten
 from overdrive.core.rng import States
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
+from overdrive.seams.torch.internals import version_of
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.memory.micro_batch.parts import Way, call_in_parts
 from overdrive.techniques.memory.micro_batch.separable import Inseparable, find_way
@@ -63,14 +64,14 @@ class Splitting:
             return call(*args, **kwargs)
         way, state = found
         chance = States.now()
-        buffers = [(each, each._version, each.clone()) for each in model.buffers()]
+        buffers = [(each, version_of(each), each.clone()) for each in model.buffers()]
         try:
             with quiet(state.reach.loggers) as said:
                 result = call_in_parts(way, state, call, leaves, spec, self._parts, trained, self._leave_out)
         except Exception as error:  # no error of the program's, which may be none for the whole batch
             state.put_back()
             raise RuntimeError(f"the model's call on a part of a batch failed ({error})") from error
-        if said or state.changed() or any(each._version != version for each, version, _ in buffers):
+        if said or state.changed() or any(version_of(each) != version for each, version, _ in buffers):
             # From now on it does more than compute: as if no part had been called, and once more as it is written.
             ways.by_kind[kind] = None
             state.put_back()

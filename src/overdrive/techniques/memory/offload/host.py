@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from overdrive.seams.torch.internals import version_of
+
 _OUT_AT_ONCE = 4  # tensors on their way out: more hold GPU memory, fewer make the computing wait
 _IN_AHEAD = 3  # tensors brought back before they are asked for
 
@@ -117,7 +119,7 @@ class Away:
 
 
 @dataclass
-class Kept:
+class Stayed:
     """A saved tensor that stays where it is."""
 
     tensor: torch.Tensor
@@ -145,11 +147,11 @@ class Shelf:
         def pack(tensor: torch.Tensor) -> Any:
             plain = tensor.detach()  # with its history, what an operation saves of its own result would hold itself
             if not self._worth_it(plain) or plain.untyped_storage().data_ptr() in own:
-                return Kept(plain)
+                return Stayed(plain)
             return self._lay(plain)
 
         def unpack(packed: Any) -> torch.Tensor:
-            if isinstance(packed, Kept):
+            if isinstance(packed, Stayed):
                 return packed.tensor
             try:
                 found: torch.Tensor = packed.take()
@@ -186,12 +188,12 @@ class Shelf:
     def _lay(self, tensor: torch.Tensor) -> Any:
         memory = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
         view = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype)
-        key = (memory.cdata, tensor._version, *view)
+        key = (memory.cdata, version_of(tensor), *view)
         known = self._known.get(key)
         if known is not None and (away := known[0]()) is not None:
             return away
         if self._bytes + taken(tensor) > self._room:
-            return Kept(tensor)
+            return Stayed(tensor)
         host = self.streams.host(tensor)
         copied_out = self.streams.out(tensor, host)
         away = Away(self, self._number, host, copied_out)

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from overdrive.model_state.hooks import own_hooks
 from overdrive.model_state.state import State
 from overdrive.ranks.group import Group
 from overdrive.seams.points import Again
+from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.tracing import compiled, traced
 from overdrive.techniques.parallel.data_parallel.chance import Chance, Deviation
 from overdrive.techniques.parallel.data_parallel.exchange import Gathered, Mean, Part, Shared, part_of, shares
@@ -42,7 +42,7 @@ class Divided:
     def group(self) -> Group:
         group = self._group_of()
         if self._gradients is None:
-            self._gradients, self.norms._group = Gradients(group), group
+            self._gradients, self.norms.group = Gradients(group), group
         return group
 
     def close(self) -> None:

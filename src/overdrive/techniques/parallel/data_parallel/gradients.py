@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from overdrive.ranks.group import Group
-from overdrive.seams.torch.internals import accumulation_hooks, after_backward, gradient_hooks
+from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
+from overdrive.seams.torch.internals import after_backward
 from overdrive.techniques.parallel.data_parallel.exchange import Mean
 
 _BUCKET = 4 << 20  # bytes: a sum of 4 MB takes 4 ms between two processes of one machine, one of 4 kB 0.2 ms

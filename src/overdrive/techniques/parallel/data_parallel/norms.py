@@ -21,7 +21,7 @@ class Norms:
     """
 
     def __init__(self, group: Group | None) -> None:
-        self._group = group
+        self.group = group
         self.active = False
         self.statistics: list[tuple[torch.Tensor, torch.Tensor, int]] | None = None
         self.replayed = -1  # in trial calls of a part, how many of these were used; -1: they are noted
@@ -32,8 +32,8 @@ class Norms:
             return None
         x = given["input"]
         if self.statistics is None:
-            assert self._group is not None
-            return _live(self._group, given)
+            assert self.group is not None
+            return _live(self.group, given)
         if self.replayed < 0:
             self.statistics.append((*_moments(x), x.numel() // x.shape[1]))
             return None

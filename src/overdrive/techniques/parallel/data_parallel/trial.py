@@ -6,8 +6,8 @@ module that looks at more than its own sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from overdrive.model_state.trial_call import NoTrial, may_fork_with, tried
 from overdrive.seams.points import reason_of
 from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.draws import unseen_draws
-from overdrive.seams.torch.internals import storage_id
+from overdrive.seams.torch.internals import arguments_unchecked, storage_id, version_of
 from overdrive.seams.torch.moment import Circumstances
 from overdrive.seams.torch.reads import noting_reads
 from overdrive.seams.torch.tracing import compiled
@@ -51,7 +51,7 @@ def find_way(
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         return {"reason": f"its code can reach {what}"}
-    trial = partial(_Trial, model, call, leaves, build, ranks, chance, norms)
+    trial = partial(_CallTrial, model, call, leaves, build, ranks, chance, norms)
     reason = ""
     for exact in (True, False) if may_fork_with(model) else (False,):
         try:
@@ -65,7 +65,7 @@ def find_way(
     return {"reason": reason}
 
 
-class _Trial:
+class _CallTrial:
     def __init__(
         self,
         model: torch.nn.Module,
@@ -115,15 +115,15 @@ class _Trial:
 
     def _look_at_whole(self) -> None:
         norms, chance = self._norms, self._chance
-        versions = [each._version for each in self._leaves if _counted(each)]
+        versions = [version_of(each) for each in self._leaves if _counted(each)]
         norms.statistics, norms.replayed, chance.noted = [], -1, []
         own = {storage_id(each) for each in (*self._model.parameters(), *self._model.buffers())}
-        with noting_reads(own) as reads, _unchecked():
+        with noting_reads(own) as reads, arguments_unchecked():  # which decides nothing
             self._make(self._leaves)
         decides = [each for each in reads if not any(word in each for word in _SHAPE_ONLY)]
         if decides:
             raise _refusal(f"it looks at values of its batch ({decides[0]})")
-        if versions != [each._version for each in self._leaves if _counted(each)]:
+        if versions != [version_of(each) for each in self._leaves if _counted(each)]:
             raise _refusal("it writes to its arguments")
         self._restore()
         norms.statistics, chance.noted = [], []
@@ -239,18 +239,6 @@ class _Trial:
         for buffer, before in self._buffers:
             buffer.data.copy_(before)
         self._chance_before.restore()
-
-
-@contextmanager
-def _unchecked() -> Iterator[None]:
-    """Distributions do not look whether their arguments are valid: that decides nothing."""
-    kind: Any = torch.distributions.Distribution
-    before = kind._validate_args
-    kind.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        kind._validate_args = before
 
 
 def _refusal(reason: str) -> Deviation:

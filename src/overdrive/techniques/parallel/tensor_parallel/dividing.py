@@ -19,7 +19,7 @@ from overdrive.seams.torch import late_compiler
 from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.parallel.tensor_parallel.layers import divide, divided_by, part_of
 from overdrive.techniques.parallel.tensor_parallel.pairs import candidates, refusal, trained_by
-from overdrive.techniques.parallel.tensor_parallel.trial import Trial
+from overdrive.techniques.parallel.tensor_parallel.trial import ModelTrial
 
 _NAMED = 3  # layers that a sentence names; the others are counted
 
@@ -132,7 +132,7 @@ class Dividing:
             }
         late_compiler.load()  # PyTorch does so on the way, and looks for a folder to write to
         try:
-            found = tried(model, lambda: Trial(model, call, args, kwargs, self._rank.size).found(pairs)).made
+            found = tried(model, lambda: ModelTrial(model, call, args, kwargs, self._rank.size).found(pairs)).made
         except NoTrial as error:
             return {"pairs": [], "reasons": {"": f"it could not be tried ({error})"}}
         return {"pairs": found["pairs"], "reasons": {**reasons, **found["reasons"]}}

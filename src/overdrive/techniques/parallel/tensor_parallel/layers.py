@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class Parts(Protocol):
+class Shards(Protocol):
     """Who has the parts."""
 
     @property
@@ -34,14 +34,14 @@ class Parts(Protocol):
         """All ranks' parts, one after the other."""
 
 
-_parts: list[Parts] = []  # of this process: no module holds them, so that modules can be copied
+_parts: list[Shards] = []  # of this process: no module holds them, so that modules can be copied
 
 
-def parts() -> Parts:
+def parts() -> Shards:
     return _parts[-1]
 
 
-def divided_by(them: Parts) -> Callable[[], None]:
+def divided_by(them: Shards) -> Callable[[], None]:
     """From here on; returns what ends it."""
     _parts.append(them)
     return lambda: _parts.remove(them)
@@ -131,7 +131,7 @@ def divide(pair: Sequence[nn.Module]) -> dict[torch.Tensor, int]:
     return found
 
 
-def part_of(whole: torch.Tensor, dim: int, them: Parts) -> torch.Tensor:
+def part_of(whole: torch.Tensor, dim: int, them: Shards) -> torch.Tensor:
     """A copy: the whole can be freed."""
     return whole.tensor_split(them.size, dim)[them.rank].clone(memory_format=torch.contiguous_format)
 

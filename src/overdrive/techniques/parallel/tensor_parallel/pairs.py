@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from overdrive.model_state.hooks import own_hooks
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.hooks import own_hooks
 from overdrive.seams.torch.tracing import compiled
 
 # Each looks at one element of a parameter after the other: a part's step is the part of the whole's step.

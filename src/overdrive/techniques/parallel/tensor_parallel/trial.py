@@ -97,7 +97,7 @@ class _Ranks:
                 return
 
 
-class Trial:
+class ModelTrial:
     """In a process of its own: the model is changed for good."""
 
     def __init__(self, model: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any, ranks: int) -> None:

@@ -11,7 +11,7 @@ from overdrive.seams.hub import Seams
 from overdrive.worker.profiling.flame import flame_tree
 from overdrive.worker.profiling.keras import events as recorded
 from overdrive.worker.profiling.keras.layers import names_of
-from overdrive.worker.profiling.keras.moments import Run, moments
+from overdrive.worker.profiling.keras.moments import OperatorRun, moments
 from overdrive.worker.profiling.keras.recording import Recording
 from overdrive.worker.profiling.keras.standing import standing
 from overdrive.worker.profiling.keras.tally import Count, cells_of, counts_of, phases_of
@@ -27,18 +27,18 @@ class Reader(Protocol):
     def recording(self, batch: int) -> Recording:
         """A new one; `batch`: samples a step."""
 
-    def runs(self, events: Sequence[recorded.Event], layers: Set[str]) -> list[Run]:
+    def runs(self, events: Sequence[recorded.Event], layers: Set[str]) -> list[OperatorRun]:
         """The operators in a recording."""
 
-    def shapes(self, run: Run) -> str: ...
+    def shapes(self, run: OperatorRun) -> str: ...
 
-    def count(self, run: Run) -> Count: ...
+    def count(self, run: OperatorRun) -> Count: ...
 
     def memory(
         self,
         there: dict[str, int],
         events: Sequence[recorded.Event],
-        runs: Sequence[Run],
+        runs: Sequence[OperatorRun],
         window: tuple[int, int],
     ) -> dict[str, Any]:
         """`there`: bytes by category that stand between steps."""

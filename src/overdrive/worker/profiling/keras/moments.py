@@ -19,7 +19,7 @@ GAP = ""  # the operator's name where there is none
 
 
 @dataclass(frozen=True)
-class Span:
+class OperatorSpan:
     """One operator's run on one thread, in nanoseconds."""
 
     start: int
@@ -31,8 +31,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Run:
-    span: Span
+class OperatorRun:
+    span: OperatorSpan
     name: str  # in its graph; "" for what ran in none that is known
 
 
@@ -66,14 +66,14 @@ class Moments:
         self.flame[path] = self.flame.get(path, 0.0) + seconds
 
 
-def moments(spans: Sequence[Span], phases: Sequence[Phase], window: tuple[int, int]) -> Moments:
+def moments(spans: Sequence[OperatorSpan], phases: Sequence[Phase], window: tuple[int, int]) -> Moments:
     """Of the window, from the spans of all threads and the marks of the program's own."""
     found = Moments()
     marks = _innermost(((start, end, name) for start, end, name in phases), window)
     pieces = list(_pieces(spans, window))
     borders = sorted({window[0], window[1], *(at for each in (*pieces, *marks) for at in each[:2])})
     pieces.sort(key=lambda each: each[0])
-    running: list[tuple[int, int, Span]] = []
+    running: list[tuple[int, int, OperatorSpan]] = []
     coming, mark = 0, 0
     for start, end in pairwise(borders):
         running = [each for each in running if each[1] > start]
@@ -89,7 +89,7 @@ def moments(spans: Sequence[Span], phases: Sequence[Phase], window: tuple[int, i
     return found
 
 
-def _divide(found: Moments, phase: str, running: list[Span], seconds: float) -> None:
+def _divide(found: Moments, phase: str, running: list[OperatorSpan], seconds: float) -> None:
     working = [each for each in running if each.part != DATA]
     if working:
         for each in working:
@@ -103,11 +103,11 @@ def _divide(found: Moments, phase: str, running: list[Span], seconds: float) -> 
         found.add(phase, (phase, "", GAP), "gap", seconds)
 
 
-def _key(phase: str, span: Span) -> Key:
+def _key(phase: str, span: OperatorSpan) -> Key:
     return (span.part if phase == GRAPH else phase), span.layer, span.operator
 
 
-def _count(found: Moments, span: Span, phases: Sequence[Phase], window: tuple[int, int]) -> None:
+def _count(found: Moments, span: OperatorSpan, phases: Sequence[Phase], window: tuple[int, int]) -> None:
     inner = [each for each in phases if each[0] <= span.start < each[1]]
     phase = min(inner, key=lambda each: each[1] - each[0])[2] if inner else BETWEEN
     found.keys.append(_key(phase, span))
@@ -116,7 +116,7 @@ def _count(found: Moments, span: Span, phases: Sequence[Phase], window: tuple[in
         cell.calls += 1
 
 
-def _pieces(spans: Sequence[Span], window: tuple[int, int]) -> Iterator[tuple[int, int, Span]]:
+def _pieces(spans: Sequence[OperatorSpan], window: tuple[int, int]) -> Iterator[tuple[int, int, OperatorSpan]]:
     """Of each thread the innermost span at every moment."""
     threads: dict[int, list[tuple[int, int, Any]]] = {}
     for each in spans:

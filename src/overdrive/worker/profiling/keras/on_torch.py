@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.seams.hub import Seams
+from overdrive.seams.keras.internals import own_layers
 from overdrive.worker.profiling.keras.standing import variables
 from overdrive.worker.profiling.recorder import Details
 from overdrive.worker.profiling.timeline import Timeline
@@ -43,14 +44,14 @@ class _LayerNames(ModuleNames):
     def outermost(self, module: Any) -> None:
         if module in self._names:
             return
-        if hasattr(module, "_layers"):
+        if own_layers(module) is not None:
             self._name(module, module.name)
         else:
             super().outermost(module)
 
     def _name(self, layer: Any, path: str) -> None:
         self._names[layer] = path
-        for inner in layer._layers:
+        for inner in own_layers(layer) or ():
             if inner not in self._names:
                 self._name(inner, f"{path}.{inner.name}")
         for module in layer.modules():  # what a layer is made of without being one of its layers

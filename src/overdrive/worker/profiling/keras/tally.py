@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from overdrive.worker.profiling.keras.moments import GAP, Moments, Run
+from overdrive.worker.profiling.keras.moments import GAP, Moments, OperatorRun
 
 _MOST_CELLS = 2000
 
@@ -25,7 +25,9 @@ def phases_of(found: Moments, steps: int) -> dict[str, dict[str, float]]:
     return {name: {what: s / steps for what, s in each.items()} for name, each in found.phases.items()}
 
 
-def cells_of(found: Moments, runs: Sequence[Run], steps: int, shapes: Callable[[Run], str]) -> list[dict[str, Any]]:
+def cells_of(
+    found: Moments, runs: Sequence[OperatorRun], steps: int, shapes: Callable[[OperatorRun], str]
+) -> list[dict[str, Any]]:
     last = dict(zip(found.keys, runs, strict=True))  # not of a phase into which an operator ran on: none began there
     cells = []
     for key, cell in sorted(found.cells.items(), key=lambda each: -each[1].seconds)[:_MOST_CELLS]:
@@ -47,7 +49,9 @@ def cells_of(found: Moments, runs: Sequence[Run], steps: int, shapes: Callable[[
     return cells
 
 
-def counts_of(found: Moments, runs: Sequence[Run], steps: int, count: Callable[[Run], Count]) -> dict[str, Any]:
+def counts_of(
+    found: Moments, runs: Sequence[OperatorRun], steps: int, count: Callable[[OperatorRun], Count]
+) -> dict[str, Any]:
     cells: dict[tuple[str, str, str], list[float]] = {}
     kinds: dict[str, float] = {}
     unknown: set[str] = set()

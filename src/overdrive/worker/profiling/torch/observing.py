@@ -18,6 +18,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
 from overdrive.seams.patch import Patches
 from overdrive.seams.torch import functions
+from overdrive.seams.torch.iterators import dataset_of
 from overdrive.worker.profiling.timeline import Timeline
 from overdrive.worker.profiling.torch.lines import called_by_user, fetched_by, user_line
 
@@ -132,7 +133,7 @@ class Observing:
     def _fetched(self, iterator: Any, batch: Any, seconds: float) -> None:
         shapes = _doubles_in(batch)
         if shapes and len(self.double_batches) < _MOST:
-            self.double_batches.setdefault(type(iterator._dataset).__name__, ", ".join(shapes))
+            self.double_batches.setdefault(type(dataset_of(iterator)).__name__, ", ".join(shapes))
 
     # -- seen in the steps that are watched closely ----------------------------------------------
 

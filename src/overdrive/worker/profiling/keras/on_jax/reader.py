@@ -11,7 +11,7 @@ from overdrive.machine.memory import peak_resident
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import peak_memory
 from overdrive.worker.profiling.keras.events import Event
-from overdrive.worker.profiling.keras.moments import Run, Span
+from overdrive.worker.profiling.keras.moments import OperatorRun, OperatorSpan
 from overdrive.worker.profiling.keras.on_jax import trace
 from overdrive.worker.profiling.keras.on_jax.counting import count, product
 from overdrive.worker.profiling.keras.on_jax.hlo import Module, parse
@@ -52,7 +52,7 @@ class StepReader:
         self._wants = not self._name
         return Recording(trace, self._timeline, self._folder / "jax")
 
-    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[Run]:
+    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[OperatorRun]:
         if self._lowered is not None:
             self._read(self._lowered, layers)
             self._lowered = None
@@ -73,27 +73,29 @@ class StepReader:
         self._purposes = purposes(self._module, layers, self._scopes)
         self._temporary = int(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
 
-    def _run(self, event: Event, name: str, trains: bool) -> Run:
+    def _run(self, event: Event, name: str, trains: bool) -> OperatorRun:
         instruction = self._module.instructions.get(name) if trains else None
         if instruction is None:
-            return Run(Span(event.start, event.end, event.thread, "XLA " + _NUMBER.sub("", name), GRAPH), "")
+            return OperatorRun(
+                OperatorSpan(event.start, event.end, event.thread, "XLA " + _NUMBER.sub("", name), GRAPH), ""
+            )
         part, layer = self._purposes.get(name, (GRAPH, ""))
         operator = product(self._module, instruction) or _NUMBER.sub("", name)
-        return Run(Span(event.start, event.end, event.thread, operator, part, layer), name)
+        return OperatorRun(OperatorSpan(event.start, event.end, event.thread, operator, part, layer), name)
 
-    def shapes(self, run: Run) -> str:
+    def shapes(self, run: OperatorRun) -> str:
         instruction = self._module.instructions.get(run.name)
         given = self._module.given(instruction) if instruction is not None else []
         return ", ".join(["x".join(map(str, each.sizes)) for each in given if each.sizes][:3])
 
-    def count(self, run: Run) -> Count:
+    def count(self, run: OperatorRun) -> Count:
         if run.name not in self._counts:
             instruction = self._module.instructions.get(run.name)
             self._counts[run.name] = count(self._module, instruction) if instruction is not None else Count()
         return self._counts[run.name]
 
     def memory(
-        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[Run], window: tuple[int, int]
+        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], window: tuple[int, int]
     ) -> dict[str, Any]:
         on_gpu = peak_memory()
         most = ("of the GPU at its peak", on_gpu) if on_gpu else ("the whole process at its peak", peak_resident())

@@ -13,7 +13,7 @@ from typing import Any
 from overdrive.machine.memory import peak_resident
 from overdrive.seams.keras.control import peak_memory
 from overdrive.worker.profiling.keras.events import Event
-from overdrive.worker.profiling.keras.moments import Run
+from overdrive.worker.profiling.keras.moments import OperatorRun
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.worker.profiling.memory import CATEGORIES, over_the_step
 
@@ -21,7 +21,7 @@ _GIVEN, _TAKEN = "MemoryAllocation", "MemoryDeallocation"
 
 
 def memory_of(
-    there: dict[str, int], events: Sequence[Event], runs: Sequence[Run], graphs: Graphs, window: tuple[int, int]
+    there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], graphs: Graphs, window: tuple[int, int]
 ) -> dict[str, Any]:
     """As `worker.profiling.memory` has it; without a curve where no allocator told anything."""
     given = [each for each in events if each.name in (_GIVEN, _TAKEN) and window[0] <= each.start <= window[1]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 
 from overdrive.worker.profiling.keras.events import Event
 from overdrive.worker.profiling.keras.layers import layer_of
-from overdrive.worker.profiling.keras.moments import DATA, Run, Span
+from overdrive.worker.profiling.keras.moments import DATA, OperatorRun, OperatorSpan
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.worker.profiling.timeline import GRAPH
 
@@ -20,7 +20,7 @@ _DATA_THREADS = ("tf_data_private_threadpool", "tf_data_iterator_resource")
 _TAKES = ("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")
 
 
-def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list[Run]:
+def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list[OperatorRun]:
     ahead = _made_ahead(events)
     found = []
     for each in events:
@@ -34,20 +34,20 @@ def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list
     return found
 
 
-def _run(event: Event, graphs: Graphs, layers: Set[str]) -> Run | None:
+def _run(event: Event, graphs: Graphs, layers: Set[str]) -> OperatorRun | None:
     if event.name == _WAIT:
-        return Run(_span(event, _TAKES[0], DATA), "")
+        return OperatorRun(_span(event, _TAKES[0], DATA), "")
     if compiled := event.details.get("hlo_op"):  # XLA made it of many, and does not say of which
-        return Run(_span(event, "XLA " + _NUMBER.sub("", str(compiled)), GRAPH), "")
+        return OperatorRun(_span(event, "XLA " + _NUMBER.sub("", str(compiled)), GRAPH), "")
     if eager := _EAGER.match(event.name):
         operator = eager.group(1)
-        return Run(_span(event, operator, DATA if operator in _TAKES else GRAPH), "")
+        return OperatorRun(_span(event, operator, DATA if operator in _TAKES else GRAPH), "")
     named = _OPERATOR.match(event.name)
     if named is None:
         return None
     name, operator = named.groups()
     part = DATA if operator in _TAKES else graphs.part(name) or GRAPH
-    return Run(_span(event, operator, part, layer_of(name, layers)), name)
+    return OperatorRun(_span(event, operator, part, layer_of(name, layers)), name)
 
 
 def _made_ahead(events: Sequence[Event]) -> dict[int, list[tuple[int, int]]]:
@@ -60,5 +60,5 @@ def _made_ahead(events: Sequence[Event]) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def _span(event: Event, operator: str, part: str, layer: str = "") -> Span:
-    return Span(event.start, event.end, event.thread, operator, part, layer)
+def _span(event: Event, operator: str, part: str, layer: str = "") -> OperatorSpan:
+    return OperatorSpan(event.start, event.end, event.thread, operator, part, layer)

@@ -9,7 +9,7 @@ from typing import Any
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.internals import renew_functions
 from overdrive.worker.profiling.keras.events import Event
-from overdrive.worker.profiling.keras.moments import Run
+from overdrive.worker.profiling.keras.moments import OperatorRun
 from overdrive.worker.profiling.keras.on_tensorflow import trace
 from overdrive.worker.profiling.keras.on_tensorflow.counting import as_traced, count, plain, shapes
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
@@ -40,18 +40,18 @@ class GraphReader:
             renew_functions()
         return Recording(trace, self._timeline, self._folder / "tensorflow")
 
-    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[Run]:
+    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[OperatorRun]:
         self._graphs.read()
         return operators(events, self._graphs, layers)
 
-    def shapes(self, run: Run) -> str:
+    def shapes(self, run: OperatorRun) -> str:
         operation = self._graphs.operation(run.name)
         return shapes(as_traced(plain(run.span.operator), operation, self._batch))
 
-    def count(self, run: Run) -> Count:
+    def count(self, run: OperatorRun) -> Count:
         return count(run.span.operator, self._graphs.operation(run.name), self._batch)
 
     def memory(
-        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[Run], window: tuple[int, int]
+        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], window: tuple[int, int]
     ) -> dict[str, Any]:
         return memory_of(there, events, runs, self._graphs, window)

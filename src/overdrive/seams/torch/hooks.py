@@ -1,0 +1,45 @@
+"""What the program has hung on modules, parameters and optimizers, in PyTorch's private lists of hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether calls of this module are seen by hooks of its own, before or after, forward or backward."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def own_hooks(model: torch.nn.Module) -> bool:
+    """Whether the program has put hooks on modules of this model, or on all, which see every call of them."""
+    return all_modules_have_hooks() or any(map(has_hooks, model.modules()))
+
+
+def all_modules_have_hooks() -> bool:
+    """Whether there are hooks that are called for every module."""
+    return bool(torch.nn.modules.module._has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def global_hooks() -> list[dict[Any, Any]]:
+    """Where the hooks are that are called for every module."""
+    module: Any = torch.nn.modules.module
+    return [value for name, value in vars(module).items() if name.startswith("_global_") and isinstance(value, dict)]
+
+
+def gradient_hooks(parameter: Any) -> Any:
+    """The program's hooks on the gradient of a leaf, by key; None where there are none."""
+    return parameter._backward_hooks
+
+
+def accumulation_hooks(parameter: Any) -> Any:
+    """The same, of those that are called once it is in `.grad`."""
+    return parameter._post_accumulate_grad_hooks
+
+
+def step_hooks(optimizer: Any) -> tuple[int, int]:
+    """How many see each of its steps, before and after."""
+    return len(optimizer._optimizer_step_pre_hooks), len(optimizer._optimizer_step_post_hooks)

@@ -1,0 +1,69 @@
+"""What a module holds, in the private dictionaries of its own that PyTorch's documented methods only read."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+def live_modules() -> list[torch.nn.Module]:
+    """All that the process holds, whoever made them; by their own classes: asked of an object, some would say so."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+
+
+def parameters_in(module: torch.nn.Module) -> dict[str, Any]:
+    """Its own, without those of modules in it, by name; what is written there is the module's. Values may be None."""
+    return module._parameters
+
+
+def buffers_in(module: torch.nn.Module) -> dict[str, Any]:
+    """The same of its buffers."""
+    return module._buffers
+
+
+def modules_in(module: torch.nn.Module) -> dict[str, Any]:
+    """The same of the modules that it holds itself."""
+    return module._modules
+
+
+def tensors_in(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of this module, without those of modules in it."""
+    return [each for each in (*module._parameters.values(), *module._buffers.values()) if each is not None]
+
+
+def change_tensors(module: torch.nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """All that it and the modules in it hold, as `module.to(device)` does, recurrent layers' flat weights included."""
+    module._apply(change)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def swapped(modules: Sequence[torch.nn.Module], others: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Within it, these modules have other parameters and buffers, by the id of those in whose place they stand.
+
+    `torch.func.functional_call` passes over the weights of an LSTM.
+    """
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    lists: list[tuple[dict[str, Any], Any, Any]] = []
+    try:
+        for module in modules:
+            for holder in (parameters_in(module), buffers_in(module)):
+                for name, tensor in holder.items():
+                    if id(tensor) in others:
+                        before.append((holder, name, tensor))
+                        holder[name] = others[id(tensor)]
+            if isinstance(module, torch.nn.RNNBase):
+                # It has a list of its weights, and finds by weak references that it is out of date.
+                lists.append((vars(module), vars(module)["_flat_weights"], vars(module)["_flat_weight_refs"]))
+                module._flat_weights = [
+                    None if each is None else others.get(id(each), each) for each in module._flat_weights
+                ]
+        yield
+    finally:
+        for space, weights, references in lists:
+            space["_flat_weights"], space["_flat_weight_refs"] = weights, references
+        for holder, name, tensor in before:
+            holder[name] = tensor

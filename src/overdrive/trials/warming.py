@@ -1,0 +1,67 @@
+"""The steps before a measurement: trials are brought to their usual pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from overdrive.trials.trial import Trial
+
+WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
+LONGEST_CHUNK = 64  # steps at a time, beginning with the fewest, and each time as many as were made
+_SECONDS = 0.5
+_ENOUGH_SECONDS = 2.0  # after which nobody waits for twice as many steps
+
+
+def warmed_up(steps: int, seconds: float) -> bool:
+    """Whether a side that made so many steps in so many seconds is at its usual pace."""
+    usual = steps >= 2 * WARM_UP_STEPS and seconds >= _SECONDS
+    slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_SECONDS
+    return usual or slow or seconds >= 2 * _ENOUGH_SECONDS
+
+
+def half_a_second(steps: int, seconds: float) -> bool:
+    """The same, where all steps so far are one trial's first and nothing is decided by them."""
+    return steps > 0 and seconds >= _SECONDS
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """
+    Attributes:
+        steps: that each trial has made.
+        chunk: how many more show its pace.
+        paces: seconds a step, by trial, in its last ones.
+    """
+
+    steps: int
+    chunk: int
+    paces: tuple[float, ...]
+
+
+def warm_up(
+    trials: Sequence[Trial],
+    first: int = WARM_UP_STEPS,
+    enough: Callable[[int, float], bool] = warmed_up,
+    blamed: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
+) -> Warmed:
+    """Step them in turn, as many steps each, until the slowest one is at its usual pace.
+
+    Args:
+        first: steps at a time, at the beginning.
+        blamed: within it a trial steps.
+
+    Raises:
+        TrialOver: a program ended, failed, hung or crashed before.
+    """
+    seconds, paces, steps, chunk = [0.0] * len(trials), [0.0] * len(trials), 0, first
+    while not enough(steps, max(seconds)):
+        for index, trial in enumerate(trials):
+            with blamed(trial):
+                block = trial.run(chunk)
+            seconds[index] += block.seconds
+            paces[index] = block.seconds / block.steps
+        steps += chunk
+        chunk = min(steps, LONGEST_CHUNK)
+    return Warmed(steps, chunk, tuple(paces))

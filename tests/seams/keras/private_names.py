@@ -1,0 +1,18 @@
+"""Private names of objects of Keras, TensorFlow and JAX that the seams rely on; `seams/test_private_names.py` compares
+them with the source, `test_private_names.py` beside this with what is installed.
+Seen in Keras 3.15.1 and TensorFlow 2.21; JAX is looked at where it is installed."""
+
+OF_KERAS: dict[str, tuple[str, ...]] = {
+    "layer": ("_flatten_layers", "_get_call_context", "_maybe_reset_call_context", "_layers"),
+    "optimizer": ("_trainable_variables", "_get_current_learning_rate"),
+    "symbolic tensor": ("_keras_history",),
+    "masked tensor": ("_keras_mask",),
+    "JAX's trainer": ("_get_jax_state",),
+    "JAX's tracer": ("_trace",),
+    "TensorFlow's context": ("_initialized",),
+}
+# Those that techniques ask for themselves.
+OF_DATA: dict[str, tuple[str, ...]] = {
+    "mapped data set": ("_map_func", "_input_dataset"),
+    "adapter of arrays": ("_inputs", "_batch_size", "_shuffle", "_num_samples"),
+}
