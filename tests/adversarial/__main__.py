@@ -12,6 +12,7 @@ import argparse
 import itertools
 import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,9 @@ def _programs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
     elif options.kind == "matrix":
         made = folder / "matrix"
         subprocess.run([sys.executable, options.shared / "matrix.py", made], check=True, capture_output=True)
-        for path in sorted(made.glob("*__*.py")):
+        paths = sorted(made.glob("*__*.py"))
+        random.Random(options.seed).shuffle(paths)  # where there is no time for all, some of each kind have run
+        for path in paths:
             yield Job(path.stem, (path, options.shared / "programs" / "config.py"))
     else:
         beside = [options.shared / "programs" / name for name in ("dump.py", "config.py")]
