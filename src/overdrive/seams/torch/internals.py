@@ -22,6 +22,12 @@ def function_modes() -> bool:
     return bool(torch._C._len_torch_function_stack() > 0)
 
 
+def all_function_modes() -> list[Any]:
+    """The `TorchFunctionMode`s that functions called now pass, a default device among them; the outermost first."""
+    count = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(number) for number in range(count)] if count else []
+
+
 def storage_id(tensor: Any) -> int:
     """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
     try:
