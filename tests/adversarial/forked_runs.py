@@ -33,6 +33,11 @@ _PATIENCE = 100.0  # seconds
 _OURS = "overdrive: "
 _ADDRESS = re.compile("0x[0-9a-f]+")
 _OUR_FRAMES = re.compile(r"  File \"[^\n]*/forked_runs.py\", [^\n]*\n    [^\n]*\n(?: *\^+\n)?")
+# Of an iterator that failed: PyTorch says so where the garbage is collected in a worker, which is a matter of chance.
+_COLLECTED = re.compile(
+    r"Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x>\n"
+    r"Traceback [^\n]*\n(?: [^\n]*\n)+AssertionError: can only test a child process(?:\n|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -319,7 +324,7 @@ def _outcome(place: Path, code: int | None, seconds: float) -> Outcome:
     notes += told.pop("notes", [])
     programs_own = "\n".join(line for line in lines if not line.startswith(_OURS))
     out, programs_own = (text.replace(str(place), "PLACE") for text in (out, programs_own))
-    programs_own = _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own))
+    programs_own = _COLLECTED.sub("", _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own)))
     return Outcome(code, out, programs_own, _tree(place / "run"), seconds, notes, **told)
 
 

@@ -77,19 +77,27 @@ def _asked() -> list[object]:
     decimals = sys.modules.get("decimal")  # which may come to be there late: by a kernel's imports, say
     digits = _DECIMAL_DIGITS if decimals is None else decimals.getcontext().prec
     # Denormal numbers are nothing where somebody has the processor take them so.
-    return [*(ask() for ask in _askers()), digits, _TINY * _ONE == 0]
+    found = [*(ask() for ask in _askers()), digits, _TINY * _ONE == 0]
+    return found + _modes() if found[0] or found[1] else found
+
+
+def _modes() -> list[object]:
+    import torch
+
+    from overdrive.seams.torch.internals import all_function_modes
+
+    return [*all_function_modes(), torch.get_autocast_dtype("cpu")]
 
 
 @cache
 def _askers() -> tuple[Callable[[], object], ...]:
     import torch
 
-    from overdrive.seams.torch.internals import all_function_modes
+    from overdrive.seams.torch.internals import count_of_function_modes
 
     autocast = partial(torch.is_autocast_enabled, "cpu")
-    type_of_autocast = partial(torch.get_autocast_dtype, "cpu")
-    asked = (torch.get_default_dtype, torch.get_num_threads, os.getcwd, autocast, type_of_autocast)
-    return *asked, sys.getrecursionlimit, all_function_modes
+    by_torch = (count_of_function_modes(), autocast, torch.get_default_dtype, torch.get_num_threads)
+    return *by_torch, os.getcwd, sys.getrecursionlimit
 
 
 def _numpys() -> tuple[object, ...]:
