@@ -29,6 +29,8 @@ _CLASS_NOISE = re.compile(
 )
 # Of a class; attributes of others, which C made for good, cannot be set.
 _MADE_ON_THE_HEAP = 1 << 9
+# Names, each in each module: what holds `sys.modules` itself took more than a minute.
+_MOST_LOOKED_UP = 2_000_000
 _CALLED = (property, staticmethod, classmethod)
 # Methods that are called without their names, and may come to be there late.
 _BY_OPERATORS = {name for kind in (dict, list, int, set) for name in dir(kind) if name.startswith("__")}
@@ -239,7 +241,10 @@ class CodeWalk(Walk):
             self.files.note(path)
         known: tuple[int, int, int] | None = None
         while known != (known := (len(self._modules), len(self._inner_modules), len(self.names))):
-            for module in [*self._modules, *self._inner_modules.values()]:
+            modules = [*self._modules, *self._inner_modules.values()]
+            if len(modules) * len(self.names) > _MOST_LOOKED_UP:
+                return self.hide("its code may come to too many modules")
+            for module in modules:
                 self._names_in(module, set(self.names))
         for module in self._modules:
             if code.is_library_module(module.__name__):
