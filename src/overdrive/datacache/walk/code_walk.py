@@ -227,6 +227,8 @@ class CodeWalk(Walk):
                 self.visit(space[name])
             elif isinstance(space[name], types.ModuleType) and code.is_library_module(space[name].__name__):
                 self._inner_modules[id(space[name])] = space[name]
+            elif isinstance(space[name], type):
+                self.library_classes.append(space[name])
 
     def look_at_libraries(self) -> None:
         """What code may find in modules and classes of libraries, once all of it is known."""
