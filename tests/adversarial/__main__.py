@@ -1,9 +1,11 @@
-"""python -m tests.adversarial made|looks|matrix|programs: runs such programs plainly and under plans, and compares.
+"""python -m tests.adversarial made|looks|matrix|programs|models: runs such plainly and under plans, and compares.
 
 made      programs that are made here, from idioms and a seed
 looks     the same programs, which are not run: whether the guard sees what they write
 matrix    the cases of shared/adversarial/matrix.py
-programs  the programs of shared/adversarial/programs, with their arguments
+programs  the programs of shared/adversarial/programs that change their data, with their arguments
+models    those that change their model, and those that end in odd ways (not those that look at their interpreter: these
+          runs are forks of another)
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import itertools
 import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -20,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.adversarial.compared import PLANS, Counts, compare
+from tests.adversarial.compared import OF_MODELS, PLANS, Counts, compare
 from tests.adversarial.forked_runs import Job
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "adversarial"
@@ -40,6 +43,18 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
             *("crop", "permepoch"),
         )
     ],
+    "m11_ckpt_late.py": [(), *((str(first),) for first in range(1, 8))],
+    "m12_eval_before_backward.py": [(kind,) for kind in ("eval", "scale", "swap", "hook", "data")],
+    "m15_add_graph.py": [
+        *itertools.product(("fx", "trace", "script", "func", "flops", "prof", "detect"), ("0", "2")),
+    ],
+    "e03_exit.py": [
+        (kind,)
+        for kind in (
+            *("exit3", "exitstr", "exitbig", "exitobj", "osexit", "raise", "group", "handler", "thread", "threadraise"),
+            *("fork", "forkfall", "assert", "syntax", "unraisable", "warnerr"),
+        )
+    ],
     "d06_warmup_counter.py": [
         (kind,) for kind in ("modlist", "modint", "count", "func", "attr", "torchattr", "time", "rowcount")
     ],
@@ -48,9 +63,9 @@ ARGUMENTS: dict[str, list[tuple[str, ...]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.adversarial", description=__doc__)
-    parser.add_argument("kind", choices=("made", "looks", "matrix", "programs"))
+    parser.add_argument("kind", choices=("made", "looks", "matrix", "programs", "models"))
     parser.add_argument("--shared", type=Path, default=SHARED, help="where matrix and programs are")
-    parser.add_argument("--plans", default=",".join(PLANS), help="with + at the end: with what another run kept")
+    parser.add_argument("--plans", help="some of those of the kind; with + at the end: with what another run kept")
     parser.add_argument("--count", type=int, default=300, help="programs to make")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2)
@@ -59,7 +74,8 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="tell of each run, not of those that differ alone")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    plans = {name: PLANS[name.rstrip("+")] for name in options.plans.split(",")}
+    known = OF_MODELS if options.kind == "models" else PLANS
+    plans = {name: known[name.rstrip("+")] for name in (options.plans.split(",") if options.plans else known)}
     began, counts = time.monotonic(), Counts()
     folder = Path(tempfile.mkdtemp(prefix="adversarial-"))  # no TemporaryDirectory, which each fork would clean up
     try:
@@ -97,11 +113,15 @@ def _programs(options: argparse.Namespace, folder: Path) -> Iterator[Job]:
     elif options.kind == "matrix":
         made = folder / "matrix"
         subprocess.run([sys.executable, options.shared / "matrix.py", made], check=True, capture_output=True)
-        for path in sorted(made.glob("*__*.py")):
+        paths = sorted(made.glob("*__*.py"))
+        random.Random(options.seed).shuffle(paths)  # where there is no time for all, some of each kind have run
+        for path in paths:
             yield Job(path.stem, (path, options.shared / "programs" / "config.py"))
     else:
         beside = [options.shared / "programs" / name for name in ("dump.py", "config.py")]
-        for path in sorted((options.shared / "programs").glob("d*_*.py")):
+        begins = ("m", "e03", "e05") if options.kind == "models" else ("d",)
+        paths = (options.shared / "programs").glob("*_*.py")
+        for path in sorted(each for each in paths if each.name.startswith(begins)):
             for arguments in ARGUMENTS.get(path.name, [()]):
                 yield Job(" ".join((path.name, *arguments)), (path, *beside), arguments)
 

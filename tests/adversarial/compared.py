@@ -26,6 +26,12 @@ PLANS: dict[str, Plan | None] = {
     "data_all": {name: settings for plan in ALONE.values() for name, settings in plan.items()},
     "workers_all": {"loader_workers": {"workers": 2}, "prefix_cache": {"memory_share": 0.5}},
 }
+OF_MODELS: dict[str, Plan | None] = {
+    ITSELF: None,
+    "checkpointing": {"activation_checkpointing": {"budget": 0.5}},
+    "fast_max_pool": {"fast_max_pool": {}},
+    "model_all": {"activation_checkpointing": {"budget": 0.5}, "fast_max_pool": {}, "sample_cache": {"memory_share": 0.5}},
+}
 
 
 @dataclass(frozen=True)

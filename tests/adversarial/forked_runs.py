@@ -6,12 +6,15 @@ A fork does what `overdrive run --plan` does, or `python SCRIPT`, but for the st
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import hashlib
+import importlib
 import io
 import json
 import logging
 import os
+import pkgutil
 import re
 import shutil
 import signal
@@ -30,6 +33,11 @@ _PATIENCE = 100.0  # seconds
 _OURS = "overdrive: "
 _ADDRESS = re.compile("0x[0-9a-f]+")
 _OUR_FRAMES = re.compile(r"  File \"[^\n]*/forked_runs.py\", [^\n]*\n    [^\n]*\n(?: *\^+\n)?")
+# Of an iterator that failed: PyTorch says so where the garbage is collected in a worker, which is a matter of chance.
+_COLLECTED = re.compile(
+    r"Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x>\n"
+    r"Traceback [^\n]*\n(?: [^\n]*\n)+AssertionError: can only test a child process(?:\n|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,11 @@ class Outcome:
         return [each for each in ("code", "out", "err", "files") if getattr(self, each) != getattr(other, each)]
 
 
+_IMPORTED = ("cli.whole_run", "datacache", "model_state", "techniques.data", "worker")
+
+
 def import_all() -> None:
-    """All that the runs would import for themselves, once."""
+    """All that the runs would import for themselves, once: it was half of what a run took."""
     import sqlite3  # noqa: F401
 
     import torch
@@ -88,12 +99,23 @@ def import_all() -> None:
 
     frameworks.seams_of("torch")
     catalogue()
+    for name in _IMPORTED:
+        _import_all_of(f"overdrive.{name}")
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight])  # the first one imports 800 modules
     weight.sum().backward()
     optimizer.step()
     gc.collect()
     gc.freeze()
+
+
+def _import_all_of(name: str) -> None:
+    """A module, and those that are in it, as far as their libraries are installed."""
+    module = importlib.import_module(name)
+    for inner in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
+        if not inner.name.endswith(".__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(inner.name)
 
 
 def run_all(jobs: Iterable[Job], scratch: Path, at_once: int = 2) -> Iterator[tuple[Job, Outcome]]:
@@ -302,7 +324,7 @@ def _outcome(place: Path, code: int | None, seconds: float) -> Outcome:
     notes += told.pop("notes", [])
     programs_own = "\n".join(line for line in lines if not line.startswith(_OURS))
     out, programs_own = (text.replace(str(place), "PLACE") for text in (out, programs_own))
-    programs_own = _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own))
+    programs_own = _COLLECTED.sub("", _ADDRESS.sub("0x", _OUR_FRAMES.sub("", programs_own)))
     return Outcome(code, out, programs_own, _tree(place / "run"), seconds, notes, **told)
 
 

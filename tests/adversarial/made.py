@@ -301,6 +301,8 @@ def _program(chance: random.Random) -> dict[str, str]:
     noise = chance.choices(list(_NOISE), _NOISE_WEIGHTS)[0]
     wrapped = chance.choices(list(_WRAPPED), (10, 1, 1, 1, 1, 1, 1))[0]
     loader = chance.choices(list(_LOADERS), _LOADER_WEIGHTS)[0]
+    if noise == "notes rarely" and "workers" in loader:  # one writes to a file while the other asks how long it is
+        noise = ""
     slow = chance.random() < 0.12
     text = "\n".join(
         (

@@ -39,6 +39,7 @@ IN_SEAMS = (
     "torch._C._dynamo.eval_frame.get_eval_frame_callback",
     "torch._C._functorch.peek_interpreter_stack",
     "torch._C._get_fp32_precision_getter",
+    "torch._C._get_function_stack_at",
     "torch._C._is_tracing",
     "torch._C._len_torch_dispatch_stack",
     "torch._C._len_torch_function_stack",

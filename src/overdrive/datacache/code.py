@@ -146,6 +146,11 @@ def looks_around(code: CodeType) -> bool:
     return not _AROUND.isdisjoint(code.co_names)
 
 
+def reads_addresses(code: CodeType) -> bool:
+    """Whether it may read memory of which it holds no object."""
+    return not _BY_ADDRESS.isdisjoint(code.co_names)
+
+
 def asks_where(code: CodeType) -> bool:
     """Whether it may ask in which process, or which of a loader's workers, it runs."""
     return not _WHERE.isdisjoint(code.co_names)
@@ -175,9 +180,11 @@ def globals_told(code: CodeType) -> set[str]:
 
 def environment_read(code: CodeType) -> dict[str, str | None]:
     """The environment variables that the code reads, with their values: all, where it does not name them itself."""
+    named = set().union(*(names for function, names in _OF_ENVIRONMENT.items() if function in code.co_names))
+    if "expandvars" in code.co_names:
+        return dict(os.environ)
     if _ENVIRONMENT.isdisjoint(code.co_names):
-        return {}
-    named: set[str] = set()
+        return {text: os.environ.get(text) for text in named}
     steps = list(dis.get_instructions(code))
     for place, each in enumerate(steps):
         if each.argval in _ENVIRONMENT and each.opname.startswith("LOAD_"):
@@ -190,6 +197,12 @@ def environment_read(code: CodeType) -> dict[str, str | None]:
 
 
 _ENVIRONMENT = frozenset(("environ", "environb", "getenv"))
+# What functions of the standard library read there.
+_OF_ENVIRONMENT = {
+    **dict.fromkeys(("expanduser", "home"), ("HOME",)),
+    **dict.fromkeys(("gettempdir", "mkdtemp", "mkstemp"), ("TMPDIR", "TEMP", "TMP")),
+    "which": ("PATH",),
+}
 _WHERE = frozenset(("get_worker_info", "_worker_info", "getpid", "getppid", "current_process", "parent_process"))
 _CLOCKS = frozenset(
     f"{clock}{unit}" for clock in ("monotonic", "perf_counter", "process_time", "clock_gettime") for unit in ("", "_ns")
@@ -201,4 +214,5 @@ _AROUND = frozenset(
     ("_getframe", "currentframe", "f_globals", "f_locals", "get_objects", "get_referrers", "get_referents")
 )
 _AROUND |= {"__globals__", "__subclasses__"}
+_BY_ADDRESS = frozenset(("string_at", "wstring_at", "from_address"))
 _BETWEEN = frozenset(("LOAD_METHOD", "LOAD_ATTR", "PUSH_NULL"))  # an environment and the name of a variable

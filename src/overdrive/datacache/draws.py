@@ -15,8 +15,8 @@ import numpy as np
 from overdrive.core.rng import States, reseed
 from overdrive.datacache import code
 from overdrive.datacache.generators import frozen, seed_generator, set_state, state_of
+from overdrive.datacache.standing import STANDS_FOR
 from overdrive.datacache.state import PLAIN, slots_of
-from overdrive.datacache.walk.code_walk import STANDS_FOR
 
 # Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.
 _MOST_OBJECTS = 200_000

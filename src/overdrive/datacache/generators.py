@@ -14,7 +14,8 @@ def state_of(generator: Any) -> Any:
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
+        of_seed: Any = generator.bit_generator.seed_seq  # how many were made from it
+        return {**generator.bit_generator.state, "made": getattr(of_seed, "n_children_spawned", None)}
     if isinstance(generator, np.random.RandomState):
         return generator.get_state(legacy=False)
     return generator.get_state()
@@ -26,7 +27,7 @@ def set_state(generator: Any, state: Any) -> None:
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
+        generator.bit_generator.state = {key: value for key, value in state.items() if key != "made"}
     else:
         generator.set_state(state)
 

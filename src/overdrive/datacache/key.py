@@ -49,6 +49,7 @@ def settings() -> tuple[object, ...]:
     return *_asked(), *_numpys()
 
 
+_TINY, _ONE = 5e-310, 1.0
 _DECIMAL_DIGITS = 28  # that `decimal` has when it is imported
 
 
@@ -75,19 +76,32 @@ class Settings:
 def _asked() -> list[object]:
     decimals = sys.modules.get("decimal")  # which may come to be there late: by a kernel's imports, say
     digits = _DECIMAL_DIGITS if decimals is None else decimals.getcontext().prec
-    return [*(ask() for ask in _askers()), digits]
+    # Denormal numbers are nothing where somebody has the processor take them so.
+    found = [*(ask() for ask in _askers()), digits, _TINY * _ONE == 0]
+    return found + _modes() if found[0] or found[1] else found
+
+
+def _modes() -> list[object]:
+    import torch
+
+    from overdrive.seams.torch.internals import all_function_modes
+
+    return [*all_function_modes(), torch.get_autocast_dtype("cpu")]
 
 
 @cache
 def _askers() -> tuple[Callable[[], object], ...]:
     import torch
 
+    from overdrive.seams.torch.internals import count_of_function_modes
+
     autocast = partial(torch.is_autocast_enabled, "cpu")
-    return torch.get_default_dtype, torch.get_num_threads, os.getcwd, autocast, sys.getrecursionlimit
+    by_torch = (count_of_function_modes(), autocast, torch.get_default_dtype, torch.get_num_threads)
+    return *by_torch, os.getcwd, sys.getrecursionlimit
 
 
 def _numpys() -> tuple[object, ...]:
-    return np.geterr(), np.get_printoptions()
+    return np.geterr(), np.geterrcall(), np.getbufsize(), np.get_printoptions()
 
 
 @cache

@@ -6,16 +6,18 @@ import gc
 import hashlib
 import os
 import random
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain, pairwise
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 PLAIN = frozenset((str, int, float, bool, type(None), bytes, complex))
 _SEQUENCES = frozenset((list, tuple))
+_NO_FIELDS = ("__dict__", "__weakref__", "__doc__")
 _PART = 8 << 20  # of long content that one thread hashes at a time
 
 
@@ -39,16 +41,48 @@ def plain_leaves(container: Any, depth: int = 3) -> list[Any] | None:
 
 
 def slots_of(thing: Any, kind: type) -> list[tuple[str, Any]]:
-    """The attributes that lie in the object itself, by the names that they have there."""
+    """The attributes that lie in the object itself, by the names that they have there; a class may hide its base's."""
+    return [
+        (name, _got(member, thing))
+        for base in kind.__mro__
+        if "__slots__" in vars(base)
+        for name, member in vars(base).items()
+        if isinstance(member, MemberDescriptorType)
+    ]
+
+
+def slots_held(thing: Any) -> list[Any]:
+    return [value for _, value in slots_of(thing, type(thing))]
+
+
+def fields_of(thing: Any) -> list[Any]:
+    """What an object that C made holds, as far as Python can ask for it: an error's cause, what a partial calls."""
     found = []
-    for base in kind.__mro__:
-        names = vars(base).get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            if name not in ("__dict__", "__weakref__"):
-                private = name.startswith("__") and not name.endswith("__")
-                attribute = f"_{base.__name__.lstrip('_')}{name}" if private else name
-                found.append((attribute, getattr(thing, attribute, "unset")))
+    for base in type(thing).__mro__[:-1]:
+        for name, field in vars(base).items():
+            if isinstance(field, (MemberDescriptorType, GetSetDescriptorType)) and name not in _NO_FIELDS:
+                value = _got(field, thing)
+                found.append(sys.intern(str(value)) if type(value) is int else value)  # made anew at each asking
     return found
+
+
+def _got(descriptor: Any, thing: Any) -> Any:
+    try:
+        return descriptor.__get__(thing)
+    except (AttributeError, TypeError):
+        return "unset"
+
+
+def decimals(context: Any) -> tuple[object, ...]:
+    """How numbers of the module `decimal` are calculated with."""
+    own = (context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp)
+    return *own, *context.traps.values()
+
+
+def hides_its_attributes(kind: type) -> bool:
+    """Whether its objects say something else than what their attributes are."""
+    own = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
+    return own is not None and not isinstance(own, GetSetDescriptorType)
 
 
 def pickles_itself(kind: type) -> bool:

@@ -15,6 +15,8 @@ from overdrive.datacache import word_places
 from overdrive.datacache.array_content import ArrayContent
 from overdrive.datacache.identities import Identities
 from overdrive.datacache.mappings import shared_places
+from overdrive.datacache.standing import Standing
+from overdrive.datacache.state import fields_of, slots_held
 from overdrive.datacache.words import Words
 
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
@@ -72,12 +74,21 @@ class Watch:
         """An attribute that lies in the object itself."""
         self._objects.add(partial(_slot, name), thing)
 
+    def slots(self, thing: Any) -> None:
+        """All of these together."""
+        self._objects.add(slots_held, thing, word_places.of_object(thing))
+
+    def fields(self, thing: Any) -> None:
+        """What an object that C made holds."""
+        self._objects.add(fields_of, thing, word_places.of_object(thing))
+
     def name(self, space: Mapping[str, Any], name: str) -> None:
         """One global that a function refers to, or one attribute of a class; there or not."""
         self._names.setdefault(id(space), (space, {}))[1][name] = None
 
     def fixed(self, space: Mapping[str, Any], name: str) -> None:
-        """The same of a library's, which no fingerprint tells from another: it counts if it is replaced at all."""
+        """The same of a library's, which no fingerprint tells from another: it counts if it is replaced at all, but by
+        a function of ours."""
         self._fixed.setdefault(id(space), (space, {}))[1][name] = None
 
     def cell(self, cell: types.CellType) -> None:
@@ -140,13 +151,14 @@ class Watch:
         """All has been told: from now on it is to stay as it is."""
         for near in self._spaces[:_QUICKLY]:
             self._near.add(dict.values, near, word_places.of_dict(near))
-        for spaces, watched in ((self._names, self._objects), (self._fixed, self._of_libraries)):
-            for space, names in spaces.values():
-                places = word_places.of_dict(space)
-                if there := [name for name in names if name in space]:
-                    watched.add(itemgetter(there[0], *there), space, places)  # of one it would give no tuple
-                if absent := names.keys() - there:
-                    watched.add(partial(_those_in, absent), space, places)
+        for space, names in self._names.values():
+            places = word_places.of_dict(space)
+            if there := [name for name in names if name in space]:
+                self._objects.add(itemgetter(there[0], *there), space, places)  # of one it would give no tuple
+            if absent := names.keys() - there:
+                self._objects.add(partial(_those_in, absent), space, places)
+        for space, names in self._fixed.values():
+            self._of_libraries.add(Standing(names), space, word_places.of_dict(space))
         self._objects.add(partial(map, type), tuple(self._kinds), word_places.of_types(self._kinds))
         self._objects.add(partial(map, vars), tuple(self._owners), word_places.of_spaces(self._owners))
         self._objects.add(partial(map, _content), tuple(self._cells), word_places.of_cells(self._cells))

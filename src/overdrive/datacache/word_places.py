@@ -87,6 +87,11 @@ def of_function(function: types.FunctionType) -> Places | None:
     return Places([id(function) + each for each in offsets]) if offsets else None
 
 
+def of_object(thing: Any) -> Places | None:
+    """All that lies in an object itself."""
+    return Places(range(id(thing) + _HEAD, id(thing) + type(thing).__basicsize__, WORD)) if _usable() else None
+
+
 def of_class(kind: type) -> Places | None:
     """What it inherits from, and its names."""
     offsets = _class_at()

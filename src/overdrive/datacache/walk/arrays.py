@@ -10,6 +10,7 @@ import numpy as np
 from overdrive.datacache.code import is_library_module
 from overdrive.datacache.mappings import is_mapped_for_writing
 from overdrive.datacache.state import hash_of
+from overdrive.datacache.walk.unnamed import visit_hooks
 from overdrive.datacache.walk.walk import Walk
 
 _SMALL = 1 << 20
@@ -32,6 +33,8 @@ def visit_array(walk: Walk, array: Any) -> None:
         elif array.nbytes <= _SMALL:
             walk.watch.array(array)  # the kernel does not tell of what is written through another mapping
         return
+    if array.base is not None:
+        walk.views.append(array.base)
     walk.watch.array(array)
     if array.dtype == object:
         walk.visit(array.ravel().tolist())
@@ -84,7 +87,13 @@ def _tensor(walk: Walk, tensor: Any, kind: type, torch: Any) -> None:
     walk.emit("tensor", f"{name} {tensor.requires_grad} {tensor.is_conj()} {tensor.is_neg()}")
     if not walk.content:
         return
+    if tensor.grad_fn is not None:
+        walk.hide("it holds a tensor with a graph of operations")
+        return
     walk.watch.tensor(tensor)
+    walk.views.append(tensor.untyped_storage())
+    if tensor.requires_grad:
+        visit_hooks(walk, tensor)
     if tensor.is_leaf and tensor.grad is not None:
         walk.visit(tensor.grad)
     content, around = _memory_of(tensor, torch)

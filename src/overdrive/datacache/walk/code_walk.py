@@ -9,7 +9,8 @@ import random
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,17 +19,41 @@ import numpy as np
 from overdrive.datacache import code
 from overdrive.datacache.files import Files, looks_for_files, open_files
 from overdrive.datacache.spoken import may_speak
-from overdrive.datacache.state import remembered_by
+from overdrive.datacache.standing import STANDS_FOR
+from overdrive.datacache.state import decimals, remembered_by
 from overdrive.datacache.walk.walk import Walk
 
-STANDS_FOR = "overdrive_stands_for"  # set on a method of ours: the one that it replaced
 _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"
     "|annotations_cache|slotnames|parameters|orig_bases|abstractmethods|match_args|qualname)__|_abc_impl"
 )
+# Of a class; attributes of others, which C made for good, cannot be set.
+_MADE_ON_THE_HEAP = 1 << 9
+# Names, each in each module: what holds `sys.modules` itself took more than a minute.
+_MOST_LOOKED_UP = 2_000_000
+_CALLED = (property, staticmethod, classmethod)
+# Methods that are called without their names, and may come to be there late.
+_BY_OPERATORS = {name for kind in (dict, list, int, set) for name in dir(kind) if name.startswith("__")}
+_BY_OPERATORS |= {f"__{name}__" for name in ("getattr", "missing", "call", "get", "set")}
 _SAID = frozenset(("__doc__", "__module__"))
 # A program has its loaders hand over batches in either mode; they count where code may ask for them.
-_MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled"))
+_MODES = frozenset(("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "is_anomaly_enabled"))
+_MODES |= {"are_deterministic_algorithms_enabled", "get_float32_matmul_precision", "get_default_device"}
+# Other settings of the process that are asked for where code has one of these names, and a module is imported.
+_SETTINGS: tuple[tuple[frozenset[str], str, Callable[[Any], object]], ...] = (
+    (frozenset(("decimal", "Decimal", "getcontext")), "decimal", lambda module: decimals(module.getcontext())),
+    (
+        frozenset(("locale", "localeconv", "setlocale", "getlocale", "strcoll", "strxfrm")),
+        "locale",
+        lambda module: module.setlocale(module.LC_ALL),
+    ),
+    (
+        frozenset(("fromtimestamp", "mktime", "ctime", "astimezone", "tzname", "timezone")),
+        "time",
+        lambda module: (module.tzname, module.timezone),
+    ),
+    (frozenset(("warnings", "warn")), "warnings", lambda module: tuple(module.filters)),
+)
 # Reads from a file that was opened long ago, and that nobody has to name.
 _BY_DESCRIPTOR = frozenset(("pread", "preadv", "fdopen", "sendfile"))
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -41,9 +66,10 @@ class CodeWalk(Walk):
         super().__init__(content, files)
         self.may_speak = False
         self.asks_where = False
-        self._library_classes: list[type] = []
+        self.library_classes: list[type] = []
         self._modules: list[types.ModuleType] = []
-        self._names: set[str] = set()  # that code uses
+        self._inner_modules: dict[int, types.ModuleType] = {}  # of libraries, that code may come to by another
+        self.names: set[str] = set()  # that code uses
         self._set: set[str] = set()  # attributes that it sets
 
     def visit_module(self, module: types.ModuleType) -> None:
@@ -67,7 +93,7 @@ class CodeWalk(Walk):
         self.emit("class", f"{kind.__module__}.{kind.__qualname__}")
         self._module(kind.__module__)
         if code.is_library_module(kind.__module__):
-            self._library_classes.append(kind)
+            self.library_classes.append(kind)
             return
         for base in (*kind.__bases__, *([type(kind)] if type(kind) is not type else [])):
             self.visit(base)
@@ -129,7 +155,7 @@ class CodeWalk(Walk):
     def visit_code(self, each: types.CodeType) -> None:
         signature = (each.co_argcount, each.co_kwonlyargcount, each.co_posonlyargcount, each.co_flags)
         self.emit("code", each.co_code)
-        self._names.update(each.co_names, code.globals_told(each))
+        self.names.update(each.co_names, code.globals_told(each))
         self._set |= code.attributes_set(each)
         self.may_speak = self.may_speak or may_speak(each)
         self.asks_where = self.asks_where or code.asks_where(each)
@@ -137,6 +163,8 @@ class CodeWalk(Walk):
             self.hide("its code may ask what time it is")
         if code.looks_around(each):
             self.hide("its code may look around in the interpreter")
+        if code.reads_addresses(each):
+            self.hide("its code may read memory by its address")
         self.files.looked_for = self.files.looked_for or looks_for_files(each)
         self.emit("names", repr((signature, each.co_names, each.co_varnames, each.co_freevars)))
         for constant in code.constants(each):
@@ -197,32 +225,42 @@ class CodeWalk(Walk):
             if not library or _is_programs_own(module, space[name]):
                 self.emit("attribute", name)
                 self.visit(space[name])
-
-    def state(self, take: Callable[[], Any]) -> None:
-        """What can be asked for at any time, and compared."""
-        self.emit("state", repr(take()))
-        self.watch.state(take)
+            elif isinstance(space[name], types.ModuleType) and code.is_library_module(space[name].__name__):
+                self._inner_modules[id(space[name])] = space[name]
+            elif isinstance(space[name], type):
+                self.library_classes.append(space[name])
 
     def look_at_libraries(self) -> None:
         """What code may find in modules and classes of libraries, once all of it is known."""
         torch = sys.modules.get("torch")
-        for name in sorted(_MODES & self._names) if torch is not None else ():
+        for name in sorted(_MODES & self.names) if torch is not None else ():
             if hasattr(torch, name):
                 self.state(getattr(torch, name))
-        for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self._names) else ():
+        for names, asked, take in _SETTINGS:
+            if asked in sys.modules and not names.isdisjoint(self.names):
+                self.state(partial(take, sys.modules[asked]))
+        for path in open_files() if not _BY_DESCRIPTOR.isdisjoint(self.names) else ():
             self.files.note(path)
-        known: tuple[int, int] | None = None
-        while known != (known := (len(self._modules), len(self._names))):
-            for module in list(self._modules):
-                self._names_in(module, set(self._names))
+        known: tuple[int, int, int] | None = None
+        while known != (known := (len(self._modules), len(self._inner_modules), len(self.names))):
+            modules = [*self._modules, *self._inner_modules.values()]
+            if len(modules) * len(self.names) > _MOST_LOOKED_UP:
+                return self.hide("its code may come to too many modules")
+            for module in modules:
+                self._names_in(module, set(self.names))
         for module in self._modules:
             if code.is_library_module(module.__name__):
                 for name in self._set - vars(module).keys():  # a counter, say, that is put there
                     self.watch.fixed(vars(module), name)
-        for kind in self._library_classes:
-            for base in kind.__mro__:
-                for name in self._names & vars(base).keys():
-                    self.watch.fixed(vars(base), name)
+        for base in dict.fromkeys(chain.from_iterable(kind.__mro__ for kind in self.library_classes)):
+            if base.__flags__ & _MADE_ON_THE_HEAP:
+                space = vars(base)
+                for name in sorted(_may_be_called(space) | self.names | _BY_OPERATORS):
+                    self.watch.fixed(space, name)
+
+
+def _may_be_called(space: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in space.items() if callable(value) or isinstance(value, _CALLED)}
 
 
 def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
@@ -231,8 +269,10 @@ def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     if isinstance(thing, types.FunctionType):
         own = (thing.__module__ or "").split(".")[0] == __name__.split(".")[0]
         return not own and not code.is_library_code(thing.__code__)
-    if isinstance(thing, types.ModuleType) or module is sys:  # whose own lists are of modules and of what is imported
+    if isinstance(thing, types.ModuleType):
         return False
+    if module is sys:  # whose own lists are of modules and of what is imported
+        return thing is sys.argv
     kind = thing if isinstance(thing, type) else type(thing)
     if isinstance(thing, getattr(sys.modules.get("torch"), "Tensor", ())):
         return True

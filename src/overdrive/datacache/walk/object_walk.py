@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-import gc
 import hashlib
 import io
 import pathlib
 import random
-import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -24,6 +22,7 @@ from overdrive.datacache.state import (
     PLAIN,
     built_upon,
     has_state_of_c,
+    hides_its_attributes,
     is_reduced_in_c,
     pickles_itself,
     plain_leaves,
@@ -31,6 +30,8 @@ from overdrive.datacache.state import (
 )
 from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
 from overdrive.datacache.walk.code_walk import CodeWalk
+from overdrive.datacache.walk.made_by_c import OF_C, visit_error
+from overdrive.datacache.walk.unnamed import visit_around, visit_hooks_of_all
 
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150
@@ -58,6 +59,8 @@ class ObjectWalk(CodeWalk):
         try:
             self.visit(roots)
             self.look_at_libraries()
+            visit_around(self, self.names)
+            visit_hooks_of_all(self, self.library_classes)
         except (_TooMuch, RecursionError):
             self.hide("it holds too many objects")
         if self.files.looked_for and self.files.too_many_absent:
@@ -105,6 +108,9 @@ class ObjectWalk(CodeWalk):
             self.visit_module(thing)
         elif kind in _VISITORS:
             _VISITORS[kind](self, thing)
+        elif isinstance(thing, BaseException):
+            self._own_parts(thing, kind)
+            visit_error(self, thing)
         elif isinstance(thing, pathlib.PurePath):
             self.emit("path", f"{kind.__name__} {thing}")
             self.files.note(str(thing))
@@ -182,29 +188,24 @@ class ObjectWalk(CodeWalk):
 
     def _own_parts(self, thing: Any, kind: type) -> None:
         """What a program's subclass, or the program itself, adds to an object that is visited in a way of its own."""
-        if not is_library_module(kind.__module__):
+        if is_library_module(kind.__module__):
+            self.library_classes.append(kind)
+        else:
             self.visit(kind)
         space = getattr(thing, "__dict__", None)
         if isinstance(space, dict):
             self.watch.space(thing, space)
             self.visit(space)
 
-    def lock(self, thing: Any) -> None:
-        """Nobody's data, but whether it is held; and another process would need one of its own."""
-        self.hide("it holds a lock", here=False)
-        self.state(lambda: _held_by(thing))
-
-    def bytearray(self, thing: Any) -> None:
-        self.emit("bytearray", bytes(thing))
-        self.watch.items(thing)
-
-    def with_space(self, thing: Any, *parts: Any) -> None:
-        """Parts of what has attributes of its own besides."""
-        self.each(type(thing).__name__, *parts, thing.__dict__)
+    def cached_property(self, thing: Any) -> None:
+        self.each("cached", thing.func, thing.attrname)
+        self.watch.space(thing, vars(thing))
 
     def _instance(self, thing: Any, kind: type) -> None:
         space = getattr(thing, "__dict__", None)
         slots = slots_of(thing, kind)
+        if hides_its_attributes(kind):
+            self.hide(f"it holds a {kind.__module__}.{kind.__qualname__}, whose attributes cannot be seen")
         custom = pickles_itself(kind)
         more, in_c = has_state_of_c(kind), is_reduced_in_c(kind)
         if more and custom and not in_c:
@@ -230,8 +231,9 @@ class ObjectWalk(CodeWalk):
                 self.visit(value)
         for name, value in slots:
             self.emit("slot", name)
-            self.watch.slot(thing, name)
             self.visit(value)
+        if slots:
+            self.watch.slots(thing)
         if told_by_attributes:
             return
         if parts is None:
@@ -254,30 +256,13 @@ def _reduced(thing: Any) -> tuple[Any, ...] | None:
     return parts if isinstance(parts, tuple) else (parts,)
 
 
-def _held_by(lock: Any) -> str:
-    """`<locked _thread.RLock object owner=... count=1 at 0x...>` without where it lies."""
-    return repr(lock).partition(" at 0x")[0]
-
-
 _VISITORS: dict[type, Callable[[ObjectWalk, Any], None]] = {
+    **OF_C,
     types.FunctionType: ObjectWalk.visit_function,
     types.MethodType: ObjectWalk.bound,
     types.BuiltinMethodType: ObjectWalk.bound,
     types.CodeType: ObjectWalk.visit_code,
-    staticmethod: lambda walk, thing: walk.with_space(thing, thing.__func__),
-    classmethod: lambda walk, thing: walk.with_space(thing, thing.__func__),
-    property: lambda walk, thing: walk.each("property", thing.fget, thing.fset, thing.fdel),
-    functools.partial: lambda walk, thing: walk.with_space(thing, thing.func, thing.args, thing.keywords),
-    functools.cached_property: lambda walk, thing: walk.each("cached", thing.func),
+    functools.cached_property: ObjectWalk.cached_property,
     type(functools.cache(lambda: None)): ObjectWalk.cached,
     random.Random: ObjectWalk.generator,
-    # What it is a view of: a copy would not change with it.
-    types.MappingProxyType: lambda walk, thing: walk.each("proxy", *gc.get_referents(thing)),
-    type(NotImplemented): lambda walk, thing: walk.emit("not implemented"),
-    type(...): lambda walk, thing: walk.emit("ellipsis"),
-    bytearray: ObjectWalk.bytearray,
-    type(threading.Lock()): ObjectWalk.lock,
-    type(threading.RLock()): ObjectWalk.lock,
 }
-for _kind in (types.WrapperDescriptorType, types.MethodDescriptorType, np.ufunc, types.MethodWrapperType):
-    _VISITORS[_kind] = lambda walk, thing: walk.emit("builtin", repr(getattr(thing, "__name__", thing)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from overdrive.datacache.files import Files
@@ -23,6 +24,7 @@ class Walk(ABC):
         self.hidden: str | None = None
         self.hidden_here: str | None = None
         self.watch = Watch()
+        self.views: list[Any] = []  # memory that arrays and tensors are views of
         self.files = files
 
     @abstractmethod
@@ -43,6 +45,11 @@ class Walk(ABC):
         if here:
             self.hidden_here = self.hidden_here or reason
         self.emit("hidden", reason)
+
+    def state(self, take: Callable[[], Any]) -> None:
+        """What can be asked for at any time, and compared."""
+        self.emit("state", repr(take()))
+        self.watch.state(take)
 
     def generator(self, generator: Any) -> None:
         self.emit("generator", repr(frozen(state_of(generator))))

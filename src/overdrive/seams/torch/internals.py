@@ -22,6 +22,16 @@ def function_modes() -> bool:
     return bool(torch._C._len_torch_function_stack() > 0)
 
 
+def all_function_modes() -> list[Any]:
+    """The `TorchFunctionMode`s that functions called now pass, a default device among them; the outermost first."""
+    return [torch._C._get_function_stack_at(number) for number in range(torch._C._len_torch_function_stack())]
+
+
+def count_of_function_modes() -> Callable[[], int]:
+    """Tells how many these are, quick enough for every batch."""
+    return torch._C._len_torch_function_stack
+
+
 def storage_id(tensor: Any) -> int:
     """Equal for tensors that share their memory; that of the tensor itself where it has none of its own."""
     try:

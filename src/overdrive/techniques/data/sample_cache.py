@@ -54,8 +54,9 @@ class SampleCache(Technique):
     samplers and loaders happen as before.
 
     What it watches, before each batch: every object that can be reached from the data set and the collate function,
-    their containers, arrays and generators; the globals, closures, classes and library functions that their code
-    names; the environment that it reads; the files that were named or opened; some settings of the process. What
+    their containers, arrays, hooks and generators; memory beside views, where code may read it; the globals, closures,
+    classes and library functions that their code names, and all methods of the library classes among them; the
+    environment that it reads; the files that were named or opened; some settings of the process. What
     changes is fetched anew from that batch on; a data set that holds what cannot be watched is left out. A fetch
     that draws, writes, prints or changes something, rarely as it may be, is found by its first real fetch, which
     every sample has, and nothing is served from then on. Of workers of the program's own, files and shared memory
@@ -66,8 +67,10 @@ class SampleCache(Technique):
     through a mapping of a file; files that code in C opens, or that code looks for (`os.path.exists`), by names put
     together from parts; with workers that begin anew in each epoch, a file that changes after an attribute has, in
     the same epoch; the clock; what a C library keeps to itself; a write past Python to a descriptor (`os.write`);
-    memory beside a view, reached by way of that (`.base`, `as_strided`); an attribute that a class of a library is
-    given later, hooks of a tensor, and annotations of a class.
+    a library's function that is replaced where only the library itself calls it, and what it keeps in its modules
+    (how tensors are printed, a temporary folder, kinds of errors in texts); what code asks of the process itself (its
+    threads, limits, signals, the global generators' state without a draw); classes registered with an abstract one,
+    and annotations.
 
     Source: the idea is that of TensorFlow's `Dataset.cache`, https://www.tensorflow.org/guide/data_performance;
     for the cost of fetching in Python see https://docs.ffcv.io/.

@@ -16,7 +16,7 @@ from overdrive.datacache.effects import only_reading
 from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.layout import Unfit
 from overdrive.datacache.source import Source, spread, start_method
-from overdrive.datacache.walk.code_walk import STANDS_FOR
+from overdrive.datacache.standing import STANDS_FOR
 from overdrive.seams.torch.iterators import init_of_program
 
 SAMPLES = 12  # that are tried

@@ -14,8 +14,8 @@ from overdrive.datacache.forms import Bytes, Form, Ragged
 from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.source import Source
+from overdrive.datacache.standing import STANDS_FOR
 from overdrive.datacache.state import PLAIN
-from overdrive.datacache.walk.code_walk import STANDS_FOR
 from overdrive.techniques.data.prefix_cache.cut import HALVED, Halves
 from overdrive.techniques.data.prefix_cache.finding import Method
 from overdrive.techniques.data.prefix_cache.guard import ABSENT, Reached, forbidding, guarded

@@ -9,9 +9,9 @@ from typing import Any
 
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators
+from overdrive.datacache.standing import STANDS_FOR
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.unchanged import UnchangedInFork
-from overdrive.datacache.walk.code_walk import STANDS_FOR
 from overdrive.seams.torch.fetchers import before_each_batch, in_worker
 from overdrive.techniques.data.prefix_cache.finding import Paused
 from overdrive.techniques.data.prefix_cache.guard import Reached
