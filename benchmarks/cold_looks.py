@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from overdrive.datacache.fingerprint import fingerprint
+from overdrive.changes.fingerprint import fingerprint
 from overdrive.datacache.source import Source
 from overdrive.datacache.unchanged import Unchanged
 

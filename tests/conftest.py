@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from overdrive.datacache import effects
 from overdrive.datacache.cost.fetching import standing_files
+from overdrive.forks import effects
 from overdrive.techniques import catalogue as catalogue_module
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.

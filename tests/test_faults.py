@@ -44,10 +44,10 @@ OF_THE_DAY = {
     "machine/limits.py",
     "worker/trackers.py",
     "worker/profiling/torch/observing.py",
-    "datacache/code.py",
+    "changes/code.py",
     "datacache/disk.py",
     "datacache/partial_table.py",
-    "datacache/written_files.py",
+    "changes/written_files.py",
     "techniques/data/prefix_cache/proving.py",
     "techniques/data/prefix_cache/recall.py",
 }

@@ -74,7 +74,7 @@ def _in_fork(place: Path) -> list[tuple[str, str]]:
 
 
 def _look() -> Iterator[tuple[str, str]]:
-    from overdrive.datacache.fingerprint import fingerprint
+    from overdrive.changes.fingerprint import fingerprint
     from overdrive.datacache.opened import Opened
     from overdrive.datacache.unchanged import Unchanged
 

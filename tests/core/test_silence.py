@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from overdrive.core.silence import overheard, silenced
-from overdrive.datacache.forked import in_child
+from overdrive.forks.forked import in_child
 
 
 def outdated() -> None:

@@ -14,8 +14,8 @@ Image = pytest.importorskip("PIL.Image")
 from overdrive.datacache.decoding import decode  # noqa: E402
 from overdrive.datacache.encoding import encode  # noqa: E402
 from overdrive.datacache.forms import Ragged  # noqa: E402
-from overdrive.datacache.layout import Unfit  # noqa: E402
 from overdrive.datacache.sameness import same  # noqa: E402
+from overdrive.forks.layout import Unfit  # noqa: E402
 
 NUMBERS = np.random.default_rng(0)
 PIXELS = NUMBERS.integers(0, 255, (7, 9, 3), dtype=np.uint8)

@@ -21,7 +21,7 @@ from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.datacache.cost import parts  # noqa: E402
 from overdrive.datacache.cost.fetching import Fetching, Served, batch_bytes, bytes_in  # noqa: E402
 from overdrive.datacache.cost.parts import examine  # noqa: E402
-from overdrive.datacache.layout import Unfit  # noqa: E402
+from overdrive.forks.layout import Unfit  # noqa: E402
 from overdrive.machine import shared_memory  # noqa: E402
 from overdrive.seams.hub import Seams  # noqa: E402
 from overdrive.worker.recording import Recorder  # noqa: E402

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import TensorDataset, default_collate  # noqa: E402
 
+from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache.fill import fill  # noqa: E402
-from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
-from overdrive.datacache.layout import layout_of  # noqa: E402
 from overdrive.datacache.source import Source  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
 from overdrive.datacache.unchanged import UnchangedInFork  # noqa: E402
+from overdrive.forks.layout import layout_of  # noqa: E402
 from overdrive.machine import cgroup  # noqa: E402
 
 COUNT = 320  # ten blocks

@@ -18,11 +18,11 @@ torch = pytest.importorskip("torch")
 from overdrive.core.places import samples_folder  # noqa: E402
 from overdrive.datacache import partial_table as partial_module  # noqa: E402
 from overdrive.datacache import store as store_module  # noqa: E402
-from overdrive.datacache.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
 from overdrive.datacache.partial_table import PartialTable  # noqa: E402
 from overdrive.datacache.ragged import FiledTable, RaggedTable  # noqa: E402
 from overdrive.datacache.store import Store, StoreUnavailable  # noqa: E402
 from overdrive.datacache.table import Table, same_bits  # noqa: E402
+from overdrive.forks.layout import Layout, Leaf, Unfit, layout_of  # noqa: E402
 
 COUNT = 10
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
@@ -235,7 +235,7 @@ def test_only_partials_of_the_dead_are_removed(store: Store) -> None:
     alive = partial_of(store)
     code = (
         "import os, sys; from pathlib import Path; from overdrive.datacache.store import Store;"
-        "from overdrive.datacache.layout import Leaf, Layout;"
+        "from overdrive.forks.layout import Leaf, Layout;"
         "Store(Path(sys.argv[1])).partial('k', Layout(0, (Leaf('uint8', (5,), (0, 1)),)), 3); os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code, str(store.folder)], check=False)

@@ -17,10 +17,10 @@ from typing import Any
 from overdrive.core.progress import log
 from overdrive.datacache.audit_budget import Budget
 from overdrive.datacache.auditor import Remade, Told, auditing
-from overdrive.datacache.copied_pages import CopiedPages
-from overdrive.datacache.forked import Beside, Child, forks_safely, may_fork
-from overdrive.datacache.layout import ForkFailed, Unfit
-from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
+from overdrive.forks.copied_pages import CopiedPages
+from overdrive.forks.forked import Beside, Child, forks_safely, may_fork
+from overdrive.forks.layout import ForkFailed, Unfit
+from overdrive.forks.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
 from overdrive.seams.hub import Seams
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from overdrive.core.rng import reseed
-from overdrive.datacache.effects import only_reading
-from overdrive.datacache.forked import PATIENCE, Tick, Work
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.effects import only_reading
+from overdrive.forks.forked import PATIENCE, Tick, Work
+from overdrive.forks.layout import Unfit
 
 # Beyond what it may take, seconds of processor time after which a fetch is taken to go on for ever.
 _TOO_LONG = 10

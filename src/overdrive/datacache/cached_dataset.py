@@ -7,20 +7,20 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from overdrive.changes.fingerprint import Fingerprint
+from overdrive.changes.spoken import Spoken
 from overdrive.core.progress import log
 from overdrive.core.rng import States
 from overdrive.datacache.audit import Audit
 from overdrive.datacache.filler import Filler
-from overdrive.datacache.fingerprint import Fingerprint
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
-from overdrive.datacache.spoken import Spoken
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.table import Rows, Table
 from overdrive.datacache.unchanged import Unchanged, UnchangedInFork
+from overdrive.forks.layout import Unfit
 
 
 class CachedDataset:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes import code
+from overdrive.changes.generators import frozen, seed_generator, set_state, state_of
+from overdrive.changes.standing import STANDS_FOR
+from overdrive.changes.state import PLAIN, slots_of
 from overdrive.core.rng import States, reseed
-from overdrive.datacache import code
-from overdrive.datacache.generators import frozen, seed_generator, set_state, state_of
-from overdrive.datacache.standing import STANDS_FOR
-from overdrive.datacache.state import PLAIN, slots_of
 
 # Looking through this many objects takes 0.1 s; a list of as many paths is looked through, not followed.
 _MOST_OBJECTS = 200_000

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.files import stats_of
+from overdrive.changes.fingerprint import Fingerprint, objects_again, of_objects
 from overdrive.core.progress import progress
 from overdrive.core.rng import States, reseed
-from overdrive.datacache.effects import only_reading
 from overdrive.datacache.encoding import encode
-from overdrive.datacache.files import stats_of
-from overdrive.datacache.fingerprint import Fingerprint, objects_again, of_objects
-from overdrive.datacache.forked import Tick, in_child
-from overdrive.datacache.layout import Layout, Unfit, layout_of, tensors_of
 from overdrive.datacache.opened import Opened
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Table, bytes_of, same_bits
+from overdrive.forks.effects import only_reading
+from overdrive.forks.forked import Tick, in_child
+from overdrive.forks.layout import Layout, Unfit, layout_of, tensors_of
 from overdrive.seams.torch.fetchers import become_worker
 
 _SAMPLES = 12

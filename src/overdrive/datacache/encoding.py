@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache.forms import FLOAT, INTEGER, LONGEST_TEXT, PIXEL, TEXT, Bytes, Form
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 _INFO = frozenset((str, int, float, bool, bytes, type(None)))
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.fingerprint import objects_again
 from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
 from overdrive.datacache.draws import Generators
-from overdrive.datacache.effects import only_reading, stop_where_done
-from overdrive.datacache.fingerprint import objects_again
-from overdrive.datacache.forked import Beside, Tick, Work, in_children
-from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.datacache.opened import Opened
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table, shared_bytes
 from overdrive.datacache.unchanged import UnchangedInFork
+from overdrive.forks.effects import only_reading, stop_where_done
+from overdrive.forks.forked import Beside, Tick, Work, in_children
+from overdrive.forks.layout import ForkFailed, Unfit
 from overdrive.machine.cpu import granted_cores
 
 _NUMBER = struct.Struct("=q")

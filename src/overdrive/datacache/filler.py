@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
+from overdrive.changes.fingerprint import fingerprint
 from overdrive.core.progress import log
 from overdrive.datacache.fill import Filling, fill, fill_here
-from overdrive.datacache.fingerprint import fingerprint
-from overdrive.datacache.forked import may_fork
-from overdrive.datacache.layout import ForkFailed, Unfit
 from overdrive.datacache.opened import Opened
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Table
 from overdrive.datacache.unchanged import Unchanged
+from overdrive.forks.forked import may_fork
+from overdrive.forks.layout import ForkFailed, Unfit
 
 # Seconds of fetching that are left, from which on forks are worth it: one takes 5 to 50 ms.
 WORTH_FILLING_BESIDE = 0.5

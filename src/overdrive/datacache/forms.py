@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 Form = Any  # a tuple: a kind and what belongs to it
 Bytes = NDArray[np.uint8]

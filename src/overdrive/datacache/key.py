@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from overdrive.datacache.fingerprint import Fingerprint
+from overdrive.changes.fingerprint import Fingerprint
 from overdrive.datacache.partial_table import FORMAT
 
 # Packages that decode or compute; a data set may use them behind our back. Counted where they are

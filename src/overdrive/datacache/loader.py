@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.fill import Filling
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.reading_worker import Telling
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.table import Rows
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch import drawn_indices, fetchers, fetches, heard_iterators, idle_workers, iterators
 from overdrive.seams.torch.idle_workers import IdleWorkers
 

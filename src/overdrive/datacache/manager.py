@@ -11,21 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from overdrive.changes.fingerprint import Fingerprint, fingerprint
 from overdrive.core.places import samples_folder
 from overdrive.core.progress import log
 from overdrive.datacache.audit import Audits, audits_of
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.dry_run import prove, same_here
 from overdrive.datacache.early import EarlyCheck
-from overdrive.datacache.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.key import key_of
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.loader import release, serve
 from overdrive.datacache.share import Shares
 from overdrive.datacache.single import SingleSource, makes_batches_itself
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store, StoreUnavailable
 from overdrive.datacache.table_places import TablePlaces
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.iterators import lasts_for_program, workers_of_program
 
 # Trying a data set takes 0.05 s and more, which a program that makes a new one in every step won't get back.

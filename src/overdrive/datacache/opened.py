@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 
-from overdrive.datacache.effects import effect_of
-from overdrive.datacache.files import data_files
+from overdrive.changes.files import data_files
+from overdrive.forks.effects import effect_of
 
 
 class Opened:

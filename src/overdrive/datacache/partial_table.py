@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.files import stats_of
 from overdrive.datacache.disk import PARTIAL, mapped, new_file, new_place, sums, this_machine
-from overdrive.datacache.files import stats_of
-from overdrive.datacache.layout import Layout
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Table
+from overdrive.forks.layout import Layout
 
 FORMAT = 1
 _WRITES, _VOUCHED = "writes-", "vouched-"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from overdrive.datacache.buffers import Buffers
 from overdrive.datacache.disk import mapped, new_file
-from overdrive.datacache.layout import Layout
 from overdrive.datacache.table import Bytes, Rows, Table, bytes_of, fence, shared_bytes
+from overdrive.forks.layout import Layout
 
 # How many bytes of a row, which comes with room for the longest one, are to be written. A row's own beginning tells:
 # what shapes its values have stands there too.

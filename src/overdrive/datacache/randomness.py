@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from overdrive.core.rng import States
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from overdrive.changes.fingerprint import objects_again
 from overdrive.core.rng import States
-from overdrive.datacache.effects import Effects, keep_output
-from overdrive.datacache.fingerprint import objects_again
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.unchanged import UnchangedInFork
+from overdrive.forks.effects import Effects, keep_output
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.fetchers import LeftToFetch, fetch_in_worker_by
 
 

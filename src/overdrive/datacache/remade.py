@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from overdrive.datacache.draws import Generators, contents_of
-from overdrive.datacache.layout import Unfit, tensors_of
 from overdrive.datacache.randomness import left_alone
 from overdrive.datacache.source import Source
 from overdrive.datacache.table import Bytes, Rows, Table, bytes_of, same_bits
+from overdrive.forks.layout import Unfit, tensors_of
 
 ANOTHER = "is not what was kept"
 _LOOKED_THROUGH = 20_000  # objects, for generators of the data set's own: 10 ms

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 _BITS = struct.Struct("=d")  # of a float: 0.0 is not -0.0, and a NaN is itself
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from overdrive.core.progress import log
 from overdrive.core.rng import reseed
-from overdrive.datacache.forked import in_child
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.table import Rows, whole_numbers
+from overdrive.forks.forked import in_child
+from overdrive.forks.layout import Unfit
 
 # Of the data set: of more, one table with all of it serves the loaders of the other parts as well.
 _LARGEST = 2 / 3

@@ -15,13 +15,13 @@ from overdrive.core.progress import progress
 from overdrive.core.rng import reseed
 from overdrive.datacache.decoding import decode
 from overdrive.datacache.encoding import encode
-from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.forms import Ragged
-from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
 from overdrive.datacache.table import Bytes
+from overdrive.forks.forked import Tick, in_child
+from overdrive.forks.layout import Layout, Unfit
 
 _SAMPLES = 12
 

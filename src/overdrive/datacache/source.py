@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.datacache.draws import Generators, contents_of
-from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled, RaggedTable
 from overdrive.datacache.share import Share
 from overdrive.datacache.table import Rows, Table
+from overdrive.forks.layout import Layout, Unfit
 from overdrive.seams.torch.fetchers import become_worker, map_fetcher
 from overdrive.seams.torch.iterators import init_of_program, makes_its_own, workers_of_program
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.files import stats_of
 from overdrive.core.atomic_file import write_atomically
 from overdrive.datacache.disk import (
     PARTIAL,
@@ -29,11 +30,10 @@ from overdrive.datacache.disk import (
     used_at,
 )
 from overdrive.datacache.early import NOTE, EarlyCheck, with_program, without_program
-from overdrive.datacache.files import stats_of
-from overdrive.datacache.layout import Layout
 from overdrive.datacache.partial_table import FORMAT, PartialTable, takes_part
 from overdrive.datacache.ragged import FiledTable, Filled
 from overdrive.datacache.table import Bytes, Table
+from overdrive.forks.layout import Layout
 
 _SHARE_OF_FREE_DISK = 0.2
 

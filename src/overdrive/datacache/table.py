@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overdrive.datacache.buffers import Buffers
-from overdrive.datacache.layout import Layout, tensors_of
+from overdrive.forks.layout import Layout, tensors_of
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,11 @@ import time
 
 from overdrive.datacache.dry_run import Proof, still_true
 from overdrive.datacache.early import this_program
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store
 from overdrive.datacache.table import Table
+from overdrive.forks.layout import Unfit
 from overdrive.machine.memory import available_memory
 
 # Samples of a stored table that are fetched and compared when it is opened.

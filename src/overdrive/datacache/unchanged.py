@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from overdrive.datacache.fingerprint import Fingerprint, objects_again
+from overdrive.changes.fingerprint import Fingerprint, objects_again
+from overdrive.changes.watch import Watch
+from overdrive.changes.written_files import WrittenFiles
 from overdrive.datacache.key import Settings
-from overdrive.datacache.layout import Unfit
-from overdrive.datacache.watch import Watch
-from overdrive.datacache.written_files import WrittenFiles
+from overdrive.forks.layout import Unfit
 
 # Attributes set anew to what they were; each such alarm costs a fingerprint.
 _MOST_FALSE_ALARMS = 5

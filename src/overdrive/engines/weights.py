@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from overdrive.datacache.array_content import ArrayContent
+from overdrive.changes.array_content import ArrayContent
 from overdrive.seams.torch.internals import storage_id
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from overdrive.core.rng import States
+from overdrive.seams.torch.internals import version_of
 
 
 def without_graph(model: torch.nn.Module, call: Callable[[], Any], again: Callable[[], Any]) -> Any:
@@ -44,7 +45,7 @@ class _Made:
         self.spec: Any = None
         self._generators = States.now()
         self._buffers = [(each, each.detach().clone()) for each in model.buffers()] if model.training else []
-        self._versions = [each._version for each in parameters]
+        self._versions = [version_of(each) for each in parameters]
 
     def results(self) -> list[torch.Tensor]:
         self.leaves, self.spec = tree_flatten(self.call())
@@ -52,7 +53,7 @@ class _Made:
         return [each.detach() for each in self.leaves if isinstance(each, torch.Tensor)]
 
     def gradients(self, given: Sequence[torch.Tensor], create: bool) -> list[torch.Tensor | None]:
-        if [each._version for each in self.parameters] != self._versions:
+        if [version_of(each) for each in self.parameters] != self._versions:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation"
             )

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from overdrive.datacache import code
-from overdrive.datacache.state import slots_of
+from overdrive.changes import code
+from overdrive.changes.state import slots_of
 from overdrive.seams.torch.modules import tensors_in
 
 _MOST_OBJECTS = 50_000

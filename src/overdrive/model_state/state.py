@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from overdrive.datacache.generators import frozen, set_state, state_of
-from overdrive.datacache.watch import Watch
+from overdrive.changes.generators import frozen, set_state, state_of
+from overdrive.changes.watch import Watch
 from overdrive.model_state.reach import Reach
 from overdrive.seams.torch.hooks import global_hooks
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
-from overdrive.datacache.effects import Effects
-from overdrive.datacache.forked import in_children
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.effects import Effects
+from overdrive.forks.forked import in_children
+from overdrive.forks.layout import Unfit
 from overdrive.model_state.quiet import quiet
 from overdrive.model_state.state import State
 

@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 from overdrive.datacache import audit as audit_module  # noqa: E402
 from overdrive.datacache import auditor, manager  # noqa: E402
 from overdrive.datacache.audit import Audits  # noqa: E402
-from overdrive.datacache.forked import Beside  # noqa: E402
 from overdrive.datacache.remade import RemadeSamples  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
+from overdrive.forks.forked import Beside  # noqa: E402
 from overdrive.worker.session import Session  # noqa: E402
 from tests.techniques.data.harness import leaves, seed, states  # noqa: E402
 

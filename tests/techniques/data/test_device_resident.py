@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from overdrive.core.facts import Facts, LoaderFacts  # noqa: E402
-from overdrive.datacache.layout import Unfit  # noqa: E402
 from overdrive.datacache.offers import Offers, Trained  # noqa: E402
+from overdrive.forks.layout import Unfit  # noqa: E402
 from overdrive.techniques.catalogue import catalogue  # noqa: E402
 from overdrive.techniques.data.device_resident import resident  # noqa: E402
 from overdrive.techniques.data.device_resident.resident import DeviceTable, Residence  # noqa: E402

@@ -21,16 +21,16 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler  # noqa: E402
 
+from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache import fill as fill_module  # noqa: E402
 from overdrive.datacache import filler as filler_module  # noqa: E402
 from overdrive.datacache.fill import Filling  # noqa: E402
-from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
-from overdrive.datacache.forked import Beside  # noqa: E402
-from overdrive.datacache.forked_process import bury  # noqa: E402
-from overdrive.datacache.layout import Unfit, layout_of  # noqa: E402
 from overdrive.datacache.source import Source, spread  # noqa: E402
 from overdrive.datacache.table import Table  # noqa: E402
 from overdrive.datacache.unchanged import UnchangedInFork  # noqa: E402
+from overdrive.forks.forked import Beside  # noqa: E402
+from overdrive.forks.forked_process import bury  # noqa: E402
+from overdrive.forks.layout import Unfit, layout_of  # noqa: E402
 from tests.techniques.data import harness  # noqa: E402
 from tests.techniques.data.harness import leaves, seed  # noqa: E402
 from tests.techniques.data.test_sample_cache import (  # noqa: E402
@@ -291,7 +291,7 @@ def test_who_goes_on_beside_the_program_stands_back(only_idle: bool) -> None:
 
 ORPHANS = """
     import os, sys, time
-    from overdrive.datacache.forked import Beside
+    from overdrive.forks.forked import Beside
 
     beside = Beside([lambda tick: time.sleep(100)])
     print(beside._children[0].pid, flush=True)

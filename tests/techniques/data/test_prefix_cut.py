@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 from overdrive.techniques.data.prefix_cache.cut import HALVED, Cuttable
 
 LOG: list[str] = []

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from overdrive.core.whose import is_library
-from overdrive.datacache.forked import Tick, in_children
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.forked import Tick, in_children
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.fetchers import become_worker
 from overdrive.seams.torch.iterators import parts_of
 

@@ -18,8 +18,8 @@ from typing import Any
 from overdrive.datacache.cost.fetching import Fetching, apart
 from overdrive.datacache.cost.stand_in import DataFiles, transforming
 from overdrive.datacache.draws import Generators, contents_of
-from overdrive.datacache.forked import Tick
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.forked import Tick
+from overdrive.forks.layout import Unfit
 
 _ITEMS = 32  # that are looked at; fewer where they take longer than this together:
 _SECONDS = 1.0

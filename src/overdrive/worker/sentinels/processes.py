@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
+from overdrive.changes.mappings import mapped_for_writing
 from overdrive.core.rng import States
 from overdrive.core.silence import silenced
-from overdrive.datacache.effects import cut_off, effect_of
-from overdrive.datacache.forked import forget_handlers, stand_back
-from overdrive.datacache.forked_process import ForkedProcess, bury
-from overdrive.datacache.layout import ForkFailed
-from overdrive.datacache.mappings import mapped_for_writing
+from overdrive.forks.effects import cut_off, effect_of
+from overdrive.forks.forked import forget_handlers, stand_back
+from overdrive.forks.forked_process import ForkedProcess, bury
+from overdrive.forks.layout import ForkFailed
 from overdrive.sandbox.detached import own_files, own_memory, write_nothing
 from overdrive.worker.sentinels import openmp
 

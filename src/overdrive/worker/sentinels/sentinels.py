@@ -20,10 +20,10 @@ from typing import Any
 from overdrive.core.contract import Contract
 from overdrive.core.progress import log
 from overdrive.datacache.audit_budget import Budget
-from overdrive.datacache.copied_pages import CopiedPages
-from overdrive.datacache.forked import forks_safely, may_fork
-from overdrive.datacache.layout import ForkFailed
-from overdrive.datacache.unnoticed import are_going, began, over, unnoticed
+from overdrive.forks.copied_pages import CopiedPages
+from overdrive.forks.forked import forks_safely, may_fork
+from overdrive.forks.layout import ForkFailed
+from overdrive.forks.unnoticed import are_going, began, over, unnoticed
 from overdrive.machine.cpu import granted_cores
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import reason_of

@@ -13,7 +13,7 @@ from overdrive.core.facts import Facts, LoaderFacts
 from overdrive.core.progress import progress
 from overdrive.datacache.cost.fetching import Fetching, Served, bytes_in
 from overdrive.datacache.cost.parts import examine
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 from overdrive.machine.cpu import cpu, granted_cores
 from overdrive.machine.shared_memory import free_shared_memory
 from overdrive.seams.batches import leading_size

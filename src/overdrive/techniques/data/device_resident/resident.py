@@ -11,11 +11,11 @@ import numpy as np
 from overdrive.core.progress import log
 from overdrive.core.silence import silenced
 from overdrive.datacache.cached_dataset import CachedDataset
-from overdrive.datacache.layout import Leaf, Unfit, tensors_of
 from overdrive.datacache.loader import kept_by
 from overdrive.datacache.offers import Offers
 from overdrive.datacache.source import spread
 from overdrive.datacache.table import Bytes, Table, same_bits
+from overdrive.forks.layout import Leaf, Unfit, tensors_of
 from overdrive.seams.torch import drawn_indices
 from overdrive.seams.torch.heard_iterators import hear, hear_no_more, is_alone
 from overdrive.techniques.data.device_resident.rows import BatchRows, EpochRows

@@ -78,8 +78,8 @@ class Manager:
         """Why a copy of its data set would not do what that does itself, in words; nothing if it would."""
         from overdrive.datacache.dry_run import fetched_in_worker
         from overdrive.datacache.key import settings
-        from overdrive.datacache.layout import Unfit
         from overdrive.datacache.source import Source
+        from overdrive.forks.layout import Unfit
 
         try:
             self._tried[loader] = settings()
@@ -99,7 +99,7 @@ class Manager:
         if free > _ROOMY_BATCH * (workers * prefetch + shared_memory.BESIDES):
             return workers, prefetch, ""
         from overdrive.datacache.cost.fetching import Fetching, batch_bytes
-        from overdrive.datacache.layout import Unfit
+        from overdrive.forks.layout import Unfit
 
         try:
             size = batch_bytes(Fetching.by_loader(loader))
@@ -161,7 +161,7 @@ class Manager:
         """
         import torch
 
-        from overdrive.datacache.fingerprint import fingerprint
+        from overdrive.changes.fingerprint import fingerprint
         from overdrive.datacache.key import settings
         from overdrive.datacache.reading_worker import OnlyReading
         from overdrive.datacache.source import start_method

@@ -16,7 +16,7 @@ from functools import reduce
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 from overdrive.techniques.data.prefix_cache.names import names_in, wanted_by
 from overdrive.techniques.data.prefix_cache.operations import lifted_from, placed
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.standing import STANDS_FOR
 from overdrive.core.progress import progress
 from overdrive.datacache.draws import Contents, Draws, Generators, contents_of
-from overdrive.datacache.effects import only_reading
-from overdrive.datacache.forked import Tick, in_child
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.source import Source, spread, start_method
-from overdrive.datacache.standing import STANDS_FOR
+from overdrive.forks.effects import only_reading
+from overdrive.forks.forked import Tick, in_child
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.iterators import init_of_program
 
 SAMPLES = 12  # that are tried

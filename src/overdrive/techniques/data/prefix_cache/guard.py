@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 ABSENT = object()
 

@@ -11,11 +11,11 @@ from typing import Any
 from overdrive.core.progress import log
 from overdrive.datacache.audit import Audit
 from overdrive.datacache.draws import Generators, contents_of
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
 from overdrive.datacache.switch import Switch
+from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.loaders import live_loaders
 from overdrive.techniques.data.prefix_cache.finding import Method, find_methods, source_of
 from overdrive.techniques.data.prefix_cache.guard import Reached

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from overdrive.datacache.code import is_library_module
+from overdrive.changes.code import is_library_module
+from overdrive.changes.standing import STANDS_FOR
+from overdrive.changes.state import PLAIN
 from overdrive.datacache.decoding import decode
 from overdrive.datacache.draws import Generators
 from overdrive.datacache.encoding import encode
 from overdrive.datacache.forms import Bytes, Form, Ragged
-from overdrive.datacache.layout import Layout, Unfit
 from overdrive.datacache.ragged import Filled
 from overdrive.datacache.source import Source
-from overdrive.datacache.standing import STANDS_FOR
-from overdrive.datacache.state import PLAIN
+from overdrive.forks.layout import Layout, Unfit
 from overdrive.techniques.data.prefix_cache.cut import HALVED, Halves
 from overdrive.techniques.data.prefix_cache.finding import Method
 from overdrive.techniques.data.prefix_cache.guard import ABSENT, Reached, forbidding, guarded

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from overdrive.changes.fingerprint import of_objects
 from overdrive.core.progress import log, progress
 from overdrive.datacache.draws import Draws, Generators
-from overdrive.datacache.effects import only_reading
 from overdrive.datacache.encoding import encode
-from overdrive.datacache.fingerprint import of_objects
-from overdrive.datacache.forked import Tick, in_child
 from overdrive.datacache.forms import Bytes, Ragged, literal
-from overdrive.datacache.layout import Unfit
 from overdrive.datacache.opened import Opened
 from overdrive.datacache.sameness import same
 from overdrive.datacache.source import Source, spread
+from overdrive.forks.effects import only_reading
+from overdrive.forks.forked import Tick, in_child
+from overdrive.forks.layout import Unfit
 from overdrive.techniques.data.prefix_cache.cut import Cuttable, Place
 from overdrive.techniques.data.prefix_cache.finding import SAMPLES, SEEDS, Method, entered
 from overdrive.techniques.data.prefix_cache.guard import Reached, guarded

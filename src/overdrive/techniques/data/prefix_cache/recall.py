@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from overdrive.datacache.files import stats_of
-from overdrive.datacache.fingerprint import Fingerprint, fingerprint
+from overdrive.changes.files import stats_of
+from overdrive.changes.fingerprint import Fingerprint, fingerprint
 from overdrive.datacache.key import key_of
 from overdrive.datacache.source import Source
 from overdrive.datacache.store import Store

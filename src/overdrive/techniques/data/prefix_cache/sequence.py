@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from overdrive.datacache.draws import Draws, Generators
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 from overdrive.techniques.data.prefix_cache.guard import Reached
 
 _DEEPEST = 4

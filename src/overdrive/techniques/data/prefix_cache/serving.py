@@ -7,9 +7,9 @@ import functools
 import os
 from typing import Any
 
+from overdrive.changes.standing import STANDS_FOR
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators
-from overdrive.datacache.standing import STANDS_FOR
 from overdrive.datacache.switch import Switch
 from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.seams.torch.fetchers import before_each_batch, in_worker

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from overdrive.datacache.walk.walk import Walk
+from overdrive.changes.walk.walk import Walk
 
 # With one of these names, code may read what lies in the same memory beside the elements of an array or a tensor.
 _BEYOND = frozenset(("base", "_base", "as_strided", "storage", "untyped_storage", "data_ptr", "ctypes"))
@@ -27,7 +27,7 @@ def visit_around(walk: Walk, names: set[str]) -> None:
 
 def visit_hooks(walk: Walk, tensor: Any) -> None:
     """What is called with gradients of a leaf."""
-    from overdrive.seams.torch.internals import accumulation_hooks, gradient_hooks
+    from overdrive.seams.torch.hooks import accumulation_hooks, gradient_hooks
 
     _visit_called(walk, lambda: (gradient_hooks(tensor), accumulation_hooks(tensor)))
 
@@ -37,7 +37,7 @@ def visit_hooks_of_all(walk: Walk, kinds: Iterable[type]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or not any(torch.nn.Module in kind.__mro__ for kind in kinds):
         return
-    from overdrive.seams.torch.internals import global_hooks
+    from overdrive.seams.torch.hooks import global_hooks
 
     _visit_called(walk, global_hooks)
 

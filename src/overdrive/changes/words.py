@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from overdrive.datacache.word_places import WORD, Places, all_words, word_at
+from overdrive.changes.word_places import WORD, Places, all_words, word_at
 
 _TO_BYTES: Any = np.ndarray.tobytes
 _AT_ONCE = 500  # words: of more, numpy lets go of Python's lock while it reads

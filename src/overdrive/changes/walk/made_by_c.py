@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache.state import fields_of
-from overdrive.datacache.walk.walk import Walk
+from overdrive.changes.state import fields_of
+from overdrive.changes.walk.walk import Walk
 
 
 def visit_error(walk: Walk, error: BaseException) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
+from overdrive.changes.fingerprint import fingerprint  # noqa: E402
+from overdrive.changes.walk import arrays  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
-from overdrive.datacache.walk import arrays  # noqa: E402
 
 KINDS = ["uint8", "bool", "float16", "bfloat16", "float32", "int64", "complex64", "complex128", "float8_e5m2"]
 VIEWS: dict[str, Callable[[Any], Any]] = {

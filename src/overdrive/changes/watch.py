@@ -11,13 +11,13 @@ from itertools import chain
 from operator import attrgetter, itemgetter, ne
 from typing import Any
 
-from overdrive.datacache import word_places
-from overdrive.datacache.array_content import ArrayContent
-from overdrive.datacache.identities import Identities
-from overdrive.datacache.mappings import shared_places
-from overdrive.datacache.standing import Standing
-from overdrive.datacache.state import fields_of, slots_held
-from overdrive.datacache.words import Words
+from overdrive.changes import word_places
+from overdrive.changes.array_content import ArrayContent
+from overdrive.changes.identities import Identities
+from overdrive.changes.mappings import shared_places
+from overdrive.changes.standing import Standing
+from overdrive.changes.state import fields_of, slots_held
+from overdrive.changes.words import Words
 
 # Objects that are looked at for every sample: the data set itself comes first, then what it holds.
 _QUICKLY = 64

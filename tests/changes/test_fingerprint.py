@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.datacache.files import Files, _absolute
-from overdrive.datacache.fingerprint import fingerprint, of_objects
+from overdrive.changes.files import Files, _absolute
+from overdrive.changes.fingerprint import fingerprint, of_objects
 from overdrive.datacache.opened import Opened
 
 FACTOR = 3
@@ -182,7 +182,7 @@ def test_our_own_cache_is_nobodys_data(tmp_path: Path) -> None:
 def test_another_process_finds_the_same(tmp_path: Path, seed: str) -> None:
     script = tmp_path / "data.py"
     script.write_text(
-        "from overdrive.datacache.fingerprint import fingerprint\n"
+        "from overdrive.changes.fingerprint import fingerprint\n"
         "class Data:\n"
         "    kinds = frozenset(('a', 'b', 'c'))\n"
         "    def __init__(self): self.x = {'u', 'v', 'w'}; self.y = {'k': [1.5, None]}\n"

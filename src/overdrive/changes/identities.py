@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from operator import is_
 from typing import Any
 
-from overdrive.datacache.word_places import Places
-from overdrive.datacache.words import Words
-from overdrive.datacache.written_pages import Pages
+from overdrive.changes.word_places import Places
+from overdrive.changes.words import Words
+from overdrive.changes.written_pages import Pages
 
 # A longer list is compared where it lies, not copied with the others: 50,000 items in 20 µs, not in 500. Of far longer
 # ones the kernel is asked whether that memory was written to: it is not read.

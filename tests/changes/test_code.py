@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from overdrive.datacache.code import asks_for_the_time
+from overdrive.changes.code import asks_for_the_time
 
 ASKS = {
     "def f(): return time.time()": True,

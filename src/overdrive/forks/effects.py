@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from itertools import compress
 from typing import Any
 
-from overdrive.datacache.layout import Unfit
+from overdrive.forks.layout import Unfit
 
 _DOES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 _TALKS = ("socket.connect", "socket.bind", "socket.sendto", "os.system", "os.exec", "os.posix_spawn", "os.fork")

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache.code import is_library_module
-from overdrive.datacache.files import Files
-from overdrive.datacache.state import (
+from overdrive.changes.code import is_library_module
+from overdrive.changes.files import Files
+from overdrive.changes.state import (
     BUILT_UPON,
     PLAIN,
     built_upon,
@@ -28,10 +28,10 @@ from overdrive.datacache.state import (
     plain_leaves,
     slots_of,
 )
-from overdrive.datacache.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
-from overdrive.datacache.walk.code_walk import CodeWalk
-from overdrive.datacache.walk.made_by_c import OF_C, visit_error
-from overdrive.datacache.walk.unnamed import visit_around, visit_hooks_of_all
+from overdrive.changes.walk.arrays import visit_array, visit_pandas, visit_torch, watch_names
+from overdrive.changes.walk.code_walk import CodeWalk
+from overdrive.changes.walk.made_by_c import OF_C, visit_error
+from overdrive.changes.walk.unnamed import visit_around, visit_hooks_of_all
 
 _MOST_OBJECTS = 500_000
 _DEEPEST = 150

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Iterable
 
-from overdrive.datacache.mappings import mapped_for_writing, mappings_made
+from overdrive.changes.mappings import mapped_for_writing, mappings_made
 
 _MODIFY, _ATTRIBUTES, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _DELETED_ITSELF, _MOVED_ITSELF = 0x400, 0x800

@@ -25,10 +25,10 @@ from typing import Any
 import psutil
 
 from overdrive.core.silence import silenced
-from overdrive.datacache import standstill
-from overdrive.datacache.effects import cut_off
-from overdrive.datacache.forked_process import ForkedProcess, bury
-from overdrive.datacache.layout import ForkFailed, Unfit
+from overdrive.forks import standstill
+from overdrive.forks.effects import cut_off
+from overdrive.forks.forked_process import ForkedProcess, bury
+from overdrive.forks.layout import ForkFailed, Unfit
 from overdrive.machine.memory import available_memory
 
 Tick = Callable[[int], None]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.datacache.written_pages import Pages
+from overdrive.changes.written_pages import Pages
 
 SIZE = 8 << 20
 

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pytest
 
-from overdrive.datacache.fingerprint import fingerprint
+from overdrive.changes.fingerprint import fingerprint
+from overdrive.changes.watch import Watch
 from overdrive.datacache.unchanged import Unchanged
-from overdrive.datacache.watch import Watch
 
 Item = TypeVar("Item")
 OF_PROGRAM = contextvars.ContextVar("OF_PROGRAM", default=0)

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache import code
-from overdrive.datacache.files import Files, looks_for_files, open_files
-from overdrive.datacache.spoken import may_speak
-from overdrive.datacache.standing import STANDS_FOR
-from overdrive.datacache.state import decimals, remembered_by
-from overdrive.datacache.walk.walk import Walk
+from overdrive.changes import code
+from overdrive.changes.files import Files, looks_for_files, open_files
+from overdrive.changes.spoken import may_speak
+from overdrive.changes.standing import STANDS_FOR
+from overdrive.changes.state import decimals, remembered_by
+from overdrive.changes.walk.walk import Walk
 
 _CLASS_NOISE = re.compile(
     "__(dict|weakref|doc|module|annotations|static_attributes|firstlineno|annotate|annotate_func"

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache import word_places
-from overdrive.datacache.identities import Held
-from overdrive.datacache.word_places import Places
-from overdrive.datacache.written_pages import Pages
+from overdrive.changes import word_places
+from overdrive.changes.identities import Held
+from overdrive.changes.word_places import Places
+from overdrive.changes.written_pages import Pages
 
 # Of arrays from here on the kernel is asked whether they were written to, where it knows; others are compared.
 _LARGE = 64 << 10

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from overdrive.datacache.files import Files
-from overdrive.datacache.generators import frozen, state_of
-from overdrive.datacache.watch import Watch
+from overdrive.changes.files import Files
+from overdrive.changes.generators import frozen, state_of
+from overdrive.changes.watch import Watch
 
 
 class Walk(ABC):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from overdrive.datacache.files import Files, NoFiles
-from overdrive.datacache.walk.object_walk import ObjectWalk
-from overdrive.datacache.watch import Watch
+from overdrive.changes.files import Files, NoFiles
+from overdrive.changes.walk.object_walk import ObjectWalk
+from overdrive.changes.watch import Watch
 
 
 @dataclass(frozen=True)

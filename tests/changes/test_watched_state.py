@@ -18,7 +18,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
+from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.datacache.opened import Opened  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
 

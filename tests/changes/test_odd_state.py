@@ -17,8 +17,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.datacache.fingerprint import fingerprint  # noqa: E402
-from overdrive.datacache.state import has_state_of_c  # noqa: E402
+from overdrive.changes.fingerprint import fingerprint  # noqa: E402
+from overdrive.changes.state import has_state_of_c  # noqa: E402
 from tests.datacache.test_watched_state import assert_seen  # noqa: E402
 
 STATE = [0]

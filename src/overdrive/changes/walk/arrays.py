@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.datacache.code import is_library_module
-from overdrive.datacache.mappings import is_mapped_for_writing
-from overdrive.datacache.state import hash_of
-from overdrive.datacache.walk.unnamed import visit_hooks
-from overdrive.datacache.walk.walk import Walk
+from overdrive.changes.code import is_library_module
+from overdrive.changes.mappings import is_mapped_for_writing
+from overdrive.changes.state import hash_of
+from overdrive.changes.walk.unnamed import visit_hooks
+from overdrive.changes.walk.walk import Walk
 
 _SMALL = 1 << 20
 _FEW_GAPS = 2  # times as much memory as a tensor's elements take: what is written between them costs a fingerprint

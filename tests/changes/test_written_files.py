@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from overdrive.datacache.written_files import WrittenFiles
+from overdrive.changes.written_files import WrittenFiles
 
 
 def replaced(path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from overdrive.datacache import forked, forked_process, standstill
-from overdrive.datacache.forked import Beside, Tick, in_child, in_children
-from overdrive.datacache.layout import ForkFailed
+from overdrive.forks import forked, forked_process, standstill
+from overdrive.forks.forked import Beside, Tick, in_child, in_children
+from overdrive.forks.layout import ForkFailed
 from overdrive.worker.sentinels import processes
 from overdrive.worker.sentinels.processes import Copy, Keeper, Repetition
 

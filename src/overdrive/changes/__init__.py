@@ -1,0 +1,1 @@
+"""Whether what a program reads has changed: code, containers, arrays, files."""

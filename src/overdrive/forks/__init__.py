@@ -1,0 +1,1 @@
+"""Work in forked processes, and what it must leave no trace of."""
