@@ -85,7 +85,7 @@ class Outcome:
         return [each for each in ("code", "out", "err", "files") if getattr(self, each) != getattr(other, each)]
 
 
-_IMPORTED = ("cli.whole_run", "datacache", "model_state", "techniques.data", "worker")
+_IMPORTED = ("changes", "cli.whole_run", "datacache", "forks", "model_state", "techniques.data", "worker")
 
 
 def import_all() -> None:

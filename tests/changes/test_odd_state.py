@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.changes.state import has_state_of_c  # noqa: E402
-from tests.datacache.test_watched_state import assert_seen  # noqa: E402
+from tests.changes.test_watched_state import assert_seen  # noqa: E402
 
 STATE = [0]
 

@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overdrive.changes import word_places  # noqa: E402
 from overdrive.changes.watch import Watch  # noqa: E402
 from overdrive.changes.word_places import Places  # noqa: E402
 from overdrive.changes.words import Words  # noqa: E402
-from overdrive.datacache import word_places  # noqa: E402
 
 
 class Thing:

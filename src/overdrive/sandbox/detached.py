@@ -59,7 +59,7 @@ def _shared_pieces() -> list[tuple[int, int]]:
 def own_files(keep: Collection[int]) -> None:
     """Open all files anew, for reading only, each at the place where it is; pipes and the like lead nowhere.
 
-    What is open for writing only is left: `datacache.effects.cut_off` is for that.
+    What is open for writing only is left: `forks.effects.cut_off` is for that.
     """
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number in map(int, os.listdir("/proc/self/fd")):

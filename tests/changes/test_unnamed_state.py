@@ -20,11 +20,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overdrive.changes import standing  # noqa: E402
 from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.changes.walk import code_walk  # noqa: E402
-from overdrive.datacache import standing  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
-from tests.datacache.test_watched_state import assert_seen  # noqa: E402
+from tests.changes.test_watched_state import assert_seen  # noqa: E402
 
 Case = tuple[Any, Callable[[], Any]]
 
