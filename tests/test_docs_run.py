@@ -70,7 +70,8 @@ def commands() -> list[list[str]]:
     named = [line for line in found if re.search(r"\.py\b|SCRIPT", line) or line.removeprefix("overdrive ") in alone]
     named += [line for line in alone if line in found]
     given = [words_of(line) for line in dict.fromkeys(named) if not any(part in line for part in ELSEWHERE)]
-    return list({" ".join(words).split(".py ARGS")[0].split(" --epochs")[0]: words for words in given}.values())
+    own = r" (ARGS\.\.\.|--epochs \d+|--data \w+)$"
+    return list({re.sub(own, "", " ".join(words)): words for words in given}.values())
 
 
 def words_of(line: str) -> list[str]:

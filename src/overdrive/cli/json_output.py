@@ -48,7 +48,7 @@ def console_beside(json_path: Path | None, **options: Any) -> Console:
     from rich.console import Console  # 0.05 s, which `overdrive run` has no use for
 
     stream = sys.stderr if json_path == STDOUT else sys.stdout
-    if "FORCE_COLOR" in os.environ and not stream.isatty():
+    if os.environ.get("FORCE_COLOR") and not stream.isatty():
         options = {"force_terminal": False, "color_system": "standard", **options}
     return Console(stderr=json_path == STDOUT, highlight=False, **options)
 
