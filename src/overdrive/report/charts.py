@@ -14,7 +14,7 @@ from overdrive.report import svg
 MOST_POINTS = 200  # along a curve
 
 
-def waterfall(parts: Sequence[svg.Row], total: svg.Row | None, width: int = svg.WIDE) -> str:
+def waterfall(parts: Sequence[svg.ChartRow], total: svg.ChartRow | None, width: int = svg.WIDE) -> str:
     """How the adopted techniques add up, in log-speedup: each bar begins where the one above it ends."""
     if not parts:
         return ""
@@ -24,7 +24,7 @@ def waterfall(parts: Sequence[svg.Row], total: svg.Row | None, width: int = svg.
     rows = [*parts, total] if total else list(parts)
     begins = [*begins[:-1], 1.0][: len(rows)]
     ends = [(b * row.low, b * row.estimate, b * row.high) for b, row in zip(begins, rows, strict=True)]
-    frame = svg.Frame(width, len(rows), [1.0, *begins, *(value for end in ends for value in end)])
+    frame = svg.ChartFrame(width, len(rows), [1.0, *begins, *(value for end in ends for value in end)])
     drawn = frame.axis()
     for index, (row, begin, (low, end, high)) in enumerate(zip(rows, begins, ends, strict=True)):
         y, at = frame.middle(index), frame.scale.at
@@ -40,19 +40,19 @@ def waterfall(parts: Sequence[svg.Row], total: svg.Row | None, width: int = svg.
     return svg.drawing(width, frame.height, "Contribution of each technique to the speed-up", said, drawn)
 
 
-def duels(rows: Sequence[svg.Row], noise: float | None, width: int = svg.WIDE) -> str:
+def duels(rows: Sequence[svg.ChartRow], noise: float | None, width: int = svg.WIDE) -> str:
     """Every pair of every duel as a dot on a log axis, with the interval and the line of no change."""
     return intervals(rows, "Speed-up of every pair in every duel, on a log axis", noise, width)
 
 
-def intervals(rows: Sequence[svg.Row], title: str, noise: float | None = None, width: int = svg.WIDE) -> str:
+def intervals(rows: Sequence[svg.ChartRow], title: str, noise: float | None = None, width: int = svg.WIDE) -> str:
     """Rows on a log axis, with the line of no change and, shaded, the `noise` about it."""
     if not rows:
         return ""
     values = [1.0]
     for row in rows:
         values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.Frame(width, len(rows), values)
+    frame = svg.ChartFrame(width, len(rows), values)
     drawn = frame.axis()
     if noise:
         left, right = frame.scale.clipped(1 / (1 + noise)), frame.scale.clipped(1 + noise)

@@ -165,7 +165,7 @@ def page(found: Comparison, names: tuple[str, str]) -> str:
 
 def _speedups(found: Comparison) -> Plot | None:
     """The plans and what is in them, A above B."""
-    rows: list[svg.Row] = []
+    rows: list[svg.ChartRow] = []
     shares = [dict(words.contributions(each)) for each in (found.a, found.b)]
     both = [("the whole plan", [found.a.speedup, found.b.speedup])]
     both += [(name, [share.get(name) for share in shares]) for name in dict.fromkeys([*shares[0], *shares[1]])]
@@ -173,7 +173,7 @@ def _speedups(found: Comparison) -> Plot | None:
         for side, gain in zip("AB", gains, strict=True):
             if gain:
                 kind = "total" if name == both[0][0] else ""
-                rows.append(svg.Row(f"{side}  {name}", gain.low, gain.estimate, gain.high, times(gain), kind=kind))
+                rows.append(svg.ChartRow(f"{side}  {name}", gain.low, gain.estimate, gain.high, times(gain), kind=kind))
     if not rows:
         return None
     title = "Speed-ups of both plans and of what is in them, on a log axis"

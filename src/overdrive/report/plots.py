@@ -50,7 +50,7 @@ def waterfall(result: TuneResult) -> Plot | None:
     if not parts:
         return None
     shares = _shares(result)
-    rows = [svg.Row(name, i.low, i.estimate, i.high, times(i)) for name, i in parts]
+    rows = [svg.ChartRow(name, i.low, i.estimate, i.high, times(i)) for name, i in parts]
     head = ("technique", "its share", "alone", "added last", "ln") if shares else ("technique", "speed-up", "ln")
     blank = ("–", "–") if shares else ()
     table = [(name, times(i), *shares.get(name, blank), _ln(i.estimate)) for name, i in parts]
@@ -58,8 +58,8 @@ def waterfall(result: TuneResult) -> Plot | None:
     whole, notes = None, []
     if total and rest:
         left, said = rest
-        rows.append(svg.Row("left over", left, left, left, f"{left:.2f}×", kind="rest"))
-        whole = svg.Row("confirmed together", total.low, total.estimate, total.high, times(total), kind="total")
+        rows.append(svg.ChartRow("left over", left, left, left, f"{left:.2f}×", kind="rest"))
+        whole = svg.ChartRow("confirmed together", total.low, total.estimate, total.high, times(total), kind="total")
         table.append(("left over", f"{left:.2f}×", *blank, _ln(left)))
         table.append(("confirmed together", times(total), *blank, _ln(total.estimate)))
         notes.append(crossed(said))
@@ -198,7 +198,7 @@ def duels(result: TuneResult) -> Plot | None:
     return plot(lambda width: charts.duels(rows, noise, width), head, table, notes)
 
 
-def _duel(duel: DuelRecord) -> tuple[svg.Row | None, tuple[str, ...]]:
+def _duel(duel: DuelRecord) -> tuple[svg.ChartRow | None, tuple[str, ...]]:
     """One duel as a row of the chart (None if it has no interval) and a line of the table."""
     name, said, measured = duel.name or "(no name)", duel.verdict.upper(), duel.speedup
     dots, first, steps = [], 0, 0
@@ -220,4 +220,4 @@ def _duel(duel: DuelRecord) -> tuple[svg.Row | None, tuple[str, ...]]:
     kind = {"FASTER": "good", "SLOWER": "bad"}.get(said, "")
     under = f"against {duel.against}" if duel.against else ""
     low, estimate, high = measured.low, measured.estimate, measured.high
-    return svg.Row(name, low, estimate, high, times(measured), under, tuple(dots), kind), line
+    return svg.ChartRow(name, low, estimate, high, times(measured), under, tuple(dots), kind), line

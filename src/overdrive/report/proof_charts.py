@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from overdrive.report import svg
 
 
-def errors(rows: Sequence[svg.Row], allowed: Sequence[float | None], width: int = svg.WIDE) -> str:
+def errors(rows: Sequence[svg.ChartRow], allowed: Sequence[float | None], width: int = svg.WIDE) -> str:
     """Errors of the tuned program as multiples of the original's own, with a line at what each is allowed."""
     if not rows:
         return ""
     values = [1.0, *(limit for limit in allowed if limit)]
     for row in rows:
         values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.Frame(width, len(rows), values)
+    frame = svg.ChartFrame(width, len(rows), values)
     drawn = frame.axis()
     for index, (row, limit) in enumerate(zip(rows, allowed, strict=True)):
         if limit:
@@ -25,14 +25,14 @@ def errors(rows: Sequence[svg.Row], allowed: Sequence[float | None], width: int 
     return svg.drawing(width, frame.height, "Rounding errors as multiples of the original's own", said, drawn)
 
 
-def arms(rows: Sequence[svg.Row], within: tuple[float, float] | None, width: int = svg.WIDE) -> str:
+def arms(rows: Sequence[svg.ChartRow], within: tuple[float, float] | None, width: int = svg.WIDE) -> str:
     """Results of both arms of seeds as dots, and their difference, over the band that the margin allows."""
     if not rows:
         return ""
     values = list(within or ())
     for row in rows:
         values += [row.low, row.high, *(value for _, value in row.dots)]
-    frame = svg.Frame(width, len(rows), values, factors=False)
+    frame = svg.ChartFrame(width, len(rows), values, factors=False)
     drawn = frame.axis()
     if within:
         left, right = frame.scale.at(within[0]), frame.scale.at(within[1])

@@ -26,7 +26,7 @@ def rounding(result: TuneResult) -> Plot | None:
     ratios = [each.ratio for each in found.by_step]
     dots = tuple((place % 5, _drawn(ratio)) for place, ratio in enumerate(ratios) if ratio is not None)
     states = f"{found.states:,} states" if found.states else ""
-    rows = [svg.Row("mean of all tensors", mean.low, mean.estimate, mean.high, times(mean), states, dots, "total")]
+    rows = [svg.ChartRow("mean of all tensors", mean.low, mean.estimate, mean.high, times(mean), states, dots, "total")]
     allowed: list[float | None] = [None]
     table = [("mean of all tensors", "", times(mean), _factor(None))]
     for each in found.worst:
@@ -36,7 +36,7 @@ def rounding(result: TuneResult) -> Plot | None:
             at, beyond = _drawn(ratio), limit is not None and ratio > limit
             label = f"{_factor(ratio)} of {limit:,.3g}×" if limit else _factor(ratio)
             short = svg.fit_end(name, _NAME)
-            rows.append(svg.Row(short, at, at, at, label, kind, kind="bad" if beyond else "good"))
+            rows.append(svg.ChartRow(short, at, at, at, label, kind, kind="bad" if beyond else "good"))
             allowed.append(_drawn(limit) if limit else None)
     unit = unit_of(found.calls)
     table += [(f"mean at {unit} {each.step or 0:,.0f}", "", _factor(each.ratio), "–") for each in found.by_step]
@@ -66,7 +66,9 @@ def statistical(result: TuneResult) -> Plot | None:
         kind = {True: "good", False: "bad", None: ""}[found.equivalent]
         low, high = (decimal(end, True) for end in ends)
         left, at, right = (centre + value for value in (ends[0], difference, ends[1]))
-        rows.append(svg.Row("difference", left, at, right, decimal(difference, True), f"{low} to {high}", kind=kind))
+        rows.append(
+            svg.ChartRow("difference", left, at, right, decimal(difference, True), f"{low} to {high}", kind=kind)
+        )
     return plot(
         lambda width: proof_charts.arms(rows, within, width),
         ("arm", "seed", found.metric or "result"),
@@ -91,11 +93,11 @@ def _values(results: Sequence[float | None]) -> list[tuple[int, float]]:
     return [(place, each) for place, each in enumerate(results) if each is not None and abs(each) < 1e30]
 
 
-def _arm(name: str, values: list[tuple[int, float]], failed: int) -> svg.Row:
+def _arm(name: str, values: list[tuple[int, float]], failed: int) -> svg.ChartRow:
     mean = statistics.fmean(value for _, value in values)
     under = f"{len(values)} runs" + (f", {failed} without a result" if failed else "")
     dots = tuple((run % 5, value) for run, value in values)
-    return svg.Row(name, mean, mean, mean, decimal(mean), under, dots)
+    return svg.ChartRow(name, mean, mean, mean, decimal(mean), under, dots)
 
 
 def _runs(name: str, results: Sequence[float | None], seeds: Sequence[str]) -> list[tuple[str, str, str]]:
