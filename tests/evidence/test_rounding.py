@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from overdrive.evidence.rounding import Row, judge, rows_of, usable
+from overdrive.evidence.replayed import Row, rows_of, usable
+from overdrive.evidence.rounding import judge
 
 STEPS = (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 38, 51, 68, 91, 120)
 TENSORS = {"conv.weight": 4000, "conv.bias": 16, "bn.weight": 16, "fc.weight": 12000, "fc.bias": 10}

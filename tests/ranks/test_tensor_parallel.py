@@ -70,7 +70,7 @@ def test_what_is_against_a_whole_model() -> None:
 
 def proved(model: nn.Module, ranks: int = 2) -> dict[str, Any]:
     torch.manual_seed(0)
-    made = trial.Trial(model, model, (torch.randn(5, 6),), {}, ranks)
+    made = trial.ModelTrial(model, model, (torch.randn(5, 6),), {}, ranks)
     return made.found(candidates(model, ranks)[0])
 
 
@@ -129,7 +129,7 @@ def test_seeded_defects_are_caught(kind: str, defect: Any, monkeypatch: pytest.M
     monkeypatch.setattr(getattr(layers, kind), "forward", defect)
     model = nn.Sequential(nn.Linear(6, 6), nn.Softmax(-1), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     torch.manual_seed(0)
-    found = trial.Trial(model, model, (torch.randn(5, 6),), {}, 2).found([("2", "4")])
+    found = trial.ModelTrial(model, model, (torch.randn(5, 6),), {}, 2).found([("2", "4")])
     assert found["pairs"] == []
 
 

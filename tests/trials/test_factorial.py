@@ -13,7 +13,7 @@ import pytest
 from overdrive.core.program import Program
 from overdrive.core.records import Block
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.trials import duel, factorial
+from overdrive.trials import duel, factorial, warming
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -44,7 +44,7 @@ Make = Callable[..., TrialSpec]
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factorial, "WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(warming, "WARM_UP_SECONDS", 0.1)
     monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.05)
 
 

@@ -13,7 +13,7 @@ from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.screening import Design, estimate, on_off
-from overdrive.trials import duel
+from overdrive.trials import duel, warming
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.screen import ScreeningTrial, SwitchedTrial, failed
 from tests.warm_trials import WarmPool
@@ -38,7 +38,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialPool]:
     root = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", root + ":" + str(Path(root) / "src"))
     monkeypatch.setattr(duel, "BLOCK_SECONDS", 0.03)
-    monkeypatch.setattr(duel, "WARM_UP_SECONDS", 0.1)
+    monkeypatch.setattr(warming, "WARM_UP_SECONDS", 0.1)
     with WarmPool([ALSO]) as pool:
         yield pool
 

@@ -14,7 +14,7 @@ from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import Precision
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.rounding import Row, relative_error
+from overdrive.evidence.replayed import Row, relative_error
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.findings import Adopted, Findings, Rejected, leftovers

@@ -222,10 +222,10 @@ def test_parts_are_timed_in_some_blocks_and_nothing_is_in_the_way_of_the_others(
 def test_operators_of_a_graph_that_run_at_once_share_the_moment() -> None:
     second = 1_000_000_000
     spans = [
-        keras_moments.Span(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv"),
-        keras_moments.Span(2 * second, 4 * second, 2, "MatMul", "backward", "net.fc"),
-        keras_moments.Span(0, 2 * second, 3, "IteratorGetNext", "data"),  # waits while others work
-        keras_moments.Span(6 * second, 7 * second, 1, "Cast", "graph"),
+        keras_moments.OperatorSpan(1 * second, 3 * second, 1, "Conv2D", "forward", "net.conv"),
+        keras_moments.OperatorSpan(2 * second, 4 * second, 2, "MatMul", "backward", "net.fc"),
+        keras_moments.OperatorSpan(0, 2 * second, 3, "IteratorGetNext", "data"),  # waits while others work
+        keras_moments.OperatorSpan(6 * second, 7 * second, 1, "Cast", "graph"),
     ]
     found = keras_moments.moments(spans, [(0, 5 * second, "graph")], (0, 8 * second))
     assert found.phases == {

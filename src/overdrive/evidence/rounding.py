@@ -33,8 +33,8 @@ Simulated and measured in docs/measuring.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ import numpy as np
 from overdrive.core.interval import Interval
 from overdrive.core.unit import unit_of
 from overdrive.evidence import student
+from overdrive.evidence.replayed import (
+    FEWEST_STATES,
+    UNUSABLE,
+    Row,
+    is_main,
+    largest_of,
+    or_disturbed,
+    relative_error,
+    share_of,
+)
 
 _UNIT = 2.0**-24
 _UNITS = 2 * _UNIT  # of the reference's size: what an error may always be
@@ -61,31 +71,8 @@ _OF_OWN_ERROR = 1 / 64  # ... and where the original's own errors are larger: th
 _WILD, _WILD_OF_FEW = 0.1, 0.3
 _WILD_TIMES = 1000.0  # ... and so many times the original's own (where the true gradient is all but zero)
 _SMALL = 500  # elements
-_UNUSABLE = 0.05  # relative error of the original at which fp64 has computed something else
 _TRIM = 0.25
-_FEWEST_STATES = 3
 _RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Row:
-    """One tensor in one state: how far it came out from the reference."""
-
-    step: int
-    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, initial value; output (of a call)
-    tensor: str
-    error: float | None  # root mean square; None where there is no such tensor, or it is not finite
-    size: float  # root mean square of the reference
-    count: int
-    along: float = 0.0  # the error along the reference, as a share of it
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.kind, self.tensor
-
-    @property
-    def when(self) -> str:
-        return f"{'call' if self.kind == 'output' else 'step'} {self.step}"
 
 
 @dataclass(frozen=True)
@@ -95,44 +82,6 @@ class Rounding:
     holds: bool | None
     sentence: str
     evidence: Mapping[str, Any]
-
-
-def rows_of(replay: Mapping[str, Any]) -> list[Row]:
-    """What a candidate reported, without the states in which its batch was not the reference run's."""
-    other = set(replay.get("other_inputs", ()))
-    return [
-        Row(
-            row["step"],
-            row["kind"],
-            row["tensor"],
-            row["error"],
-            row["size"] or 0.0,
-            row["count"],
-            row.get("along") or 0.0,
-        )
-        for row in replay.get("rows", ())
-        if row["step"] not in other
-    ]
-
-
-def relative_error(rows: Iterable[Row]) -> float | None:
-    """How far a gradient, or an output, lies from fp64, as a share of its size: the median over tensors and states."""
-    told = [row for row in rows if row.kind in ("gradient", "output") and row.error is not None]
-    errors = [row.error / row.size for row in told if row.error is not None and row.size > 0]
-    return float(np.median(errors)) if errors else None
-
-
-def usable(original: Sequence[Row]) -> str | None:
-    """Why the fp64 steps are no reference for this program, or None where they are one."""
-    states = {row.step for row in original}
-    if len(states) < _FEWEST_STATES:
-        return f"only {len(states)} states could be compared"
-    errors = [row.error / row.size for row in original if row.error is not None and row.size > 0 and _is_main(row)]
-    if not errors:
-        return "no gradient and no output could be compared"
-    if float(np.median(errors)) > _UNUSABLE:
-        return "fp64 computed something else (it drew other random numbers, perhaps)"
-    return None
 
 
 def judge(
@@ -146,12 +95,12 @@ def judge(
     """
     low = not careful and (relative_error(original) or 0.0) > _LOW
     allowed = _MOST_BITS_LOW if low else _MOST_BITS_BEYOND if disturbed else MOST_BITS
-    base = {(row.step, *row.key): row for row in (_or_disturbed(original, disturbed) if disturbed else original)}
+    base = {(row.step, *row.key): row for row in (or_disturbed(original, disturbed) if disturbed else original)}
     mine = {(row.step, *row.key): row for row in candidate}
     steps = sorted({row.step for row in original} & {row.step for row in candidate})
-    if len(steps) < _FEWEST_STATES:
+    if len(steps) < FEWEST_STATES:
         return Rounding(None, f"only {len(steps)} states could be compared", {})
-    largest = _largest(original)
+    largest = largest_of(original)
     tensors: dict[tuple[str, str], list[_Pair]] = {}
     for place, row in base.items():
         other = mine.get(place)
@@ -249,7 +198,7 @@ def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault
     wild = [each for each in pairs if each.is_wild and each.bits > _FAR]
     if len(wild) > (own.kind == "update" and own.count < _SMALL):
         at = max(wild, key=lambda each: each.bits)
-        return [_Fault(at, f"{name} is {_share(at.found)} from the fp64 reference in {at.original.when}")]
+        return [_Fault(at, f"{name} is {share_of(at.found)} from the fp64 reference in {at.original.when}")]
     worse = sum(each.bits > max(bits, 0.0) + _FAR for each in pairs)
     better = sum(each.bits < min(bits, 0.0) - _FAR for each in pairs)
     if _at_least(worse, worse + better) < _FEW_STATES_P:
@@ -263,7 +212,7 @@ def _faults(pairs: Sequence[_Pair], allowed: float, against: str) -> list[_Fault
 
 def _biased(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> list[_Fault]:
     """Tensors whose error has a direction of its own, that the original's has not."""
-    candidates = [pairs for pairs in tensors.values() if _is_main(pairs[0].original) and _has_direction(pairs)]
+    candidates = [pairs for pairs in tensors.values() if is_main(pairs[0].original) and _has_direction(pairs)]
     found = []
     for pairs in candidates:
         original, candidate = np.array([(each.original.along, each.found.along) for each in pairs]).T
@@ -280,20 +229,11 @@ def _biased(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> list[_Fault]:
 def _has_direction(pairs: Sequence[_Pair]) -> bool:
     """Whether it is more than rounding itself, in states enough for a test."""
     shares = [(each.original.error or 0.0) / each.original.size for each in pairs if each.original.size > 0]
-    return len(pairs) >= _FEWEST_STATES and len(shares) == len(pairs) and float(np.median(shares)) < _UNUSABLE
+    return len(pairs) >= FEWEST_STATES and len(shares) == len(pairs) and float(np.median(shares)) < UNUSABLE
 
 
 def _bits(pairs: Sequence[_Pair]) -> float:
     return float(np.median([each.bits for each in pairs]))
-
-
-def _or_disturbed(original: Sequence[Row], disturbed: Sequence[Row]) -> list[Row]:
-    """The original's rows, with the larger of both errors."""
-    errors = {(row.step, *row.key): row.error or 0.0 for row in disturbed}
-    return [
-        row if row.error is None else replace(row, error=max(row.error, errors.get((row.step, *row.key), 0.0)))
-        for row in original
-    ]
 
 
 def _at_least(count: int, of: int) -> float:
@@ -301,19 +241,8 @@ def _at_least(count: int, of: int) -> float:
     return sum(math.comb(of, k) for k in range(count, of + 1)) / 2.0**of if of else 1.0
 
 
-def _largest(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
-    sizes: dict[tuple[int, str], float] = {}
-    for row in rows:
-        sizes[row.step, row.kind] = max(sizes.get((row.step, row.kind), 0.0), row.size)
-    return sizes
-
-
 def _fails(sentence: str, steps: Sequence[int]) -> Rounding:
     return Rounding(False, sentence, {"states": len(steps), "steps": list(steps)})
-
-
-def _is_main(row: Row) -> bool:
-    return row.kind in ("gradient", "update", "output")
 
 
 def _told(pairs: Sequence[_Pair], allowed: float) -> dict[str, Any]:
@@ -322,16 +251,12 @@ def _told(pairs: Sequence[_Pair], allowed: float) -> dict[str, Any]:
     return {"tensor": own.tensor, "kind": own.kind, "ratio": 2.0 ** min(_bits(pairs), 30.0), "allowed": 2.0**allowed}
 
 
-def _share(row: Row) -> str:
-    return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"
-
-
 def _by_step(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> dict[int, float]:
     """The mean over gradients and updates of the logarithm of candidate's error over original's, by state."""
     logs: dict[int, list[float]] = {}
     for pairs in tensors.values():
         for each in pairs:
-            if _is_main(each.original):
+            if is_main(each.original):
                 logs.setdefault(each.original.step, []).append(each.bits * math.log(2))
     return {step: float(np.mean(values)) for step, values in sorted(logs.items())}
 

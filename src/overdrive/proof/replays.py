@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from overdrive.core.records import ExitReason, StepRecord, Trace
 from overdrive.core.trial_spec import ReplayRole, TrialSpec
-from overdrive.evidence import rounding
+from overdrive.evidence import replayed
 from overdrive.trials.untimed import UntimedRunner
 
 _Item = TypeVar("_Item")
@@ -106,7 +106,7 @@ class ReferenceRun:
         candidate = self.candidate(self.plain)
         if isinstance(candidate, ExitReason):
             return candidate
-        return rounding.usable(rounding.rows_of(candidate.replay)) if role == "reference" else None
+        return replayed.usable(replayed.rows_of(candidate.replay)) if role == "reference" else None
 
     def _run(self, role: str, chosen: tuple[int, ...]) -> Trace | ExitReason:
         return self._untimed.run(replace(self.plain, replay=ReplayRole(role, str(self._folder), chosen)), chosen[-1])

@@ -8,7 +8,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import Invariant
-from overdrive.evidence import rounding
+from overdrive.evidence import replayed, rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
 from overdrive.proof.replays import STATES, ReferenceRun, events_in
@@ -115,7 +115,7 @@ class RoundingProof:
         if reference.begin() or reference.careful:
             return None
         trace = reference.candidate(new)
-        return None if isinstance(trace, ExitReason) else rounding.relative_error(rounding.rows_of(trace.replay))
+        return None if isinstance(trace, ExitReason) else replayed.relative_error(replayed.rows_of(trace.replay))
 
     def _made(self, plain: TrialSpec) -> ReferenceRun:
         if self._reference is None:
@@ -151,8 +151,8 @@ class RoundingProof:
         return one, other
 
 
-def _rows(trace: Trace, without: Set[int]) -> list[rounding.Row]:
-    return [row for row in rounding.rows_of(trace.replay) if row.step not in without]
+def _rows(trace: Trace, without: Set[int]) -> list[replayed.Row]:
+    return [row for row in replayed.rows_of(trace.replay) if row.step not in without]
 
 
 def _call_starts(trace: Trace) -> frozenset[int]:

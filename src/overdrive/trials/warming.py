@@ -10,20 +10,20 @@ from overdrive.trials.trial import Trial
 
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
 LONGEST_CHUNK = 64  # steps at a time, beginning with the fewest, and each time as many as were made
-_SECONDS = 0.5
-_ENOUGH_SECONDS = 2.0  # after which nobody waits for twice as many steps
+WARM_UP_SECONDS = 0.5
+_ENOUGH_WARM_UP_SECONDS = 2.0  # after which nobody waits for twice as many steps
 
 
 def warmed_up(steps: int, seconds: float) -> bool:
     """Whether a side that made so many steps in so many seconds is at its usual pace."""
-    usual = steps >= 2 * WARM_UP_STEPS and seconds >= _SECONDS
-    slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_SECONDS
-    return usual or slow or seconds >= 2 * _ENOUGH_SECONDS
+    usual = steps >= 2 * WARM_UP_STEPS and seconds >= WARM_UP_SECONDS
+    slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS
+    return usual or slow or seconds >= 2 * _ENOUGH_WARM_UP_SECONDS
 
 
 def half_a_second(steps: int, seconds: float) -> bool:
     """The same, where all steps so far are one trial's first and nothing is decided by them."""
-    return steps > 0 and seconds >= _SECONDS
+    return steps > 0 and seconds >= WARM_UP_SECONDS
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
-from overdrive.core.plan import Plan, PlannedTechnique
-from overdrive.core.plan import Rejected as PlanRejected
+from overdrive.core.plan import Plan, PlannedTechnique, PlanRejected
 from overdrive.core.records import Trace
 from overdrive.core.tune_result import (
     AttributionRecord,

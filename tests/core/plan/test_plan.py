@@ -12,7 +12,7 @@ import pytest
 from overdrive.core.atomic_file import write_atomically
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
-from overdrive.core.plan import REMOVED, Plan, PlanError, PlannedTechnique, Rejected
+from overdrive.core.plan import REMOVED, Plan, PlanError, PlannedTechnique, PlanRejected
 from overdrive.core.plan.lines import line_of, line_of_repeated
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Knob
@@ -55,7 +55,7 @@ FULL = Plan(
     noise_floor=0.012,
     baseline={"samples_per_s": 1000.5, "seconds_per_step": 0.064},
     tuned={"samples_per_s": 1700.0, "seconds_per_step": 1e-07},
-    rejected=(Rejected("prefetch", {}, "same"), Rejected("prefetch", {"depth": 4}, "slower: 0.8")),
+    rejected=(PlanRejected("prefetch", {}, "same"), PlanRejected("prefetch", {"depth": 4}, "slower: 0.8")),
     tuning_seconds=120.5,
     break_even_steps=4400,
     machine={"cpu": "An EPYC", "cores": 2, "gpus": [{"name": "H200", "memory_bytes": 1}], "none": {"a": []}},
@@ -131,7 +131,7 @@ def test_techniques_may_be_parted_by_other_tables() -> None:
 )
 def test_control_characters_come_back_the_same_and_never_stand_raw_in_the_file(text: str) -> None:
     plan = replace(FULL, program=text, verdict=text, machine={text: text}, versions={text: text})
-    plan = replace(plan, rejected=(Rejected("prefetch", {text: text}, text),))
+    plan = replace(plan, rejected=(PlanRejected("prefetch", {text: text}, text),))
     written = plan.dumps({"cache_samples": text})
     assert all(character.isprintable() or character == "\n" for character in written)
     assert Plan.loads(written, CATALOGUE) == plan

@@ -18,7 +18,7 @@ import numpy as np
 
 from overdrive.core.json_data import to_json
 from overdrive.core.records import Trace
-from overdrive.evidence import rounding
+from overdrive.evidence import replayed, rounding
 from overdrive.evidence.equivalence import judged_exact
 from overdrive.seams.frameworks import MODULES
 from overdrive.seams.hub import Seams
@@ -186,12 +186,12 @@ def replays() -> dict[str, Any]:
             return replay.report()
 
         taught, target = part("reference"), part("targets")
-        own = rounding.rows_of(part("candidate"))
-        off = rounding.rows_of(part("candidate", _slightly_off))
+        own = replayed.rows_of(part("candidate"))
+        off = replayed.rows_of(part("candidate", _slightly_off))
         return {
             "states": [taught["states"], target["states"]],
-            "usable": rounding.usable(own),
-            "error": rounding.relative_error(own),
+            "usable": replayed.usable(own),
+            "error": replayed.relative_error(own),
             "kinds": sorted({row.kind for row in own}),
             "own holds": rounding.judge(own, own).holds,
             "off holds": rounding.judge(own, off).holds,

@@ -14,7 +14,7 @@ pytest.importorskip("keras", reason="needs Keras (pip install overdrive[keras])"
 
 from overdrive.core.contract import Contract
 from overdrive.core.records import Trace
-from overdrive.evidence import rounding
+from overdrive.evidence import replayed, rounding
 from overdrive.evidence.equivalence import aligned, compared, first_broken, first_difference, judged_exact
 from overdrive.seams.hub import Seams
 from overdrive.worker.observers import make_digests, make_replay
@@ -133,12 +133,12 @@ def test_a_step_from_a_saved_state_against_fp64(program: str, tmp_path: Path) ->
     taught = replay_of(program, "reference", steps, tmp_path)
     assert taught["states"] == [2, 3, 4] and taught["needs"] == "targets"
     assert replay_of(program, "targets", steps, tmp_path)["states"] == [2, 3, 4]
-    own = rounding.rows_of(replay_of(program, "candidate", steps, tmp_path))
-    assert rounding.usable(own) is None
-    error = rounding.relative_error(own)
+    own = replayed.rows_of(replay_of(program, "candidate", steps, tmp_path))
+    assert replayed.usable(own) is None
+    error = replayed.relative_error(own)
     assert error is not None and 0 < error < 1e-6  # dropout drew the same
     assert {row.kind for row in own} >= {"gradient", "update", "initial value"}
-    off = rounding.rows_of(replay_of(program, "candidate", steps, tmp_path, _slightly_off))
+    off = replayed.rows_of(replay_of(program, "candidate", steps, tmp_path, _slightly_off))
     assert rounding.judge(own, own).holds
     assert not rounding.judge(own, off).holds
 
@@ -164,5 +164,5 @@ def test_in_a_call_of_many_steps_the_first_is_compared(tmp_path: Path) -> None:
     replay_of(PLAIN, "targets", steps, tmp_path)
     report = replay_of(FIT.replace("STEPS", "3"), "candidate", steps, tmp_path)
     assert report["states"] == [4, 5, 8, 9] and report["out_of_reach"] == [2, 3, 6, 7, 10, 11]
-    error = rounding.relative_error(rounding.rows_of(report))
+    error = replayed.relative_error(replayed.rows_of(report))
     assert error is not None and error < 1e-6

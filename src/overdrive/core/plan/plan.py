@@ -51,7 +51,7 @@ class PlannedTechnique:
 
 
 @dataclass(frozen=True)
-class Rejected:
+class PlanRejected:
     """A technique that was tried with these settings and left out."""
 
     name: str
@@ -72,7 +72,7 @@ class Plan:
     noise_floor: float | None = None  # the smallest change that could be seen, as a share
     baseline: Mapping[str, float] = field(default_factory=dict)  # samples_per_s, seconds_per_step
     tuned: Mapping[str, float] = field(default_factory=dict)
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[PlanRejected, ...] = ()
     tuning_seconds: float | None = None
     break_even_steps: int | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -289,7 +289,7 @@ def _read_settings(table: Table, technique: str, knobs: Sequence[KnobLike]) -> d
     return settings
 
 
-def _read_rejected(table: Table) -> Rejected:
+def _read_rejected(table: Table) -> PlanRejected:
     """A record only, never applied: so its technique need not be in the catalogue any more."""
     table.only(("name", "settings", "reason"), "a rejected technique")
-    return Rejected(table.text("name"), table.scalars("settings"), table.text("reason", ""))
+    return PlanRejected(table.text("name"), table.scalars("settings"), table.text("reason", ""))

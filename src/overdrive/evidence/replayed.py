@@ -1,0 +1,95 @@
+"""What a state replay measured: a row for each tensor in each state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+UNUSABLE = 0.05  # relative error of the original at which fp64 has computed something else
+FEWEST_STATES = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor in one state: how far it came out from the reference."""
+
+    step: int
+    kind: str  # gradient, update, state (of the optimizer), buffer, evaluation, initial value; output (of a call)
+    tensor: str
+    error: float | None  # root mean square; None where there is no such tensor, or it is not finite
+    size: float  # root mean square of the reference
+    count: int
+    along: float = 0.0  # the error along the reference, as a share of it
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.tensor
+
+    @property
+    def when(self) -> str:
+        return f"{'call' if self.kind == 'output' else 'step'} {self.step}"
+
+
+def rows_of(replay: Mapping[str, Any]) -> list[Row]:
+    """What a candidate reported, without the states in which its batch was not the reference run's."""
+    other = set(replay.get("other_inputs", ()))
+    return [
+        Row(
+            row["step"],
+            row["kind"],
+            row["tensor"],
+            row["error"],
+            row["size"] or 0.0,
+            row["count"],
+            row.get("along") or 0.0,
+        )
+        for row in replay.get("rows", ())
+        if row["step"] not in other
+    ]
+
+
+def relative_error(rows: Iterable[Row]) -> float | None:
+    """How far a gradient, or an output, lies from fp64, as a share of its size: the median over tensors and states."""
+    told = [row for row in rows if row.kind in ("gradient", "output") and row.error is not None]
+    errors = [row.error / row.size for row in told if row.error is not None and row.size > 0]
+    return float(np.median(errors)) if errors else None
+
+
+def usable(original: Sequence[Row]) -> str | None:
+    """Why the fp64 steps are no reference for this program, or None where they are one."""
+    states = {row.step for row in original}
+    if len(states) < FEWEST_STATES:
+        return f"only {len(states)} states could be compared"
+    errors = [row.error / row.size for row in original if row.error is not None and row.size > 0 and is_main(row)]
+    if not errors:
+        return "no gradient and no output could be compared"
+    if float(np.median(errors)) > UNUSABLE:
+        return "fp64 computed something else (it drew other random numbers, perhaps)"
+    return None
+
+
+def or_disturbed(original: Sequence[Row], disturbed: Sequence[Row]) -> list[Row]:
+    """The original's rows, with the larger of both errors."""
+    errors = {(row.step, *row.key): row.error or 0.0 for row in disturbed}
+    return [
+        row if row.error is None else replace(row, error=max(row.error, errors.get((row.step, *row.key), 0.0)))
+        for row in original
+    ]
+
+
+def largest_of(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
+    sizes: dict[tuple[int, str], float] = {}
+    for row in rows:
+        sizes[row.step, row.kind] = max(sizes.get((row.step, row.kind), 0.0), row.size)
+    return sizes
+
+
+def is_main(row: Row) -> bool:
+    return row.kind in ("gradient", "update", "output")
+
+
+def share_of(row: Row) -> str:
+    return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"
