@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from overdrive.core.facts import Facts
 from overdrive.kernels import build
@@ -248,3 +249,40 @@ def test_it_is_not_tried_where_the_program_has_no_such_pool(pool: nn.Module, poo
     assert told[0]() == {"pools": pools}
     reason = technique.applies(Facts(own={NAME: told[0]()}))
     assert pools or (reason and "no max pool" in reason)
+
+
+@compiled
+def test_beside_checkpoints_its_comparison_with_torch_is_not_taken_for_the_models() -> None:
+    """What a block kept in its first call was more than what it kept when it was called again, and the run ended."""
+    kept: list[Any] = []
+    with (
+        Session([(NAME, {})]) as session,
+        torch.autograd.graph.saved_tensors_hooks(kept.append, lambda _: None),
+    ):
+        counts = []
+        for _ in range(2):
+            nn.MaxPool2d(2)(torch.randn(2, 3, 8, 8, requires_grad=True))
+            counts.append(len(kept))
+            kept.clear()
+    assert counts == [1, 1] and not session.seams.left_out
+
+
+@compiled
+def test_a_mode_of_the_programs_is_told_of_the_models_functions_alone() -> None:
+    class Names(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    def told() -> list[str]:
+        names.clear()
+        with Names():
+            model(x)
+        return names.copy()
+
+    names: list[str] = []
+    model, x = Net(), torch.randn(2, 3, 17, 16)
+    plain = told()
+    with Session([(NAME, {})]):
+        model(x)
+        assert told() == plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from overdrive.kernels.build import Building
 
@@ -83,7 +84,9 @@ class MaxPool:
 
     def differs_on(self, plain: Any, x: torch.Tensor) -> str | None:
         """The same on one input, whose gradients are not touched."""
-        with torch.inference_mode(False), torch.enable_grad():
+        # Where what is saved is counted or taken elsewhere (checkpoints), nothing of this is.
+        unseen = saved_tensors_hooks(_as_it_is, _as_it_is)
+        with torch.inference_mode(False), torch.enable_grad(), unseen:
             found = []
             for way in (lambda each: plain(each, 2), self):
                 leaf = x.detach().clone().requires_grad_()
@@ -115,6 +118,10 @@ class MaxPool:
         addresses = gradient.data_ptr(), which.data_ptr(), result.data_ptr()
         self._functions["backward", gradient.dtype](*addresses, *_images(shape, form))
         return result
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 class _Pool(torch.autograd.Function):

@@ -20,6 +20,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from overdrive.seams.patch import Patches
 from overdrive.seams.points import Failing, reason_of
 from overdrive.seams.torch import fetches
 from overdrive.seams.torch.answers import answers_of
-from overdrive.seams.torch.internals import in_backward
+from overdrive.seams.torch.internals import function_modes, in_backward, unseen_by_modes
 from overdrive.seams.torch.tracing import traced
 from overdrive.seams.torch.undoing import Moment, Undoable, holds_nothing
 
@@ -117,7 +118,8 @@ class _Calls:
                     if not faults or moment is None:
                         raise
                 # Here, where the error is gone, and what it held of the first call with it: memory was perhaps short.
-                left = moment.undo() if moment is not None else []
+                with _unseen():
+                    left = moment.undo() if moment is not None else []
                 besides = f"; from the first call, {' and '.join(left)} could not be put back" if left else ""
                 for name, why in faults.items():
                     self._hub.leave_out(name, why + besides)
@@ -127,7 +129,8 @@ class _Calls:
 
     def _over(self, model: torch.nn.Module, moment: Moment) -> None:
         try:
-            moment.over()
+            with _unseen():
+                moment.over()
         except Exception as error:  # it is looked at anew
             log.info("what a call of %s writes to was not seen: %s", type(model).__name__, reason_of(error))
             self._models.pop(id(model), None)
@@ -137,7 +140,8 @@ class _Calls:
         if traced():
             return None
         try:
-            return self._known(model).before(model, args, kwargs)
+            with _unseen():
+                return self._known(model).before(model, args, kwargs)
         except Exception as error:  # its buffers were given up or exchanged
             log.info("a call of %s could not be undone: %s", type(model).__name__, reason_of(error))
             self._models.pop(id(model), None)
@@ -154,6 +158,11 @@ class _Calls:
         if found is None or found[0]() is not model:
             found = models[key] = weakref.ref(model, lambda _: models.pop(key, None)), Undoable()
         return found[1]
+
+
+def _unseen() -> AbstractContextManager[None]:
+    """What we do with tensors is none of the calls that a mode of the program's is told of."""
+    return unseen_by_modes() if function_modes() else nullcontext()
 
 
 def acting(hub: Seams) -> list[str]:
@@ -174,5 +183,6 @@ def _shapes_only(given: Any) -> bool:
         given = next(iter(given.values() if isinstance(given, dict) else given))
     keras = sys.modules.get("keras")
     if isinstance(given, torch.Tensor):
-        return given.is_meta
+        with _unseen():
+            return given.is_meta
     return hasattr(keras, "KerasTensor") and isinstance(given, keras.KerasTensor)  # type: ignore[union-attr]
