@@ -74,7 +74,7 @@ def fault(text: str) -> PlanError:
 
 
 def test_what_is_not_in_the_plan_is_not_said_to_have_been_tried() -> None:
-    untried = Plan("train.py", Contract.EXACT, (), rejected=(Rejected("prefetch", {}, "no time was left"),)).dumps()
+    untried = Plan("train.py", Contract.EXACT, (), rejected=(PlanRejected("prefetch", {}, "no time was left"),)).dumps()
     assert "[[rejected]]  # not used\n" in untried and "tried" not in untried
 
 
