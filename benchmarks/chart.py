@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overdrive.core.interval import Interval
-from overdrive.report.svg import Frame, Row, drawing, line, rect, text
+from overdrive.report.svg import ChartFrame, ChartRow, drawing, line, rect, text
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
@@ -48,7 +48,7 @@ BARS = (
 )
 
 
-def row(bar: Bar) -> Row:
+def row(bar: Bar) -> ChartRow:
     """
     Raises:
         KeyError: it was not measured.
@@ -63,16 +63,16 @@ def row(bar: Bar) -> Row:
     measured = found.get("speedup", found)
     interval = Interval(measured["low"], measured["estimate"], measured["high"])
     if verdict != "FASTER":
-        return Row(bar.name, 1.0, 1.0, 1.0, "nothing established", bar.under)
+        return ChartRow(bar.name, 1.0, 1.0, 1.0, "nothing established", bar.under)
     low, estimate, high = (f"{each:.2f}" for each in (interval.low, interval.estimate, interval.high))
     label, kind = f"{estimate}× [{low}, {high}]", "good" if bar.by_overdrive else ""
-    return Row(bar.name, interval.low, interval.estimate, interval.high, label, bar.under, kind=kind)
+    return ChartRow(bar.name, interval.low, interval.estimate, interval.high, label, bar.under, kind=kind)
 
 
 def chart(colours: dict[str, str]) -> str:
     """Bars on a logarithmic axis from plain `python`, with 95 % intervals."""
     rows = [row(each) for each in BARS]
-    frame = Frame(WIDTH, len(rows), [1.0, *(each.high for each in rows)])
+    frame = ChartFrame(WIDTH, len(rows), [1.0, *(each.high for each in rows)])
     drawn = frame.axis()
     start = frame.scale.at(1.0)
     for index, each in enumerate(rows):

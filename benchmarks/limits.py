@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from overdrive.machine.microbenchmarks.best import Answer
+from overdrive.machine.microbenchmarks.best import Measurements
 from overdrive.machine.microbenchmarks.memory import measure_memory
 from overdrive.machine.microbenchmarks.products import measure_products
 
@@ -24,7 +24,7 @@ _SECONDS = 60.0  # for all limits, at most; they take ten
 
 def limits(device: str) -> dict[str, float]:
     """As `overdrive doctor` measures them; what the device cannot do is left out."""
-    answer = Answer(quick=False, seconds=_SECONDS)
+    answer = Measurements(quick=False, seconds=_SECONDS)
     measure_products(answer, device, "", _FORMATS)
     measure_memory(answer, device, "")
     found = {f"{name}_flops_per_s": answer.measures.get(f"matmul.{name}", {}).get("value") for name in _FORMATS}

@@ -30,7 +30,7 @@ from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.evidence.equivalence import Check  # noqa: E402
 from overdrive.evidence.margin import margin_from  # noqa: E402
-from overdrive.evidence.registration import LOOKS, SPENT, Registration, Run  # noqa: E402
+from overdrive.evidence.registration import LOOKS, SPENT, Registration, ArmRun  # noqa: E402
 from overdrive.evidence.statistical import judge  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
 
@@ -80,7 +80,7 @@ def collect(job: tuple[int, str]) -> dict[str, Arms]:
     return found
 
 
-def registration(rule: tuple[Any, Any, bool], original: list[Run]) -> Registration:
+def registration(rule: tuple[Any, Any, bool], original: list[ArmRun]) -> Registration:
     told = margin_from(original)
     looks, spent, _ = rule
     margin = {"margin": told.value, "margin_rule": told.rule, "margin_runs": told.runs, "strict": told.strict}
@@ -89,7 +89,7 @@ def registration(rule: tuple[Any, Any, bool], original: list[Run]) -> Registrati
     return Registration("training loss", 0, True, seeds, looks, spent=spent, worse=1, **margin, **noise)
 
 
-def verdict(rule: tuple[Any, Any, bool], original: list[Run], candidate: list[Run]) -> tuple[str, int]:
+def verdict(rule: tuple[Any, Any, bool], original: list[ArmRun], candidate: list[ArmRun]) -> tuple[str, int]:
     """What a proof by this rule comes to, and after how many runs an arm."""
     looks, _, anew = rule
     for look in looks:
@@ -101,11 +101,11 @@ def verdict(rule: tuple[Any, Any, bool], original: list[Run], candidate: list[Ru
 
 
 def judged(found: dict[str, Arms], orders: int) -> list[dict[str, Any]]:
-    original = [from_json(Run, each) for each in found[""][""]]
+    original = [from_json(ArmRun, each) for each in found[""][""]]
     rows = []
     for group, arms in found.items():
         for name, arm in arms.items() if group else ():
-            candidate = [from_json(Run, each) for each in arm]
+            candidate = [from_json(ArmRun, each) for each in arm]
             for order in range(orders):
                 places = random.Random(order).sample(range(len(SEEDS)), LOOKS[-1])
                 one, other = (

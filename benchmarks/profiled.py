@@ -27,7 +27,7 @@ sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sy
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.core.records import TrialOver  # noqa: E402
 from overdrive.core.trial_spec import TrialSpec  # noqa: E402
-from overdrive.insight.profile.blocks import Block, ratio, standard_error, undisturbed  # noqa: E402
+from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed  # noqa: E402
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
 from overdrive.insight.profile.result import result_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
@@ -121,7 +121,7 @@ def _interventions(pool: TrialPool, program: Program, found: Measured, result: d
     row = {"part": part, "bottleneck": part == named, "said": said}
     # Workers go on making batches while they are not asked for: with them, blocks of one process cannot take turns.
     turns = not (part == "data" and result["workers"])
-    blocks: list[Block] = []
+    blocks: list[BlockPair] = []
     try:
         for processes in range(PROCESSES):
             _alternate(pool, program, found, technique, turns, blocks, processes)
@@ -146,7 +146,7 @@ def _alternate(
     found: Measured,
     technique: str,
     turns: bool,
-    blocks: list[Block],
+    blocks: list[BlockPair],
     processes: int,
 ) -> None:
     """Blocks of two copies over the same steps, appended to `blocks`: one as it is, one with a phase taken away.
@@ -172,7 +172,7 @@ def _alternate(
             if reason := copies[without].left_out.get(technique):
                 raise _LeftOut(reason)
             if pairs or found.length is not None:  # the first warms up what hands out again
-                blocks.append(Block(size, took[1 - without], took[without], {}, processes, without))
+                blocks.append(BlockPair(size, took[1 - without], took[without], {}, processes, without))
             seconds, pairs = seconds + took[1 - without], pairs + 1
     except TrialOver as over:
         if over.exit_reason.kind != "ended":

@@ -78,7 +78,7 @@ def make_replay(framework: str, role: str, steps: Sequence[int], folder: Path, i
 
 def make_products(framework: str) -> ProductsWatch | None:
     """None where nobody has written one for this framework yet."""
-    return cast(ProductsWatch, _room(framework, "products").Watch()) if framework == "torch" else None
+    return cast(ProductsWatch, _room(framework, "products").ProductsWatch()) if framework == "torch" else None
 
 
 def _room(framework: str, name: str) -> Any:
