@@ -30,7 +30,7 @@ from overdrive.core.json_data import from_json, to_json  # noqa: E402
 from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.evidence.equivalence import Check  # noqa: E402
 from overdrive.evidence.margin import margin_from  # noqa: E402
-from overdrive.evidence.registration import LOOKS, SPENT, Registration, ArmRun  # noqa: E402
+from overdrive.evidence.registration import LOOKS, SPENT, ArmRun, Registration  # noqa: E402
 from overdrive.evidence.statistical import judge  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
 
