@@ -30,8 +30,13 @@ def is_library_module(name: str) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         # Built in, or a namespace package; what has no file and is neither was made by hand.
-        return name in sys.builtin_module_names or name.split(".")[0] in sys.stdlib_module_names
+        return is_of_cython(name) or name in sys.builtin_module_names or name.split(".")[0] in sys.stdlib_module_names
     return is_library(os.path.abspath(file))
+
+
+def is_of_cython(name: str) -> bool:
+    """Whether a module is one that Cython makes for the types of its functions, which all that it compiled share."""
+    return name.startswith("_cython_")
 
 
 def version_of(name: str) -> str:

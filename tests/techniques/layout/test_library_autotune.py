@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from overdrive.core.facts import Facts
+from overdrive.seams.torch.denormals import Denormals
+from overdrive.seams.torch.tracing import traced
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.own_facts import OwnFacts
 from overdrive.worker.session import Session
@@ -88,6 +92,26 @@ def test_it_is_for_programs_that_have_denormal_numbers(by: float, any_there: boo
     assert (catalogue()["library_autotune"].applies(facts) is None) is any_there
 
 
+@pytest.mark.parametrize(("plan", "looked_into"), [([], 2), ([("autocast", {})], 0)])
+def test_calls_in_which_another_technique_acts_are_not_looked_into(plan: list[Any], looked_into: int) -> None:
+    """It would stand aside: a program that needs it for its memory would run out of that."""
+    seen = []
+
+    class Watched(Fading):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(traced())
+            return super().forward(x)
+
+    with Session(plan, [OwnFacts()]):
+        model = Watched(1.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    assert sum(seen) == looked_into
+
+
 def test_gradients_and_the_optimizers_state_are_looked_at() -> None:
     own = OwnFacts()
     with Session([], [own]):
@@ -97,3 +121,11 @@ def test_gradients_and_the_optimizers_state_are_looked_at() -> None:
             weight.grad = torch.tensor([1e-40, 1.0, 0.0, 1.0])
             optimizer.step()
     assert own.gathered("torch")["library_autotune"]["denormals"] == 1 / 8
+
+
+def test_of_large_tensors_some_numbers_are_looked_at() -> None:
+    denormals = Denormals()
+    denormals.look_at(torch.full((3, 1 << 20), 1e-40))
+    assert 0 < denormals.numbers == denormals.denormal < 1 << 19
+    denormals.look_at(torch.tensor(1e-40))
+    assert denormals.numbers < 1 << 19 and denormals.denormal == denormals.numbers

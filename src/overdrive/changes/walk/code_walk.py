@@ -274,6 +274,8 @@ def _is_programs_own(module: types.ModuleType, thing: Any) -> bool:
     if module is sys:  # whose own lists are of modules and of what is imported
         return thing is sys.argv
     kind = thing if isinstance(thing, type) else type(thing)
+    if code.is_of_cython(kind.__module__):  # a compiled function, `numpy.random.default_rng` say
+        return not code.is_library_module(str(getattr(thing, "__module__", "")))
     if isinstance(thing, getattr(sys.modules.get("torch"), "Tensor", ())):
         return True
     if module is builtins:

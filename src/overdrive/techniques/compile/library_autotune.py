@@ -73,7 +73,7 @@ class LibraryAutotune(Technique):
         return [*tried, {"benchmark": bool(tried), "blas": "cublaslt"}] if facts.modules else tried
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
-        look = _Look()
+        look = _Look(seams)
         seams.model_called.subscribe(look.at_call)
         seams.step_begins.subscribe(look.at_step)
         return look.found
@@ -117,7 +117,8 @@ class LibraryAutotune(Technique):
 class _Look:
     """Looks for denormal numbers in some of the first calls of the model and steps, not in the very first."""
 
-    def __init__(self) -> None:
+    def __init__(self, seams: Seams) -> None:
+        self._seams = seams
         self._denormals: Denormals | None = None
         self._calls = self._steps = 0
 
@@ -125,10 +126,14 @@ class _Look:
         from overdrive.seams.torch.tracing import compiled
 
         self._calls += bool(self._steps)
-        if not 0 < self._calls <= _LOOKS or any(map(compiled, model.modules())):  # that would run uncompiled
+        if not 0 < self._calls <= _LOOKS or self._changes_the_call() or any(map(compiled, model.modules())):
             return call(*args, **kwargs)
         with self._counting():
             return call(*args, **kwargs)
+
+    def _changes_the_call(self) -> bool:
+        """Techniques that act in calls stand aside where somebody sees all operations, and so does what is compiled."""
+        return any(point.techniques for point in (self._seams.model_called, *self._seams.operators.values()))
 
     def at_step(self, optimizer: Any) -> None:
         self._steps += 1
