@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +11,16 @@ import pytest
 
 from overdrive.core.ledger import Ledger
 from overdrive.core.program import Program
+from overdrive.core.records import Block
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import MachineSummary
 from overdrive.evidence.speed import Pair
 from overdrive.trials import checkpoint as checkpoint_module
+from overdrive.trials import interleaved
 from overdrive.trials.checkpoint import TuneCheckpoint, restore_duel, store_duel
-from overdrive.trials.duel import Duel, Rules, full_processes, of_full_processes
+from overdrive.trials.duel import Duel, Pace, ProcessPair, Rules, full_processes, of_full_processes
 from overdrive.trials.run_duel import judge, run_duel
-from overdrive.tuner.duel_runner import CANDIDATE
+from overdrive.tuner.duel_runner import CANDIDATE, CONTROL
 from tests.warm_trials import WarmPool
 
 DRAWS = """
@@ -117,3 +120,38 @@ def test_pairs_that_take_long_are_fewer_and_make_a_process(seconds: float, looks
 def test_of_several_processes_those_that_were_cut_short_do_not_count() -> None:
     pairs = [Pair(process, 1, 0.1, 0.1, True) for process, count in ((0, 10), (1, 9), (2, 12)) for _ in range(count)]
     assert full_processes(pairs) == 2 and {pair.process for pair in of_full_processes(pairs)} == {0, 2}
+
+
+class Growing:
+    """A trial whose steps take twice as long after each forty: episodes, of somebody who learns to stay."""
+
+    call_steps = 1
+
+    def __init__(self) -> None:
+        self.steps, self.seconds, self.sizes = 0, 0.0, []
+
+    def run(self, size: int, lead: int = 0) -> Block:
+        self.sizes.append(size)
+        seconds = 0.0
+        for _ in range(size):
+            self.steps += 1
+            seconds += 0.008 * min(60.0, 2.0 ** (self.steps / 40))
+        self.seconds += seconds
+        return Block(self.steps, size, seconds, samples=0.0)
+
+
+def test_a_program_whose_steps_become_longer_is_measured_in_shorter_blocks_and_soon_enough() -> None:
+    """The control of a public actor-critic took 4 min 39 s of a tune's five."""
+    spec, old, new = TrialSpec(Program("script.py")), Growing(), Growing()
+    duel = Duel(spec, spec)
+    pair = ProcessPair(None, duel, 0, CONTROL, math.inf, None, lambda duel: None)
+    interleaved._measure(pair, old, new, Pace(10, 0.008, 0.008))
+    assert 10 <= len(duel.pairs) < 40 and old.seconds + new.seconds < 30.0
+    assert old.sizes[0] == 12 and old.sizes[-1] < 4 and old.sizes == new.sizes
+
+
+def test_one_long_block_changes_none_of_those_to_come() -> None:
+    pairs = [Pair(0, 12, 0.1, 0.1, True)] * 4
+    assert interleaved._resized(12, [*pairs, Pair(0, 12, 1.0, 0.9, True)], 1) == 12
+    assert interleaved._resized(12, [Pair(0, 12, 1.0, 0.9, True)] * 3, 1) < 3
+    assert interleaved._resized(32, [Pair(0, 32, 10.0, 9.0, True)] * 3, 8) == 8  # it stands still after eight steps

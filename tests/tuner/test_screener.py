@@ -22,6 +22,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.screening import Block, Factor, Row, on_in
 from overdrive.evidence.screening.beliefs import Belief
+from overdrive.evidence.speed import Verdict
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel
 from overdrive.tuner import screener
@@ -440,3 +441,26 @@ def test_what_takes_long_for_what_it_promises_comes_after_what_is_soon_known(off
     assert first(200.0, "slow", "soon") == "slow"  # there is time for both: what promises more
     assert first(100.0, "slow", "soon") == "slow"  # for one of them: what it promises is more than the other gains
     assert first(145.0, "slow", "soon", "nothing") == "soon"  # for these two, and not for all
+
+
+def test_time_that_is_left_goes_to_those_that_lost_narrowly(offer: Offer) -> None:
+    """Of public super-resolution the allocator's duel told 1.16x [0.97, 1.38], and 69 s of five minutes were left."""
+    seen = {"one": Interval(0.95, 1.05, 1.2), "other": Interval(0.97, 1.16, 1.38), "poor": Interval(0.9, 1.0, 1.1)}
+    offer(**{name: {"expected_saving": 0.1} for name in seen})
+
+    def order(seconds: float) -> tuple[list[str], Findings]:
+        found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset(seen))
+        found.facts = Facts(shares={"forward": 1.0})
+        time = {"time_for_all": lambda needed: needed < seconds, "confirms_at_once": lambda *_: False}
+        asked, labels = Greedy(found, SimpleNamespace(**{**vars(TIME), **time}), Progress()), []
+        spec = TrialSpec(found.program)
+        while (candidate := asked.ask()) is not None:
+            labels.append(candidate.label)
+            duel = Duel(spec, spec, [], Verdict.INCONCLUSIVE, seen[candidate.label])
+            asked.tell(candidate, Rejected(candidate.label, {}, "inconclusive", duel))
+        return labels, found
+
+    labels, found = order(160.0)
+    assert sorted(labels[:3]) == sorted(seen) and labels[3:] == ["other", "one"]
+    assert sorted(each.name for each in found.rejected) == sorted(seen)  # each is told once
+    assert len(order(10.0)[0]) == 3

@@ -28,7 +28,7 @@ _LONGEST_BLOCK_SECONDS = 0.5
 SHORTEST_BLOCK_SECONDS = 0.02
 # The other side has left the caches cold: that costs some 2.5 ms at the beginning of a block, whatever its length.
 _LEAD_FROM = 4  # calls in a block, from which on another one, before it, is made and not timed
-_LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
+LONGEST_LOOK_SECONDS = 12.0  # of one process pair's blocks; beyond that only for the first look
 SLOW_STEP = 0.3  # seconds, beside which what a fork or a switch leaves behind is little: some milliseconds
 _PROFILE_STEPS, _FEWEST_PROFILE_STEPS, _PROFILE_SECONDS = 8, 3, 3.0  # fewer of a program whose steps take long
 TO_THE_END = 1_000_000_000  # steps, more than any program makes
@@ -139,8 +139,8 @@ class Rules:
 
     def looks_at(self, pair_seconds: float) -> tuple[int, ...]:
         """Those that there is time for; the first in any case, or as many as make a process."""
-        later = (look for look in self.looks[1:] if look * pair_seconds < _LONGEST_LOOK_SECONDS)
-        within = max(_FEWEST_LONG_PAIRS, math.ceil(_LONGEST_LOOK_SECONDS / max(pair_seconds, 1e-6)))
+        later = (look for look in self.looks[1:] if look * pair_seconds < LONGEST_LOOK_SECONDS)
+        within = max(_FEWEST_LONG_PAIRS, math.ceil(LONGEST_LOOK_SECONDS / max(pair_seconds, 1e-6)))
         return min(self.looks[0], within), *later
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,11 +13,13 @@ from overdrive.evidence.neighbours import counted
 from overdrive.evidence.speed import Pair, decided, futile
 from overdrive.trials.duel import (
     FEWEST_SECONDS,
+    LONGEST_LOOK_SECONDS,
     TO_THE_END,
     Duel,
     Pace,
     ProcessPair,
     blame,
+    block_steps,
     changes_training,
     hopeless,
     lead_steps,
@@ -27,6 +31,8 @@ from overdrive.trials.trial import Trial
 from overdrive.trials.warming import warm_up
 
 _MOST_CATCHING_UP = 64  # calls until two trials stand at the same step
+_LONGER = 1.5  # than its last look was reckoned to take: its steps have become longer
+_OTHER_PACE = 4  # times as many steps in a block, or a quarter of them
 _MOST_TIMES = 2  # as many pairs of blocks as there are to be, where a neighbour disturbs some
 
 
@@ -72,6 +78,7 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
     lead = lead_steps(size, call)
     looks = rules.looks_at((lead + size) * (pace.step_seconds + pace.slower_step_seconds))
     mine: list[Pair] = []
+    seconds = 0.0
     while True:
         old_first = order.random() < 0.5
         blocks: dict[bool, Block] = {}
@@ -81,12 +88,32 @@ def _measure(pair: ProcessPair, old: Trial, new: Trial, pace: Pace) -> None:
         mine.append(pair.measured(blocks[True], blocks[False], old_first))
         pair.on_pair(duel)
         kept = counted(mine)
+        seconds += blocks[True].seconds + blocks[False].seconds
+        if seconds > _LONGER * LONGEST_LOOK_SECONDS and len(kept) >= looks[0]:
+            return
+        if pair.short_block is None:
+            size = _resized(size, mine, call)
+            lead = lead_steps(size, call)
         if time.monotonic() > pair.deadline or len(kept) >= looks[-1] or len(mine) >= _MOST_TIMES * looks[-1]:
             return
         if rules.patient:
             continue
         if hopeless(kept) or nothing_new(duel, new) or (len(kept) in looks and _settled(kept, looks)):
             return
+
+
+def _resized(size: int, pairs: Sequence[Pair], call: int) -> int:
+    """Steps in the next blocks: others than before where the program's steps have become far longer or shorter.
+
+    Of a public actor-critic an episode is a step. It takes 8 ms at first, and half a second when the pole stays up.
+    """
+    recent = pairs[-3:]
+    fast, slow = (
+        statistics.median(of(each.seconds_a, each.seconds_b) / each.steps for each in recent) for of in (min, max)
+    )
+    wanted = -(-block_steps(fast, slow) // call) * call
+    usual = size / _OTHER_PACE < wanted < size * _OTHER_PACE
+    return size if usual or len(recent) < 3 else wanted
 
 
 def _begun(trial: Trial, until: float) -> Block | TrialOver:
