@@ -451,7 +451,7 @@ def test_time_that_is_left_goes_to_those_that_lost_narrowly(offer: Offer) -> Non
     def order(seconds: float) -> tuple[list[str], Findings]:
         found = Findings(Program("x.py", ()), Contract.ROUNDING, only=frozenset(seen))
         found.facts = Facts(shares={"forward": 1.0})
-        time = {"time_for_all": lambda needed: needed < seconds, "confirms_at_once": lambda *_: False}
+        time = {"time_for_all": lambda needed: needed < 160, "time_to_confirm_first": lambda *_: seconds > 60.0}
         asked, labels = Greedy(found, SimpleNamespace(**{**vars(TIME), **time}), Progress()), []
         spec = TrialSpec(found.program)
         while (candidate := asked.ask()) is not None:

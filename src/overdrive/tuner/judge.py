@@ -85,6 +85,9 @@ class Judge:
     def _duel(self, candidate: Candidate, old: TrialSpec, new: TrialSpec, wanted: str) -> Duel:
         schedule, level, promise = self._schedule, candidate.contract, candidate.promise
         pairs = candidate.processes(self._found.facts)
+        if wanted == "time" and candidate.again and not self._found.adopted:
+            rules = schedule.rules_of_the_rest(level, promise)
+            return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))
         if wanted == "time" and schedule.confirms_at_once(level, promise, pairs):
             rules = replace(confirmation(FEWEST), selects=True)
             return self._duels.run_duel(old, new, rules, schedule.first_ends(level, promise))

@@ -63,5 +63,5 @@ def peaks(duel: Duel) -> str:
 
 
 def lost_narrowly(duel: Duel) -> bool:
-    lost = not duel.exit_reason and duel.verdict is not Verdict.FASTER
-    return lost and duel.interval is not None and duel.interval.high > _NARROW_LOSS
+    """Of one that was not adopted for its speed: it may have won its duel, by no more than processes differ."""
+    return not duel.exit_reason and duel.interval is not None and duel.interval.high > _NARROW_LOSS

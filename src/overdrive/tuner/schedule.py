@@ -51,11 +51,15 @@ class Schedule:
         """As many pairs of processes as the noise seen so far asks for and there is time for."""
         return confirmation(self._confirmation_pairs(self.deadline - time.monotonic()))
 
-    def _confirmation_pairs(self, seconds: float) -> int:
-        """Pairs of processes, within so many seconds where that allows for the fewest."""
+    def _confirmation_pairs(self, seconds: float, more: float = 1.0) -> int:
+        """Pairs of processes, within so many seconds where that allows for the fewest.
+
+        Args:
+            more: times as fast as the plan so far, as is hoped.
+        """
         if self._found.wanted() == "memory":
             return evidence.FEWEST  # peaks hardly differ
-        needed = evidence.pairs_needed(self._found.spread(), self._found.gain(), confirmation(1).looks[-1])
+        needed = evidence.pairs_needed(self._found.spread(), more * self._found.gain(), confirmation(1).looks[-1])
         affordable = (each for each in range(needed, evidence.FEWEST, -1) if self._confirmation_seconds(each) < seconds)
         return next(affordable, evidence.FEWEST)
 
@@ -123,10 +127,22 @@ class Schedule:
         """
         if self._found.adopted or self._found.control is None or not self._found.control.pairs:
             return False
-        left = self.deadline - time.monotonic() - self._proof_seconds(level, promise)
+        left = self.first_ends(level, promise) - time.monotonic()
         whole = self._confirmation_seconds(evidence.FEWEST)
         duel = self._duel_seconds(replace(CANDIDATE, processes=processes))
-        return _ENOUGH_OF_IT * whole < left < _SPARE_OF_BOTH * (duel + whole)
+        return self.time_to_confirm_first(level, promise) and left < _SPARE_OF_BOTH * (duel + whole)
+
+    def time_to_confirm_first(self, level: Contract, promise: float) -> bool:
+        """Whether the duel of a first candidate can be its confirmation."""
+        left = self.first_ends(level, promise) - time.monotonic()
+        return _ENOUGH_OF_IT * self._confirmation_seconds(evidence.FEWEST) < left
+
+    def rules_of_the_rest(self, level: Contract, promise: float) -> Rules:
+        """Of a duel that is a confirmation and has all the time that is left: as many pairs of processes as tell what is
+        promised, if there is time for them."""
+        hoped = 1 / (1 - min(promise, _MOST_PROMISED))
+        left = self.first_ends(level, promise) - time.monotonic()
+        return replace(confirmation(self._confirmation_pairs(left, hoped)), selects=True)
 
     def first_ends(self, level: Contract, promise: float) -> float:
         """When a duel that is a confirmation has to be over: before the proof of its candidate."""

@@ -19,6 +19,7 @@ class Candidate:
 
     members: tuple[tuple[Technique, Settings], ...]
     promise: float = 0.0  # the share of a step that it is expected to save on such a program
+    again: bool = False  # it lost narrowly before
 
     @property
     def label(self) -> str:
