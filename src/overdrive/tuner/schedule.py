@@ -138,8 +138,10 @@ class Schedule:
         return _ENOUGH_OF_IT * self._confirmation_seconds(evidence.FEWEST) < left
 
     def rules_of_the_rest(self, level: Contract, promise: float) -> Rules:
-        """Of a duel that is a confirmation and has all the time that is left: as many pairs of processes as tell what is
-        promised, if there is time for them."""
+        """Of a duel that is a confirmation and has all the time that is left.
+
+        It has as many pairs of processes as tell what is promised, if there is time for them.
+        """
         hoped = 1 / (1 - min(promise, _MOST_PROMISED))
         left = self.first_ends(level, promise) - time.monotonic()
         return replace(confirmation(self._confirmation_pairs(left, hoped)), selects=True)
