@@ -16,7 +16,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
@@ -81,8 +81,11 @@ def run(
     HorovodImports().provide(engine == "overdrive")
     recorder = Recorder(losses=record is not None, clock=clock_for(inference))
     process = os.getpid()
-    audits = _audits(recorder) if techniques and rank is None else None
-    sentinels = _sentinels(recorder, levels or {}) if techniques and not inference and rank is None else None
+    # What is made again is compared by real numbers: beside other ranks, and while a run that survives is made again up
+    # to a snapshot, there are none.
+    made_again_here = bool(techniques) and rank is None and survivor is None
+    audits = _audits(recorder) if made_again_here else None
+    sentinels = _sentinels(recorder, levels or {}) if made_again_here and not inference else None
     watching = Watching(wish or WatchWish(), program, lambda: recorder.clock.steps, say, rank, survivor)
     ours = [rank.observe] if rank else []
     observers = [*ours, *(each for each in (survivor, recorder, audits, sentinels) if each), *watching.observers]

@@ -8,7 +8,7 @@ from typing import Any
 
 from overdrive.core.facts import Facts
 from overdrive.core.products import Products
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 
 
 @dataclass(frozen=True)

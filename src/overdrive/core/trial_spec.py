@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from overdrive.core.hyperparameters import Hyperparameters
 from overdrive.core.program import Program
 from overdrive.core.settings import Chosen
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 
 
 @dataclass(frozen=True)

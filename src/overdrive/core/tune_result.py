@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Settings
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 
 VERSION = 1  # of the form; a result without it was written before there was one, and has the same
 

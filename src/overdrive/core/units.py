@@ -1,4 +1,4 @@
-"""Numbers in the units that people use."""
+"""Numbers in the units that people use, and what a step is called: a program that trains nothing makes calls."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def unit_of(inference: bool) -> str:
+    return "call" if inference else "step"
+
+
+def whole_unit_of(inference: bool) -> str:
+    return "call of the model" if inference else "training step"

@@ -17,7 +17,7 @@ from typing import Any
 from overdrive.core.contract import Contract
 from overdrive.core.records import StepRecord, Trace
 from overdrive.core.tune_result import Invariant, ProofRecord
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
 _SPREADS = 3.0

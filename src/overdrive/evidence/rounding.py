@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from overdrive.core.interval import Interval
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 from overdrive.evidence import student
 from overdrive.evidence.replayed import (
     FEWEST_STATES,

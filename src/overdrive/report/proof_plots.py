@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from overdrive.core.tune_result import TuneResult
-from overdrive.core.unit import unit_of
+from overdrive.core.units import unit_of
 from overdrive.report import proof_charts, svg
 from overdrive.report.plots import Plot, plot, times
 from overdrive.report.proof import Besides, Rounding, Statistical, decimal

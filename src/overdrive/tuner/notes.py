@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from overdrive.core.contract import Contract
 from overdrive.core.tune_result import Figures
-from overdrive.core.unit import unit_of, whole_unit_of
+from overdrive.core.units import unit_of, whole_unit_of
 from overdrive.machine.shared_memory import PLACE, needed
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.findings import Findings

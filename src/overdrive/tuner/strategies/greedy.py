@@ -109,10 +109,8 @@ class Greedy:
         if len(candidate.members) > 1:
             return self._divide(candidate, outcome)
         if not again and duel and outcome.check is None and lost_narrowly(duel) and duel.interval:
-            saved = 1 - 1 / duel.interval.estimate
-            self._second_chances[candidate.label] = _Loser(
-                replace(candidate, promise=saved, again=True), self._found.gain(), saved
-            )
+            seen = replace(candidate, promise=1 - 1 / duel.interval.estimate, again=True)
+            self._second_chances[candidate.label] = _Loser(seen, self._found.gain())
         self._reject(outcome)
 
     def _once_more(self) -> Candidate | None:
@@ -123,9 +121,9 @@ class Greedy:
         """
         if self._found.wanted() != "time":
             return None
-        for each in sorted(self._second_chances.values(), key=lambda each: -each.saved):
+        for each in sorted(self._second_chances.values(), key=lambda each: -each.candidate.promise):
             candidate, schedule = each.candidate, self._schedule
-            if each.saved < LEAST_GAIN or not self._pays(candidate) or not self._suits(candidate.techniques[0]):
+            if candidate.promise < LEAST_GAIN or not self._pays(candidate) or not self._suits(candidate.techniques[0]):
                 continue
             if self._found.adopted:
                 in_time = schedule.time_for_all(self._seconds(candidate))
@@ -256,7 +254,7 @@ class Greedy:
                 lost = self._second_chances.get(candidate.label)
                 if lost and found.gain() > _OTHER_PROGRAM * lost.gain:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
-                    yield candidate, (rating + lost.saved) / 2
+                    yield candidate, (rating + lost.candidate.promise) / 2
 
     def _promise(self, technique: Technique) -> float:
         """The share of a step that it is expected to save."""
@@ -328,16 +326,10 @@ class Greedy:
 
 @dataclass(frozen=True)
 class _Loser:
-    """One that lost narrowly.
-
-    Args:
-        gain: of the plan until then.
-        saved: share of a step, as far as could be seen.
-    """
+    """One that lost narrowly, promising what it saved as far as could be seen. `gain`: of the plan until then."""
 
     candidate: Candidate
     gain: float
-    saved: float
 
 
 def _gain(candidate: Candidate) -> float:
