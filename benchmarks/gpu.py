@@ -90,7 +90,8 @@ def run_tests(seconds: float, log: Path) -> dict[str, Any]:
         name.lower(): sum(outcome == name for _, outcome in outcomes)
         for name in ("PASSED", "FAILED", "SKIPPED", "ERROR")
     }
-    result["failures"] = [test for test, outcome in outcomes if outcome in ("FAILED", "ERROR")]
+    reasons = reasons_in(text)
+    result["failures"] = {test: reasons.get(test, "") for test, outcome in outcomes if outcome in ("FAILED", "ERROR")}
     result["complete"] = code is not None
     result["seconds"] = round(time.monotonic() - began, 1)
     if code != 0:
@@ -104,6 +105,15 @@ def outcomes_in(text: str) -> list[tuple[str, str]]:
     alone = re.findall(rf"^(tests/\S.*?) ({kinds})\b", text, re.MULTILINE)
     beside = re.findall(rf"^\[gw\d+\] \[ *\d+%\] ({kinds}) (tests/\S.*?) *$", text, re.MULTILINE)
     return alone + [(test, outcome) for outcome, test in beside]
+
+
+def reasons_in(text: str) -> dict[str, str]:
+    """Why tests failed, as tests/gpu/conftest.py writes it at once: the lines that pytest marks."""
+    told = re.findall(r"^!! (tests/.*)\n((?:.*\n)*?)!! end$", text, re.MULTILINE)
+    return {
+        test: "\n".join(line[1:].strip() for line in lines.splitlines() if re.match(r"E\s", line))[:600]
+        for test, lines in told
+    }
 
 
 def all_well(tests: dict[str, Any]) -> bool:

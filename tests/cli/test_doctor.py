@@ -16,9 +16,9 @@ from rich.console import Console
 
 from overdrive.cli import doctor as doctor_command
 from overdrive.cli.group import cli
+from overdrive.core.units import rate
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
 from overdrive.report.doctor import diagnosis, summary
-from overdrive.report.machine import rate
 from tests.machine.recorded import MACHINES, look
 from tests.machine.recorded_nvml import package
 from tests.schemas import held

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 # Public by their documentation, whatever they begin with.
-DOCUMENTED = ("_exit", "_getframe", "_fields", "_foreach_copy_", "_foreach_clone")
+DOCUMENTED = ("_exit", "_getframe", "_fields", "_foreach_copy_")
 _BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 
 

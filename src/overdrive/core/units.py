@@ -23,6 +23,20 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
+def rate(value: float, unit: str) -> str:
+    """ "1.2 TFLOP/s", "24 GB/s", "5.3 µs": three figures."""
+    if unit == "s" and value < 1:
+        for size, name in ((1e-3, "ms"), (1e-6, "µs")):
+            if value >= size * 0.9995:
+                return f"{value / size:.3g} {name}"
+        return f"{value / 1e-9:.3g} ns"
+    if unit in ("FLOP/s", "OP/s", "B/s"):
+        for size, name in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if value >= size * 0.9995:
+                return f"{value / size:.3g} {name}{unit}"
+    return f"{count(value)} {unit}"
+
+
 def unit_of(inference: bool) -> str:
     return "call" if inference else "step"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.report.machine import lines, rate
+from overdrive.core.units import rate
+from overdrive.report.machine import lines
 from overdrive.report.paper import Paper
 
 _MARKS = {"wrong": ("WRONG", "bold red"), "advice": ("advice", "bold yellow"), "note": ("note", "bold")}

@@ -35,20 +35,6 @@ def gib(count: float | None) -> str:
     return f"{count / _GIB:,.0f} GiB" if count >= 10 * _GIB else f"{count / _GIB:.1f} GiB"
 
 
-def rate(value: float, unit: str) -> str:
-    """ "1.2 TFLOP/s", "24 GB/s", "5.3 µs": three figures."""
-    if unit == "s":
-        for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-            if value >= size:
-                return f"{value / size:.3g} {name}"
-        return f"{value / 1e-9:.3g} ns"
-    if unit in ("FLOP/s", "OP/s", "B/s"):
-        for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-            if value >= size:
-                return f"{value / size:.3g} {name}{unit}"
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
 def _cpu(cpu: Mapping[str, Any]) -> str:
     words = [cpu.get("model") or cpu.get("architecture") or "unknown"]
     sockets, physical, logical = (cpu.get(name) for name in ("sockets", "physical_cores", "logical_cores"))

@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from overdrive.core.units import rate
 from overdrive.report.doctor import findings
-from overdrive.report.machine import gib, rate
+from overdrive.report.machine import gib
 from overdrive.report.paper import Paper
 
 _TITLES = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from overdrive.report.machine import rate
+from overdrive.core.units import rate
 from overdrive.report.paper import Paper
 
 _PARTS = {

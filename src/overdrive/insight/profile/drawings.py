@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from overdrive.core.units import rate
 from overdrive.report import svg
 from overdrive.report.reading import mappings, number, positive, sequence, word
 
@@ -93,16 +94,16 @@ def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], wi
         drawn.append(svg.text(x.at(decade), height - 26, f"{decade:g}", "tick", "middle"))
     for decade in _tens(y):
         drawn.append(svg.line(_AXIS, y.at(decade), width - 8, y.at(decade), "grid"))
-        drawn.append(svg.text(_AXIS - 6, y.at(decade) + 4, _rate(decade), "tick", "end"))
+        drawn.append(svg.text(_AXIS - 6, y.at(decade) + 4, rate(decade, "FLOP/s"), "tick", "end"))
     drawn.append(svg.text(width - 8, height - 8, "operations per byte", "tick", "end"))
     drawn += _roof_line(x, y, flops, cached, "roof cache") if cached else []
     drawn += _roof_line(x, y, flops, moved, "roof")
     longest = max(positive(each[2].get("seconds")) or 0.0 for each in points)
     named = sorted(points, key=lambda each: -(positive(each[2].get("seconds")) or 0.0))[:_MOST_NAMED]
     taken: list[tuple[float, float]] = []
-    for intensity, rate, each in sorted(points, key=lambda one: -(positive(one[2].get("seconds")) or 0.0)):
+    for intensity, speed, each in sorted(points, key=lambda one: -(positive(one[2].get("seconds")) or 0.0)):
         seconds = positive(each.get("seconds")) or 0.0
-        here = x.at(intensity or 1.0), y.at(rate or 1.0)
+        here = x.at(intensity or 1.0), y.at(speed or 1.0)
         radius = 3 + 7 * math.sqrt(seconds / longest)
         phase = word(each.get("phase"), 40)
         name = word(each.get("operator"), 60).removeprefix("aten::")
@@ -120,7 +121,7 @@ def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], wi
             right = here[0] + radius + 4 + len(name) * svg.CHARACTER > width
             at = here[0] - radius - 4 if right else here[0] + radius + 4
             drawn.append(svg.text(at, low, name, "tick", "end" if right else "start"))
-    said = f"arithmetic {_rate(flops)}, memory {moved / 1e9:.3g} GB a second"
+    said = f"arithmetic {rate(flops, 'FLOP/s')}, memory {rate(moved, 'B/s')}"
     return svg.drawing(width, height, "Operators under the measured roof of this machine", said, drawn)
 
 
@@ -138,13 +139,6 @@ def _tens(scale: svg.Scale) -> list[float]:
 
 def _decades(scale: svg.Scale, draw: Any) -> list[str]:
     return [draw(scale.at(decade)) for decade in _tens(scale)]
-
-
-def _rate(rate: float) -> str:
-    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if rate >= size * 0.9995:
-            return f"{rate / size:.3g} {name}FLOP/s"
-    return f"{rate:.3g} FLOP/s"
 
 
 def memory(data: Mapping[str, Any], width: int) -> str:

@@ -8,7 +8,7 @@ call: a program may write into `parameter.data`, of which nothing tells.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,16 @@ from torch.utils._pytree import tree_map_only
 def cast(thing: Any, old: torch.dtype, new: torch.dtype) -> Any:
     """All tensors of type `old` in a structure as `new`, within the graph of their gradients."""
     return tree_map_only(torch.Tensor, lambda each: each.to(new) if each.dtype == old else each, thing)
+
+
+def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """By one kernel for all of a kind, outside of the graph of their gradients: `torch._foreach_clone`, which PyTorch
+    2.11 lacks."""
+    made = [torch.empty_like(each) for each in tensors]
+    with torch.no_grad():
+        if made:
+            torch._foreach_copy_(made, list(tensors))
+    return made
 
 
 class Copies:

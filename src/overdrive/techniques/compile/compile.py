@@ -178,14 +178,15 @@ class _Compiling:
             return
         import torch
 
+        from overdrive.seams.torch.weights import copies_of
+
         optimizers = [each for ref in self._optimizers if (each := ref()) is not None]
         owners = [each for optimizer in optimizers for each in parameters_of(optimizer) if each.grad is not None]
         dense = [each for each in owners if each.grad.layout is torch.strided]
         fresh = [each for each in dense if (ours := self._ours.get(id(each))) is None or ours() is not each.grad]
         if fresh:
-            with torch.no_grad():
-                for owner, copy in zip(fresh, torch._foreach_clone([each.grad for each in fresh]), strict=True):
-                    owner.grad, self._ours[id(owner)] = copy, weakref.ref(copy)
+            for owner, copy in zip(fresh, copies_of([each.grad for each in fresh]), strict=True):
+                owner.grad, self._ours[id(owner)] = copy, weakref.ref(copy)
 
     def on(self) -> None:
         self._active = True

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from overdrive.model_state.quiet import quiet
 from overdrive.seams.torch.internals import graph_is_kept, version_of
 from overdrive.seams.torch.modules import swapped
+from overdrive.seams.torch.weights import copies_of
 from overdrive.techniques.compile.cuda_graphs.captured_graph import CapturedGraph, GraphPool
 from overdrive.techniques.compile.cuda_graphs.outside import Outside, no_cached_casts
 from overdrive.techniques.compile.cuda_graphs.refusal import Refused, leaves_behind
@@ -209,7 +210,7 @@ class RecordedCall:
         torch._foreach_copy_(self._given, list(given))
         self._captured[1].replay()
         there = [each for each in self._gradients if each is not None]
-        copies = iter(torch._foreach_clone(there) if there else ())
+        copies = iter(copies_of(there))
         return [None if each is None else next(copies) for each in self._gradients]
 
     def run_again(
@@ -222,18 +223,16 @@ class RecordedCall:
             leaves[place] = tensor
         args, kwargs = tree_unflatten(leaves, self._spec)
         now = self._graph_pool.random_state()
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        # Put right afterwards, the model's own would be found changed by batch normalisation's backward pass.
+        buffers = {id(each): each.detach().clone() for each in self._model.buffers()}
         if handle.random_state is not None:
             self._graph_pool.set_random_state(handle.random_state)
         again.going_on = True  # its layers' calls are no calls of models
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), swapped(list(self._model.modules()), buffers):
                 made = tree_flatten(self._call(*args, **kwargs))[0]
         finally:
             again.going_on = False
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
         self._graph_pool.set_random_state(now)
         outputs = [each for each in made if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [*(each for each in inputs if each.requires_grad), *self.parameters]
