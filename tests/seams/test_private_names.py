@@ -110,7 +110,8 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
         *("_auto_collation", "_pin_memory", "_num_workers", "_next_data", "_reset"),
     ),
     "iterator with workers": (
-        *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers", "_worker_pids_set"),
+        *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers"),
+        "_worker_pids_set",
     ),
     "picture": ("_mode", "_size", "_exclusive_fp", "_close_exclusive_fp_after_loading"),
     "PNG": ("_PngImageFile__prepare_idat", "_PngImageFile__idat"),
