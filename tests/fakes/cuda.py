@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from overdrive.seams.torch import tracing
+from overdrive.seams.torch import fingerprints, tracing
 from tests.fakes.gpu import CAPTURING, DEFAULT, DEVICE, FakeGpu
 
 _FACTORIES = ("empty", "zeros", "ones", "full", "tensor", "as_tensor", "arange", "randn", "rand", "randint", "randperm")
@@ -25,6 +25,7 @@ _empty_like = torch.empty_like
 def fake_cuda(memory: int = 1 << 40) -> Iterator[FakeGpu]:
     """Within it, `torch.cuda` has one GPU, and `cuda()` and `to("cuda")` send tensors there."""
     gpu = FakeGpu(memory)
+    fingerprints._places.cache_clear()  # what it keeps lies on another GPU
     with pytest.MonkeyPatch.context() as patch:
         _tensors(gpu, patch)
         _factories(gpu, patch)
