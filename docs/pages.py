@@ -17,9 +17,10 @@ from overdrive.cli.group import COMMANDS, cli
 from overdrive.core import json_forms
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan.schema import plan_schema
+from overdrive.core.proof_record import ProofRecord
 from overdrive.core.run_record import RunRecord
 from overdrive.core.search_result import SearchResult
-from overdrive.core.tune_result import ProofRecord, TuneResult
+from overdrive.core.tune_result import TuneResult
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
 

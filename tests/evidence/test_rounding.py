@@ -42,13 +42,13 @@ def test_another_order_of_summation_passes() -> None:
         base = candidate(seed)
         judged = judge(base, sized_like(base, candidate(1000 + seed)))
         assert judged.holds, judged.sentence
-        assert judged.evidence["states"] == 16 and judged.evidence["tensors"] == 6
+        assert judged.record.states == 16 and judged.record.tensors == 6
 
 
 def test_the_sentence_says_how_many_bits_are_lost() -> None:
     base = candidate(0, unit=6e-6)
     judged = judge(base, [replace(row, error=8 * (row.error or 0)) for row in base])
-    assert judged.holds and "3.0 bits lost" in judged.sentence and judged.evidence["bits"] == pytest.approx(3, abs=0.1)
+    assert judged.holds and "3.0 bits lost" in judged.sentence and judged.record.bits == pytest.approx(3, abs=0.1)
     assert "as near to fp64" in judge(base, base).sentence
 
 
