@@ -14,11 +14,11 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.tuner.advice import STEPS, too_short
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
+from overdrive.tuner.next_step import STEPS, too_short
 from overdrive.tuner.oom_recovery import OomRecovery
 
 _PROOF_SHARE = 0.25  # of the budget, until a statistical proof's first look: its runs are made that short

@@ -29,11 +29,11 @@ from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
 from overdrive.machine.inventory import summary, versions
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel, new_names
-from overdrive.tuner.advice import next_step
 from overdrive.tuner.devices import devices_of
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of, leftovers
 from overdrive.tuner.formats import precision_table
+from overdrive.tuner.next_step import next_step
 from overdrive.tuner.notes import notes_of
 from overdrive.tuner.whole_runs import LENGTHS, break_even, run_seconds, whole_run
 

@@ -12,8 +12,8 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
-from overdrive.tuner.advice import next_step
 from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.next_step import next_step
 from overdrive.tuner.screened import Screened
 
 
