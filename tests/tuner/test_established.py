@@ -26,7 +26,8 @@ from overdrive.trials.duel import Duel
 from overdrive.trials.run_duel import judge
 from overdrive.tuner.duel_runner import Progress, confirmation
 from overdrive.tuner.finalise import Finaliser
-from overdrive.tuner.findings import Adopted, Findings, Standing
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Standing
 from overdrive.tuner.result import plan_of, result_of
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_search import names, paces, reasons

@@ -17,8 +17,10 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.replayed import Row, relative_error
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel, Side
-from overdrive.tuner.findings import Adopted, Findings, Rejected, leftovers
+from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import FORMATS, formats_tried, precision_table
+from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.result import leftovers
 
 PROGRAM = Program("train.py")
 PLAIN = TrialSpec(PROGRAM)

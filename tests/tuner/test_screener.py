@@ -27,7 +27,8 @@ from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Candidate

@@ -288,7 +288,7 @@ class Screener:
         around = None
         for _ in range(2):  # how much processes differ shows when their effects are taken off
             around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
-            self._found.of_processes = self._around.variance(runs, around)
+            self._found.processes_vary(self._around.variance(runs, around))
         settings = dict(self._chosen(self._techniques))
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
         if around is not None:
@@ -302,4 +302,4 @@ class Screener:
         beyond = screened.beyond_the_contract()
         for sentence in beyond:
             self._progress.outcome(sentence)
-        self._found.notes += beyond
+        self._found.note(*beyond)

@@ -16,7 +16,8 @@ from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
@@ -82,7 +83,7 @@ class Greedy:
         for each in untried.values():
             self._tried.add(each.label)
             reason = f"not tried: {self._lacks(each)}"
-            self._found.rejected.append(Rejected(*each.chosen[0], reason, kind="time"))
+            self._found.reject(Rejected(*each.chosen[0], reason, kind="time"))
         if untried:
             worth = [name for name, each in untried.items() if self._pays(each)]
             if worth:
@@ -136,8 +137,7 @@ class Greedy:
     def _begun(self, candidate: Candidate) -> Candidate:
         """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
         if self._second_chances.pop(candidate.label, None):
-            rejected = self._found.rejected
-            self._found.rejected = [each for each in rejected if label(each.name, each.settings) != candidate.label]
+            self._found.take_back(*candidate.chosen[0])
         return candidate
 
     def _lacks(self, candidate: Candidate) -> str:
@@ -222,7 +222,7 @@ class Greedy:
         """What failed together: by halves where it was faster and not the same, one by one where it was not faster."""
         self._progress.outcome(f"not together: {outcome.reason}")
         if outcome.duel:
-            self._found.other_duels.append((candidate.label, outcome.duel))
+            self._found.keep_duel(candidate.label, outcome.duel)
         if outcome.check is None:
             return
         middle = len(candidate.members) // 2
@@ -241,7 +241,7 @@ class Greedy:
                 if not rank and (reason := self._hopeless(candidate)):
                     self._tried.add(candidate.label)
                     measured = self._screened.speedups.get(technique.name)
-                    found.rejected.append(Rejected(technique.name, settings, reason, measured=measured))
+                    found.reject(Rejected(technique.name, settings, reason, measured=measured))
                     continue
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
                 promised = candidate.promise * _NEXT_SETTING**rank
@@ -289,7 +289,7 @@ class Greedy:
                 self._tried.add(technique.name)
                 reason = f"its contract is {technique.contract}, you asked for {found.contract}"
                 measured = self._screened.speedups.get(technique.name)
-                found.rejected.append(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
+                found.reject(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
             return False
         return not technique.applies(found.facts) and not conflict(technique.name, chosen)
 
@@ -315,12 +315,12 @@ class Greedy:
                 reason = (
                     f"{each.duel.describe()}; {label(taken.name, taken.settings)} is taken: {taken.duel.describe()}"
                 )
-                self._found.rejected.append(Rejected(each.name, each.settings, reason, each.duel, each.check))
+                self._found.reject(Rejected(each.name, each.settings, reason, each.duel, each.check))
         self._adopt([taken])
 
     def _reject(self, rejected: Rejected) -> None:
         self._tried.add(label(rejected.name, rejected.settings))
-        self._found.rejected.append(rejected)
+        self._found.reject(rejected)
         self._progress.outcome(f"left out: {rejected.reason}")
 
 
