@@ -20,7 +20,7 @@ from overdrive.core.program import Program
 from overdrive.core.records import ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.screening import Block, Factor, Row, on_in
+from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.evidence.screening.beliefs import Belief
 from overdrive.evidence.speed import Verdict
 from overdrive.techniques.catalogue import catalogue
@@ -83,7 +83,7 @@ class Trials:
             raise TrialOver(ExitReason("crash", f"SIGSEGV with {dead[0]}"))
         return set(self.on)
 
-    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Block]:
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Observation]:
         self._made += 1
         if self._made > self.length:
             raise TrialOver(ExitReason("ended", "after 100 steps"))
@@ -94,7 +94,8 @@ class Trials:
             noise = 0.03 * self._rng.standard_normal() + self._own
             together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
-            found.append(Block(self._number, number, row, seconds, number + half / 2, disturbed=number % 8 < self.busy))
+            busy = number % 8 < self.busy
+            found.append(Observation(self._number, number, row, seconds, number + half / 2, disturbed=busy))
         return found
 
     def stop(self) -> None: ...

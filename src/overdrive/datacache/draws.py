@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.generators import frozen, seed_generator, set_state, state_of
-from overdrive.changes.standing import STANDS_FOR
 from overdrive.changes.state import PLAIN, slots_of
 from overdrive.core.rng import States, reseed
 

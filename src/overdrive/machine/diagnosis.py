@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overdrive.machine.limits import Limits
-from overdrive.machine.pool.curve import Fit, Point
+from overdrive.machine.pool.curve import CurveFit, CurvePoint
 from overdrive.machine.rules.finding import Finding, LeftOut, Severity
 
 
@@ -48,5 +48,5 @@ class PoolDiagnosis(Found):
     ranks: tuple[Mapping[str, Any], ...] = ()
     pairs: tuple[Mapping[str, Any], ...] = ()
     link: Mapping[str, Any] | None = None
-    measured: tuple[Point, ...] = ()
-    fits: Mapping[str, Fit] = field(default_factory=dict)
+    measured: tuple[CurvePoint, ...] = ()
+    fits: Mapping[str, CurveFit] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from overdrive.survive.taking import Snapshots, watch_graphs
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
-    from overdrive.survive.interval import Interval
+    from overdrive.survive.interval import SnapshotInterval
     from overdrive.survive.output import Output
     from overdrive.survive.snapshot import Snapshot
 
@@ -45,7 +45,7 @@ class Survivor:
         self,
         folder: RunFolder,
         output: Output,
-        interval: Interval,
+        interval: SnapshotInterval,
         ending: Ending,
         say: Callable[[str], None],
         start_again: Callable[[str], NoReturn],

@@ -8,7 +8,7 @@ from html import escape
 
 from overdrive.core.units import rate
 from overdrive.insight.profile.operators import OperatorRow, Roof
-from overdrive.insight.profile.record import Memory, Span
+from overdrive.insight.profile.record import FlameNode, MemoryProfile
 from overdrive.report import svg
 
 _ROW = 19  # pixels of one level of the flame graph
@@ -26,7 +26,7 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 
-def flame(tree: Span, width: int) -> str:
+def flame(tree: FlameNode, width: int) -> str:
     """A step from the top down: phases, modules, operators; as wide as they take long."""
     whole = tree.seconds
     if whole <= 0:
@@ -37,7 +37,7 @@ def flame(tree: Span, width: int) -> str:
     return svg.drawing(width, (deepest + 1) * _ROW + 2, "Flame graph of a step", said, drawn)
 
 
-def _draw_flame(node: Span, left: float, level: int, scale: float, phase: str, drawn: list[str]) -> int:
+def _draw_flame(node: FlameNode, left: float, level: int, scale: float, phase: str, drawn: list[str]) -> int:
     across = node.seconds * scale
     name = node.name
     style = phase if level else "whole"
@@ -131,7 +131,7 @@ def _decades(scale: svg.Scale, draw: Callable[[float], str]) -> list[str]:
     return [draw(scale.at(decade)) for decade in _tens(scale)]
 
 
-def memory(data: Memory, width: int) -> str:
+def memory(data: MemoryProfile, width: int) -> str:
     """What fills the memory over some steps, stacked by category."""
     names = data.categories
     rows = [

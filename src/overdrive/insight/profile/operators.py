@@ -38,7 +38,7 @@ class Roof:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """Sums of a step, and where they stand under the roof: see `positioned`. Of its longest part: `operator`, `shapes`,
     `kernel` and `library`."""
 
@@ -57,12 +57,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class OperatorRow(Row):
+class OperatorRow(ProfileRow):
     phase: str = text(40)
 
 
 @dataclass(frozen=True)
-class ModuleRow(Row):
+class ModuleRow(ProfileRow):
     """`forward` and `backward`: seconds."""
 
     module: str = text(120)
@@ -120,7 +120,7 @@ def _elsewhere(
     return found
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=ProfileRow)
 
 
 def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[OperatorRow]:
@@ -156,7 +156,7 @@ def _grouped(
 
 
 def _sums(group: Sequence[Mapping[str, Any]], roof: Roof | None) -> dict[str, Any]:
-    """The fields of a `Row`."""
+    """The fields of a `ProfileRow`."""
     longest = max(group, key=lambda cell: cell["seconds"])
     sums = {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
     named = {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}

@@ -29,12 +29,12 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Span:
+class FlameNode:
     """A node of the flame graph: a phase, a module or an operator, with what is in it, from long to short."""
 
     name: str = text(120)
     seconds: float = 0.0
-    children: tuple[Span, ...] = ()
+    children: tuple[FlameNode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class MemoryAt:
 
 
 @dataclass(frozen=True)
-class Allocation:
+class LargestUse:
     name: str = text(40)
     bytes: float | None = positive()
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryProfile:
     """By category, at the peak; or what stays between steps and the most that an operation takes, where no more is
     known."""
 
@@ -61,7 +61,7 @@ class Memory:
     peak_at: float | None = None  # as `MemoryAt.at`
     peak: Mapping[str, float] = field(default_factory=dict)
     standing: Mapping[str, float] = field(default_factory=dict)
-    most: Allocation = field(default_factory=Allocation)
+    most: LargestUse = field(default_factory=LargestUse)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Profile:
     roof: Roof | None = None
     roof_missing: str = text(300)
     reads: tuple[Read, ...] = ()
-    memory: Memory = field(default_factory=Memory)
-    flame: Span = field(default_factory=Span)
+    memory: MemoryProfile = field(default_factory=MemoryProfile)
+    flame: FlameNode = field(default_factory=FlameNode)
     overhead: Overhead = field(default_factory=Overhead)
     left_out: Mapping[str, str] = field(default_factory=dict)  # what was not recorded, and why
     loaders_not_split: tuple[str, ...] = ()

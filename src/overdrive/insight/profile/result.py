@@ -15,7 +15,7 @@ from overdrive.insight.profile.bottleneck import bottleneck
 from overdrive.insight.profile.edits import edits
 from overdrive.insight.profile.measure import Measured
 from overdrive.insight.profile.operators import Roof, by_module, by_operator, cells
-from overdrive.insight.profile.record import Memory, Overhead, Profile, ProfiledMachine, Read, Span
+from overdrive.insight.profile.record import FlameNode, MemoryProfile, Overhead, Profile, ProfiledMachine, Read
 from overdrive.machine.inventory import summary, versions
 
 _MOST_ROWS = 60
@@ -56,8 +56,8 @@ def profile_of(program: Program, found: Measured, roof: Roof | None, roof_missin
         roof=roof,
         roof_missing=roof_missing,
         reads=_reads(lines),
-        memory=from_json(Memory, details.get("memory", {})),
-        flame=from_json(Span, recorded.get("flame", {})),
+        memory=from_json(MemoryProfile, details.get("memory", {})),
+        flame=from_json(FlameNode, recorded.get("flame", {})),
         overhead=_overhead(found),
         left_out=left_out,
         loaders_not_split=tuple(sorted({each.not_split for each in facts.loaders if each.not_split})) if facts else (),

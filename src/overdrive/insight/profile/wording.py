@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from overdrive.insight.profile.drawings import milliseconds
-from overdrive.insight.profile.operators import Row
+from overdrive.insight.profile.operators import ProfileRow
 from overdrive.insight.profile.record import Profile
 
 PART_NAMES = {
@@ -97,17 +97,17 @@ def module_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _of_step(row: Row, profile: Profile) -> str:
+def _of_step(row: ProfileRow, profile: Profile) -> str:
     """Operators are timed while they are recorded; so is the step that they are compared with."""
     whole = profile.flame.seconds or profile.step_seconds
     return f"{row.seconds / whole:.1%}" if whole > 0 else ""
 
 
-def _intensity(row: Row) -> str:
+def _intensity(row: ProfileRow) -> str:
     return f"{row.intensity:.3g}" if row.intensity else "–"
 
 
-def _of_roof(row: Row) -> str:
+def _of_roof(row: ProfileRow) -> str:
     if not row.of_roof:
         return "–"
     return "above" if row.of_roof > 1 else f"{row.of_roof:.0%}"
@@ -166,7 +166,7 @@ def notes(profile: Profile) -> list[str]:
 def _roof_too_low(profile: Profile) -> list[str]:
     """Bytes may come from a cache; operations cannot be made faster than at the peak."""
     busy = profile.roof.busy_share if profile.roof else 0.0
-    rows: tuple[Row, ...] = (*profile.operators, *profile.modules)
+    rows: tuple[ProfileRow, ...] = (*profile.operators, *profile.modules)
     beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > _BEYOND for each in rows)
     if not beyond and busy < _BUSY:
         return []

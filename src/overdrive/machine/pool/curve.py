@@ -16,7 +16,7 @@ BUS: Mapping[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One size of one operation: of all ranks' data together, where it puts that together."""
 
     operation: str
@@ -27,7 +27,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CurveFit:
     """`latency_seconds` + size ÷ `bytes_per_second`; None where a time does not grow with the size.
 
     `worst_error` is the largest relative one.
@@ -38,13 +38,15 @@ class Fit:
     worst_error: float
 
 
-def points_of(operation: str, ranks: int, seconds: Mapping[int, float]) -> list[Point]:
+def points_of(operation: str, ranks: int, seconds: Mapping[int, float]) -> list[CurvePoint]:
     """Of seconds by size in bytes."""
     factor = BUS[operation](ranks)
-    return [Point(operation, size, took, size / took, size / took * factor) for size, took in sorted(seconds.items())]
+    return [
+        CurvePoint(operation, size, took, size / took, size / took * factor) for size, took in sorted(seconds.items())
+    ]
 
 
-def fit(seconds: Mapping[int, float]) -> Fit:
+def fit(seconds: Mapping[int, float]) -> CurveFit:
     """Of seconds by size in bytes, with the least squares of relative errors."""
     points = [(float(size), took) for size, took in seconds.items()]
     latency, slope = _line(points)
@@ -53,7 +55,7 @@ def fit(seconds: Mapping[int, float]) -> Fit:
     if slope < 0:
         latency, slope = _constant(points), 0.0
     worst = max(abs(latency + slope * size - took) / took for size, took in points)
-    return Fit(latency, 1 / slope if slope > 0 else None, worst)
+    return CurveFit(latency, 1 / slope if slope > 0 else None, worst)
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

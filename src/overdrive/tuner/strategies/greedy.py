@@ -261,7 +261,7 @@ class Greedy:
         saving = self._screened.saving(technique.name)
         if saving is not None:
             return max(0.0, saving)
-        usual = technique.usual_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
+        usual = technique.expected_step_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
         gains = self._elsewhere.get(technique.name, ())
         saved = math.fsum(max(0.0, 1 - math.exp(-gain)) for gain, _ in gains)  # what gains nothing is not adopted
         return (_USUAL_COUNTS * usual + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
@@ -274,7 +274,7 @@ class Greedy:
         (technique,) = candidate.techniques
         if candidate.label in self._tried:
             return None
-        if technique.name not in self._screened.failed and technique.usual_saving(self._found.facts) > _EVEN_SO:
+        if technique.name not in self._screened.failed and technique.expected_step_saving(self._found.facts) > _EVEN_SO:
             return None
         return self._screened.hopeless(technique.name)
 

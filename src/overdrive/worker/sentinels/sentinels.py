@@ -29,7 +29,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import reason_of
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.sentinels import openmp
-from overdrive.worker.sentinels.processes import Copy, Keeper
+from overdrive.worker.sentinels.processes import Copy, ForkServer
 from overdrive.worker.sentinels.replay import Memory, Replay, StepVerdict
 from overdrive.worker.sentinels.segment import NEXT_BATCH, OWNER, STEPPED, Segment
 from overdrive.worker.session import Session
@@ -205,11 +205,11 @@ class Sentinels:
         if are_going() or not (may_fork() and unnoticed()):
             raise ForkFailed("no process can be started now")
         replay = Replay(levels, self._memory, self._steps())
-        made = Keeper.fork(replay.first)
+        made = ForkServer.fork(replay.first)
         if isinstance(made, Copy):
             self.in_copy = True
         else:
-            replay.keeper = made
+            replay.fork_server = made
             began(self)
             self._copied = CopiedPages()
         self._replay = replay
@@ -225,8 +225,8 @@ class Sentinels:
     def _conclude(self, replay: Replay) -> None:
         self._replay = None
         over(self)
-        assert replay.keeper is not None
-        beside = replay.keeper.end()
+        assert replay.fork_server is not None
+        beside = replay.fork_server.end()
         self._skips = self._skips + 1 if replay.mine and replay.mine.where == NEXT_BATCH else 0
         verdict = replay.verdict
         if verdict is None:
@@ -266,8 +266,8 @@ class Sentinels:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
-        if replay.keeper is not None:
-            self.budget.spend(replay.in_program, replay.keeper.end())
+        if replay.fork_server is not None:
+            self.budget.spend(replay.in_program, replay.fork_server.end())
 
     def end(self) -> None:
         """The session ends."""
