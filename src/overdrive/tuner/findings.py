@@ -174,8 +174,6 @@ class Findings:
         self.seeds, self.errors, self.isolation = seeds, dict(errors), isolation
         self.seconds = time.monotonic() - self.started
 
-    # What follows from them.
-
     def may_be_tried(self, technique: Technique) -> bool:
         """Whether it is for such programs, and among those that the user wants: an open one has to be named."""
         named = technique.name in self.only if self.only else technique.contract is not Contract.OPEN
