@@ -24,7 +24,7 @@ from overdrive.machine.cpu import granted_cores
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.recording import Recorder
 from overdrive.worker.sentinels.processes import ForkServer
-from overdrive.worker.sentinels.replay import Replay
+from overdrive.worker.sentinels.replay import SentinelReplay
 from overdrive.worker.sentinels.sentinels import Sentinels
 from overdrive.worker.session import Session
 
@@ -48,7 +48,7 @@ class Timed(Sentinels):
         if not self.in_copy:
             self.at.append((len(self.times), began_at))
 
-    def _conclude(self, replay: Replay) -> None:
+    def _conclude(self, replay: SentinelReplay) -> None:
         self.spent["in_program"] += replay.in_program
         super()._conclude(replay)
 

@@ -51,7 +51,7 @@ def survivor_of(
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
     from overdrive.survive.interval import MTBF, SnapshotInterval
-    from overdrive.survive.output import Output
+    from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
 
     path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
@@ -78,7 +78,7 @@ def survivor_of(
 
     share(Entropy(folder.manifest["seed"]))
     interval = SnapshotInterval(wish.every, wish.mtbf or MTBF)
-    survivor = Survivor(folder, Output(folder.output), interval, Ending(wish.requeue_code), say, anew)
+    survivor = Survivor(folder, SavedOutput(folder.output), interval, Ending(wish.requeue_code), say, anew)
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

@@ -28,7 +28,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Side(Figures):
+class SideFigures(Figures):
     """The program before, or under its plan. `shares`: of a step's time, by part; see `Facts.shares`."""
 
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -200,8 +200,8 @@ class TuneResult:
     speedup: Interval | None = None  # of the whole plan
     unconfirmed: str = text(200)  # what the speed-up rests on where there was no time to confirm it
     noise_floor: float | None = None
-    baseline: Side | None = None
-    tuned: Side | None = None
+    baseline: SideFigures | None = None
+    tuned: SideFigures | None = None
     devices: tuple[OnDevice, ...] = ()
     loaders: tuple[Loader, ...] = ()
     tuned_loaders: tuple[Loader, ...] = ()

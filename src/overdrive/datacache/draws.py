@@ -114,19 +114,19 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Contents:
+class WalkContents:
     """What one walk through a data set came upon."""
 
     objects: list[Any]
     generators: Generators
 
 
-def contents_of(root: Any, most: int = _MOST_OBJECTS) -> Contents:
+def contents_of(root: Any, most: int = _MOST_OBJECTS) -> WalkContents:
     kinds = _kinds()
     shared = (random._inst, np.random.mtrand._rand, getattr(sys.modules.get("torch"), "default_generator", None))
     objects = list(reachable(root, most))
     own = [each for each in objects if isinstance(each, kinds) and not any(each is one for one in shared)]
-    return Contents(objects, Generators(own))
+    return WalkContents(objects, Generators(own))
 
 
 def _kinds() -> tuple[Any, ...]:

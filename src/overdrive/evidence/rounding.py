@@ -45,7 +45,7 @@ from overdrive.evidence import student
 from overdrive.evidence.replayed import (
     FEWEST_STATES,
     UNUSABLE,
-    Row,
+    TensorRow,
     is_main,
     largest_of,
     or_disturbed,
@@ -85,7 +85,10 @@ class Rounding:
 
 
 def judge(
-    original: Sequence[Row], candidate: Sequence[Row], careful: bool = False, disturbed: Sequence[Row] = ()
+    original: Sequence[TensorRow],
+    candidate: Sequence[TensorRow],
+    careful: bool = False,
+    disturbed: Sequence[TensorRow] = (),
 ) -> Rounding:
     """Compare two candidates of one reference run.
 
@@ -155,12 +158,12 @@ def _held(bits: float, careful: bool, disturbed: bool) -> str:
 class _Pair:
     """A tensor in one state, of both."""
 
-    original: Row
-    found: Row
+    original: TensorRow
+    found: TensorRow
     bits: float  # that the candidate loses
 
     @classmethod
-    def of(cls, original: Row, found: Row, largest: float, careful: bool) -> _Pair:
+    def of(cls, original: TensorRow, found: TensorRow, largest: float, careful: bool) -> _Pair:
         """`largest`: a tensor's size in this state; where the reference is exactly zero, it tells what is small."""
         floor = (_CARELESS if careful else _UNITS) * (original.size or largest) + 1e-300
         assert original.error is not None and found.error is not None

@@ -152,7 +152,7 @@ class RoundingProof:
         return one, other
 
 
-def _rows(trace: Trace, without: Set[int]) -> list[replayed.Row]:
+def _rows(trace: Trace, without: Set[int]) -> list[replayed.TensorRow]:
     return [row for row in replayed.rows_of(trace.replay) if row.step not in without]
 
 

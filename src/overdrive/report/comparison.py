@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import Figures, Kept, Side, TuneResult
+from overdrive.core.tune_result import Figures, Kept, SideFigures, TuneResult
 from overdrive.core.units import duration
 from overdrive.report import charts, figures, svg, techniques, words
 from overdrive.report.html import machine_rows, template
@@ -180,7 +180,9 @@ def _speedups(found: Comparison) -> Plot | None:
     return plot(lambda width: charts.intervals(rows, title, width=width), (), ())
 
 
-def _figures(when: str, one: Side | None, other: Side | None, unit: str) -> list[tuple[str, str, str, str]]:
+def _figures(
+    when: str, one: SideFigures | None, other: SideFigures | None, unit: str
+) -> list[tuple[str, str, str, str]]:
     """Rows of one side of both duels."""
     cells = zip(figures.figure_names(unit), figures.figures(one), figures.figures(other), strict=True)
     pairs = zip(_values(one), _values(other), strict=True)

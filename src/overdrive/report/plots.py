@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import DuelRecord, Side, TuneResult
+from overdrive.core.tune_result import DuelRecord, SideFigures, TuneResult
 from overdrive.core.units import duration
 from overdrive.report import charts, figures, svg, techniques
 from overdrive.report.ratio import ratio
@@ -100,7 +100,7 @@ def crossed(said: str) -> str:
     return re.sub(r"(?<=\d)x\b", "×", said)
 
 
-def _parts(side: Side | None) -> list[tuple[str, float]]:
+def _parts(side: SideFigures | None) -> list[tuple[str, float]]:
     """(part, seconds) of one step; what the shares leave over is "unaccounted"."""
     seconds = side.seconds_per_step if side else None
     known = {part: max(0.0, side.shares.get(part, 0.0)) for part in PARTS} if side else {}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
     from overdrive.survive.interval import SnapshotInterval
-    from overdrive.survive.output import Output
+    from overdrive.survive.output import SavedOutput
     from overdrive.survive.snapshot import Snapshot
 
 
@@ -44,7 +44,7 @@ class Survivor:
     def __init__(
         self,
         folder: RunFolder,
-        output: Output,
+        output: SavedOutput,
         interval: SnapshotInterval,
         ending: Ending,
         say: Callable[[str], None],

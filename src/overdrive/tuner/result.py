@@ -22,7 +22,7 @@ from overdrive.core.tune_result import (
     OwnRun,
     PairRecord,
     RunGain,
-    Side,
+    SideFigures,
     TuneResult,
 )
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
@@ -196,7 +196,7 @@ def _total(found: Findings) -> Interval | None:
     return found.standing.interval if found.standing else found.confirmation.interval
 
 
-def _after(found: Findings) -> Side | None:
+def _after(found: Findings) -> SideFigures | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
@@ -208,7 +208,7 @@ def _after(found: Findings) -> Side | None:
     return _side(needed[-1].duel, True, None)
 
 
-def _before(found: Findings) -> Side | None:
+def _before(found: Findings) -> SideFigures | None:
     if found.needed():
         return None  # it did not run
     measured = found.measured()
@@ -217,9 +217,9 @@ def _before(found: Findings) -> Side | None:
     return _side(duel, False, facts) if duel else None
 
 
-def _side(duel: Duel, new: bool, facts: Facts | None) -> Side | None:
+def _side(duel: Duel, new: bool, facts: Facts | None) -> SideFigures | None:
     measured = figures(duel, new)
-    return Side(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
+    return SideFigures(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
 
 
 def _rates(side: Figures | None) -> dict[str, float]:

@@ -72,7 +72,7 @@ def _differences(pairs: Pairs, terms: Sequence[Term], placebos: Sequence[str], n
 
 
 def _both(
-    pairs: Pairs, terms: tuple[Term, ...], placebos: Sequence[str], sums: interactions.Sums, noise: float
+    pairs: Pairs, terms: tuple[Term, ...], placebos: Sequence[str], sums: interactions.PairSums, noise: float
 ) -> Problem:
     """Differences and sums in one: these tell the effect of a label alone from what it adds beside another."""
     differences = _differences(pairs, terms, placebos, noise)

@@ -49,7 +49,7 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class Told:
+class CopyResult:
     """What a copy tells: what its step came to, or why it does not tell that."""
 
     way: Repetition
@@ -113,7 +113,7 @@ class ForkServer(ForkedProcess):
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, json.dumps(asdict(way)).encode() + b"\n")
 
-    def told(self) -> list[Told] | None:
+    def told(self) -> list[CopyResult] | None:
         """What was told since the last look; None where there is nobody left to tell, or nothing told in time. Some
         microseconds."""
         if not self._poll.poll(0):
@@ -137,10 +137,10 @@ class ForkServer(ForkedProcess):
         return self.seconds
 
 
-def _read(line: bytes) -> Told | None:
+def _read(line: bytes) -> CopyResult | None:
     try:
         way, found, failed = json.loads(line)
-        return Told(Repetition(**way), found, failed)
+        return CopyResult(Repetition(**way), found, failed)
     except (ValueError, TypeError):  # of a copy that was killed as it told
         return None
 

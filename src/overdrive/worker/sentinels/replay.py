@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from overdrive.core.contract import Contract
-from overdrive.evidence.sentinels import DISTURBED, Doubt, Sums, Values, distance, is_plainly_rounding
-from overdrive.worker.sentinels.processes import ForkServer, Repetition, Told
+from overdrive.evidence.sentinels import DISTURBED, Doubt, StepSums, Values, distance, is_plainly_rounding
+from overdrive.worker.sentinels.processes import CopyResult, ForkServer, Repetition
 
 _MOST_SUSPECTS = 6  # techniques that are tried one by one
 
@@ -64,14 +64,14 @@ class NotCompared(Exception):
 
 
 @dataclass
-class Memory:
+class SentinelHistory:
     """What is known from the sentinels before."""
 
     doubt: Doubt = field(default_factory=Doubt)
-    sums: Sums = field(default_factory=Sums)
+    sums: StepSums = field(default_factory=StepSums)
 
 
-class Replay:
+class SentinelReplay:
     """Compares the program's step with copies of it, and orders more of them as long as they are needed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Replay:
         verdict: once `look` says so; None where nothing can be said, for the reason `failed`.
     """
 
-    def __init__(self, levels: Mapping[str, Contract], memory: Memory, step: int) -> None:
+    def __init__(self, levels: Mapping[str, Contract], memory: SentinelHistory, step: int) -> None:
         """`levels`: of the techniques that can be switched off, what they are to keep."""
         self.fork_server: ForkServer | None = None
         self.step = step
@@ -109,7 +109,7 @@ class Replay:
             return True
         return any(self._take(each) for each in told)
 
-    def _take(self, told: Told) -> bool:
+    def _take(self, told: CopyResult) -> bool:
         assert self.mine is not None and self.fork_server is not None
         try:
             if told.failed:
