@@ -290,12 +290,6 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
 
 
 def proof_record(check: Check) -> ProofRecord:
-    return ProofRecord(
-        level=str(check.level) if check.level else None,
-        sentence=check.sentence,
-        proxy=check.proxy,
-        invariants=check.invariants,
-        exact=check.exact,
-        rounding=check.rounding,
-        statistical=check.statistical,
-    )
+    level = str(check.level) if check.level else None
+    compared = check.exact, check.rounding, check.statistical
+    return ProofRecord(level, check.sentence, check.proxy, check.invariants, *compared)
