@@ -24,12 +24,14 @@ HERE = Path(__file__).resolve().parent
 # Without this folder: this file has the name of a module of the standard library.
 sys.path[:] = [str(HERE.parent), str(HERE.parent / "src"), *(each for each in sys.path if each != str(HERE))]
 
+from overdrive.core.json_data import to_json  # noqa: E402
 from overdrive.core.program import Program  # noqa: E402
 from overdrive.core.records import TrialOver  # noqa: E402
 from overdrive.core.trial_spec import TrialSpec  # noqa: E402
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed  # noqa: E402
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure  # noqa: E402
-from overdrive.insight.profile.result import result_of  # noqa: E402
+from overdrive.insight.profile.record import Profile  # noqa: E402
+from overdrive.insight.profile.result import profile_of  # noqa: E402
 from overdrive.machine.inventory import machine, versions  # noqa: E402
 from overdrive.trials.pool import TrialPool  # noqa: E402
 from overdrive.trials.trial import Trial  # noqa: E402
@@ -93,34 +95,34 @@ def _one(words: tuple[str, ...], source: Path) -> dict[str, Any]:
                     found = measure(pool, program, False, lambda stage: None)
                 except CannotProfile as reason:
                     return {"reason": str(reason)}
-                result = result_of(program, found, None, "not asked for", False)
+                result = profile_of(program, found, None, "not asked for", False)
                 return {
-                    "step_seconds": result["step_seconds"],
-                    "parts": result["parts"],
-                    "parts_off": result["parts_off"],
-                    "phases": result["phases"],
-                    "steps": result["steps"],
+                    "step_seconds": result.step_seconds,
+                    "parts": result.parts,
+                    "parts_off": result.parts_off,
+                    "phases": result.phases,
+                    "steps": result.steps,
                     "pairs": found.pairs,
-                    "overhead": result["overhead"],
-                    "bottleneck": result["bottleneck"]["part"],
-                    "sentence": result["bottleneck"]["sentence"],
-                    "left_out": result["left_out"],
+                    "overhead": to_json(result.overhead),
+                    "bottleneck": result.bottleneck.part,
+                    "sentence": result.bottleneck.sentence,
+                    "left_out": result.left_out,
                     "taken_away": _interventions(pool, program, found, result),
                 }
         finally:
             os.chdir(HERE)
 
 
-def _interventions(pool: TrialPool, program: Program, found: Measured, result: dict[str, Any]) -> list[dict[str, Any]]:
+def _interventions(pool: TrialPool, program: Program, found: Measured, result: Profile) -> list[dict[str, Any]]:
     """The bottleneck taken away; where that is Python, the largest phase that can be."""
-    whole = sum(result["phases"].values())
-    named = result["bottleneck"]["part"]
-    part = named if named in TAKES else _largest(result["phases"])
+    whole = sum(result.phases.values())
+    named = result.bottleneck.part
+    part = named if named in TAKES else _largest(result.phases)
     technique, phases = TAKES[part]
-    said = sum(result["phases"].get(phase, 0.0) for phase in phases) / whole
+    said = sum(result.phases.get(phase, 0.0) for phase in phases) / whole
     row = {"part": part, "bottleneck": part == named, "said": said}
     # Workers go on making batches while they are not asked for: with them, blocks of one process cannot take turns.
-    turns = not (part == "data" and result["workers"])
+    turns = not (part == "data" and result.workers)
     blocks: list[BlockPair] = []
     try:
         for processes in range(PROCESSES):

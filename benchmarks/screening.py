@@ -25,10 +25,10 @@ import numpy as np
 
 from overdrive.evidence import student
 from overdrive.evidence.screening import (
-    Block,
-    Candidate,
+    Alternative,
     Design,
-    Run,
+    Observation,
+    ProcessMean,
     carry_over,
     choose,
     estimate,
@@ -104,9 +104,9 @@ def screen(world: World, seconds: float, seed: int) -> tuple[set[int], float, in
     rng = np.random.default_rng(seed)
     names = [f"c{index}" for index in range(len(world.gains))]
     factors = [*map(on_off, names), *(on_off(f"placebo{index}", placebo=True) for index in range(PLACEBOS))]
-    design, candidates = Design(factors), [Candidate(name) for name in names]
+    design, candidates = Design(factors), [Alternative(name) for name in names]
     active = {factor.name for factor in factors}
-    blocks: list[Block] = []
+    blocks: list[Observation] = []
     clock, pairs, look, number = START, 0, next_look(0), 0
     process, own, share = Process(world, rng), 0, FIRST_SHARE
     while clock + PAIR <= seconds:
@@ -114,7 +114,7 @@ def screen(world: World, seconds: float, seed: int) -> tuple[set[int], float, in
             number, process, own, share = number + 1, Process(world, rng), 0, max(share, 1)
             clock += START
         for row in design.next_pair(active, rng):
-            blocks.append(Block(number, pairs, row, process.log_seconds(row), clock))
+            blocks.append(Observation(number, pairs, row, process.log_seconds(row), clock))
             clock += PAIR / 2
         pairs, own = pairs + 1, own + 1
         if pairs == look:
@@ -193,7 +193,7 @@ def special(interacting: bool, quick: bool) -> Cells:
         yield name, searched(world, 180.0, 6 if quick else SEARCHES)
 
 
-def blocks_of(world: World, pairs: int, processes: int, seed: int) -> tuple[list[Block], Design]:
+def blocks_of(world: World, pairs: int, processes: int, seed: int) -> tuple[list[Observation], Design]:
     """So many pairs of all candidates and the placebos."""
     rng = np.random.default_rng(seed)
     factors = [on_off(f"c{index}") for index in range(len(world.gains))]
@@ -203,7 +203,7 @@ def blocks_of(world: World, pairs: int, processes: int, seed: int) -> tuple[list
         process = Process(world, rng)
         for pair in range(number * pairs // processes, (number + 1) * pairs // processes):
             for half, row in enumerate(design.next_pair([factor.name for factor in factors], rng)):
-                blocks.append(Block(number, pair, row, process.log_seconds(row), 2.0 * pair + half))
+                blocks.append(Observation(number, pair, row, process.log_seconds(row), 2.0 * pair + half))
     return blocks, design
 
 
@@ -319,7 +319,7 @@ def few(quick: bool) -> Cells:
             blocks, design = blocks_of(world, pairs, 1, seed)
             labels = [f"c{index}" for index in range(len(world.gains))]
             effects = estimate(blocks, design.factors, noise=world.block)
-            verdict = race(effects, labels, map(Candidate, labels), design.factors)
+            verdict = race(effects, labels, map(Alternative, labels), design.factors)
             plans.append({int(label[1:]) for label in verdict.choice.plan})
         name = f"{pairs} pairs, block {block:.0%}"
         cell = {f"{gain} taken": _mean(index in plan for plan in plans) for index, gain in enumerate(GAINS[:7])}
@@ -340,9 +340,9 @@ def of_processes(quick: bool) -> Cells:
             for pair in range(pairs):
                 for half, row in enumerate(design.next_pair([factor.name for factor in factors], rng)):
                     change = -float(np.log(gains) @ np.array(row))
-                    runs.append(Run(pair, row, change + spread * rng.standard_normal(), 2.0 * pair + half))
+                    runs.append(ProcessMean(pair, row, change + spread * rng.standard_normal(), 2.0 * pair + half))
             effects = estimate_of_processes(runs, factors, spread)
-            plans.append(choose(effects, (Candidate(factor.name) for factor in factors), factors).plan)
+            plans.append(choose(effects, (Alternative(factor.name) for factor in factors), factors).plan)
             intervals = [effects.speedup(factor.name) for factor in factors]
             hits += [each.low <= gain <= each.high for each, gain in zip(intervals, gains, strict=True)]
         name = f"{pairs} pairs, process {spread:.0%}"

@@ -23,8 +23,8 @@ from typing import Any
 from overdrive.machine.cpu import granted_cores
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.recording import Recorder
-from overdrive.worker.sentinels.processes import Keeper
-from overdrive.worker.sentinels.replay import Replay
+from overdrive.worker.sentinels.processes import ForkServer
+from overdrive.worker.sentinels.replay import SentinelReplay
 from overdrive.worker.sentinels.sentinels import Sentinels
 from overdrive.worker.session import Session
 
@@ -48,7 +48,7 @@ class Timed(Sentinels):
         if not self.in_copy:
             self.at.append((len(self.times), began_at))
 
-    def _conclude(self, replay: Replay) -> None:
+    def _conclude(self, replay: SentinelReplay) -> None:
         self.spent["in_program"] += replay.in_program
         super()._conclude(replay)
 
@@ -61,15 +61,15 @@ def main() -> None:
     recorder = Recorder()
     sentinels = Timed(lambda: recorder.clock.steps, {name: catalogue()[name].contract for name in names})
     session = sentinels.session = Session([(name, {}) for name in names], [recorder, sentinels])
-    end = Keeper.end
+    end = ForkServer.end
 
-    def counted(self: Keeper) -> float:
+    def counted(self: ForkServer) -> float:
         seconds = end(self)
         sentinels.spent["beside"] += seconds / granted_cores()
         self.seconds = 0.0
         return seconds
 
-    Keeper.end = counted  # type: ignore[method-assign]
+    ForkServer.end = counted  # type: ignore[method-assign]
     with session:
         began = time.perf_counter()
         with contextlib.redirect_stdout(io.StringIO()):

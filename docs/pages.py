@@ -17,9 +17,13 @@ from overdrive.cli.group import COMMANDS, cli
 from overdrive.core import json_forms
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan.schema import plan_schema
+from overdrive.core.proof_record import ProofRecord
+from overdrive.core.requirements_result import Requirements
 from overdrive.core.run_record import RunRecord
 from overdrive.core.search_result import SearchResult
-from overdrive.core.tune_result import ProofRecord, TuneResult
+from overdrive.core.tune_result import TuneResult
+from overdrive.insight.profile.record import Profile
+from overdrive.machine.diagnosis import Diagnosis, PoolDiagnosis
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Technique
 
@@ -54,12 +58,12 @@ SCHEMAS = {
     "proof": ("what `verify --json` writes", lambda: schema_of(ProofRecord, "Proof of a plan")),
     "run": ("what `run --json` writes", lambda: schema_of(RunRecord, "Record of a run")),
     "search": ("what `search --json` writes", lambda: schema_of(SearchResult, "Result of a search")),
-    "profile": ("what `profile --json` writes", lambda: schema_of(json_forms.ProfileForm, "Profile")),
-    "doctor": ("what `doctor --json` writes", lambda: schema_of(json_forms.DoctorForm, "A machine")),
-    "pool": ("what `doctor --pool --json` writes", lambda: schema_of(json_forms.PoolForm, "Collectives")),
+    "profile": ("what `profile --json` writes", lambda: schema_of(Profile, "Profile")),
+    "doctor": ("what `doctor --json` writes", lambda: schema_of(Diagnosis, "A machine")),
+    "pool": ("what `doctor --pool --json` writes", lambda: schema_of(PoolDiagnosis, "Collectives")),
     "requirements": (
         "what `doctor --for --json` writes",
-        lambda: schema_of(json_forms.RequirementsForm, "What a program needs"),
+        lambda: schema_of(Requirements, "What a program needs"),
     ),
     "side-by-side": (
         "what `report A B --json` writes",

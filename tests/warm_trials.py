@@ -42,7 +42,7 @@ class Launcher:
         self._scripts = itertools.count()
         self._nursery = nursery
 
-    def start(self, environment: Mapping[str, str], output: BinaryIO) -> launcher.Group:
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> launcher.ProcessGroup:
         with self._lock:
             self._nursery.told.write_text(json.dumps([dict(environment), os.getcwd()]))
             group = self._nursery.fork(output)

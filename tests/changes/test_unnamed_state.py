@@ -20,7 +20,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overdrive.changes import standing  # noqa: E402
+from overdrive.changes import bindings  # noqa: E402
 from overdrive.changes.fingerprint import fingerprint  # noqa: E402
 from overdrive.changes.walk import code_walk  # noqa: E402
 from overdrive.datacache.unchanged import Unchanged  # noqa: E402
@@ -230,7 +230,7 @@ def test_what_comes_to_all_modules_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_method_of_ours_in_the_place_of_a_librarys_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     unchanged = Unchanged((held := UserList([1]),), fingerprint(held))
-    monkeypatch.setattr(UserList, "__len__", standing.Standing.__call__)
+    monkeypatch.setattr(UserList, "__len__", bindings.Bindings.__call__)
     assert unchanged.changed() is None
     monkeypatch.setattr(UserList, "__len__", lambda own: 7)
     assert unchanged.changed() is not None

@@ -16,8 +16,11 @@ from rich.console import Console
 
 from overdrive.cli import doctor as doctor_command
 from overdrive.cli.group import cli
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.units import rate
+from overdrive.machine.diagnosis import Diagnosis
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure
 from overdrive.report.doctor import diagnosis, summary
 from tests.machine.recorded import MACHINES, look
 from tests.machine.recorded_nvml import package
@@ -41,7 +44,7 @@ LIMITS = Limits(
 )
 
 
-def shown(result: dict[str, Any], width: int = 100, encoding: str = "utf-8") -> str:
+def shown(result: Diagnosis, width: int = 100, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     diagnosis(result, Console(file=file, width=width, highlight=False))
@@ -51,21 +54,22 @@ def shown(result: dict[str, Any], width: int = 100, encoding: str = "utf-8") -> 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_is_shown_within_a_hundred_columns(name: str, tmp_path: Path) -> None:
-    result = doctor_command.examine(look(name, tmp_path), LIMITS.to_dict())
+    result = doctor_command.examine(look(name, tmp_path), LIMITS)
+    assert from_json(Diagnosis, json.loads(json.dumps(to_json(result)))).findings == result.findings
     text = shown(result)
-    commands = {each["command"] for each in result["findings"]}
+    commands = {each.command for each in result.findings}
     assert all(len(line) <= 100 for line in text.splitlines() if line.strip() not in commands)
-    assert all(each["what"][:40] in text for each in result["findings"])
+    assert all(each.what[:40] in text for each in result.findings)
     assert all(f"\n        {command}\n" in text for command in _to_copy(result))
     assert "?" not in shown(result, encoding="ascii").replace("?, ", "")  # all that is said has a plain form
 
 
-def _to_copy(result: dict[str, Any]) -> list[str]:
-    return [each["command"] for each in result["findings"] if each["severity"] != "note" and each["command"]]
+def _to_copy(result: Diagnosis) -> list[str]:
+    return [each.command for each in result.findings if each.severity is not Severity.NOTE and each.command]
 
 
 def test_what_is_said_of_a_sound_machine(tmp_path: Path) -> None:
-    text = shown(doctor_command.examine(look("h100x8", tmp_path), LIMITS.to_dict()))
+    text = shown(doctor_command.examine(look("h100x8", tmp_path), LIMITS))
     assert "2 × Intel(R) Xeon(R) Platinum 8480C, 112 cores (224 threads), 2 memory nodes" in text
     assert "8 × NVIDIA H100 80GB HBM3, 80 GiB, 700 W, up to 1980 MHz, PCIe 5 x16, ECC" in text
     assert "joined by 18 NVLinks, 478.1 GB/s each way" in text
@@ -83,7 +87,7 @@ def test_nothing_found_is_taken_for_markup(tmp_path: Path) -> None:
 
 def test_the_summary() -> None:
     def said(*severities: str) -> str:
-        return summary([{"severity": each} for each in severities])
+        return summary([Finding("", Severity(each), "", "", Basis.CITED, "", Sure.CERTAIN) for each in severities])
 
     assert said() == "Nothing is wrong."
     assert said("wrong", "advice", "note", "note") == "1 thing is wrong, 1 could be better, 2 notes."

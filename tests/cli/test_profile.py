@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from overdrive.cli import profile as profile_command
+from overdrive.core.json_data import from_json, to_json
 from overdrive.core.program import Program
 from overdrive.insight.profile import measure
 from overdrive.insight.profile.measure import CannotProfile
 from overdrive.insight.profile.page import page
+from overdrive.insight.profile.record import Profile
 from overdrive.machine.limits import Limits, LimitsUnavailable, Measure
+from overdrive.report.reading import read
 from overdrive.trials import pool
 from tests.conftest import Run
 from tests.schemas import held
@@ -89,6 +92,7 @@ def test_a_profile_of_a_program_with_everything(
     assert profile_command.profile(Program.parse(["train.py"]), *files, advise=True) == 0
     result = json.loads(files[2].read_text())
     held("profile", result)
+    assert to_json(from_json(Profile, result)) == result
 
     phases = result["phases"]
     assert sum(result["parts"].values()) == pytest.approx(sum(phases.values()))
@@ -133,8 +137,9 @@ def test_a_profile_of_a_program_with_everything(
     assert script.read_text() == SCRIPT
 
     hostile = json.loads(json.dumps(result).replace("aten::convolution", "<script>x</script>"))
-    assert "<script" not in page(hostile)
-    assert page({}) and page({"flame": 3, "roof": {"flops": "x"}, "operators": [None], "memory": {"curve": [1]}})
+    assert "<script" not in page(read(Profile, hostile))
+    broken = {"flame": 3, "roof": {"flops": "x"}, "operators": [None], "memory": {"curve": [1]}}
+    assert page(Profile()) and page(read(Profile, broken))
 
 
 def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path: Path, overdrive: Run) -> None:

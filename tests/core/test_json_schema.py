@@ -11,8 +11,9 @@ from overdrive.core.json_data import to_json
 from overdrive.core.json_schema import schema_of
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.schema import plan_schema
+from overdrive.core.proof_record import ProofRecord
 from overdrive.core.run_record import RunRecord
-from overdrive.core.tune_result import ProofRecord, TuneResult
+from overdrive.core.tune_result import TuneResult
 from overdrive.report.reading import read
 from overdrive.techniques.catalogue import catalogue
 from tests.report.sample import result

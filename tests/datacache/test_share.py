@@ -20,7 +20,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from overdrive.datacache.share import Share, Shares  # noqa: E402
+from overdrive.datacache.share import SampleShare, Shares  # noqa: E402
 
 COUNT = 53
 DATA = TensorDataset(torch.arange(COUNT))
@@ -95,12 +95,13 @@ def test_a_sampler_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_a_share() -> None:
-    share = Share(np.array([2, 5, 11]))
+    share = SampleShare(np.array([2, 5, 11]))
     rows = share.rows([11, 2, 11])
     assert rows is not None and rows.tolist() == [2, 0, 2]
     for indices in ([3], [2, 12], [True], [-1], [], (2,), [2.0], None):
         assert share.rows(indices) is None
-    assert share.same(Share(np.array([2, 5, 11]))) and not share.same(Share(np.array([2, 5]))) and not share.same(None)
+    assert share.same(SampleShare(np.array([2, 5, 11])))
+    assert not share.same(SampleShare(np.array([2, 5]))) and not share.same(None)
 
 
 def test_the_ranks_that_shuffle_are_named(caplog: pytest.LogCaptureFixture) -> None:

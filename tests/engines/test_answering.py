@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from overdrive.engines.answering import Answers
+from overdrive.engines.answering import EngineAnswers
 from overdrive.worker.session import Session
 from tests.engines.graph_runtime import Graphs
 
@@ -34,7 +34,7 @@ class Served:
     def __init__(self, model: nn.Module, runtime: Graphs | None = None) -> None:
         torch.manual_seed(0)
         self.model, self.runtime = model, runtime or Graphs()
-        self.answers = Answers(self.runtime, "engine")
+        self.answers = EngineAnswers(self.runtime, "engine")
 
     def __enter__(self) -> Served:
         self._session = Session(inference=True)
@@ -303,7 +303,7 @@ def test_an_error_of_the_program_is_its_own(x: torch.Tensor) -> None:
 def test_an_engine_that_fails_is_left_out_and_the_call_is_made(x: torch.Tensor) -> None:
     runtime = Graphs()
     with Session([], inference=True) as session:
-        answers = Answers(runtime, "engine")
+        answers = EngineAnswers(runtime, "engine")
         with session.seams.owned_by("engine"):
             session.seams.model_called.subscribe_innermost(answers.called)
         model = Net().eval()

@@ -116,7 +116,7 @@ def test_equal_digests_are_exact() -> None:
     judged = judged_exact(written(), written())
     assert judged.level is EXACT and "40 steps" in judged.sentence
     assert all(each.same for each in judged.invariants)
-    assert judged.evidence["exact"]["first_difference"] is None
+    assert judged.exact and judged.exact.first_difference is None
 
 
 @pytest.mark.parametrize("part", ["parameters", "buffers", "optimizer_state", "random_states"])

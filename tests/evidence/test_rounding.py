@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from overdrive.evidence.replayed import Row, rows_of, usable
+from overdrive.evidence.replayed import TensorRow, rows_of, usable
 from overdrive.evidence.rounding import judge
 
 STEPS = (1, 2, 3, 4, 5, 7, 9, 12, 16, 21, 28, 38, 51, 68, 91, 120)
 TENSORS = {"conv.weight": 4000, "conv.bias": 16, "bn.weight": 16, "fc.weight": 12000, "fc.bias": 10}
 
 
-def candidate(seed: int, worse: float = 1.0, unit: float = 6e-8) -> list[Row]:
+def candidate(seed: int, worse: float = 1.0, unit: float = 6e-8) -> list[TensorRow]:
     """Rounding errors as they come: proportional to the tensor, luckier for small ones."""
     chance = random.Random(seed)
     rows = []
@@ -23,14 +23,14 @@ def candidate(seed: int, worse: float = 1.0, unit: float = 6e-8) -> list[Row]:
             size = 10 ** chance.uniform(-4, 0)
             luck = 0.6 if count < 500 else 0.15
             rows += [
-                Row(step, kind, tensor, worse * unit * size * chance.lognormvariate(0, luck), size, count)
+                TensorRow(step, kind, tensor, worse * unit * size * chance.lognormvariate(0, luck), size, count)
                 for kind in ("gradient", "update")
             ]
-        rows.append(Row(step, "buffer", "bn.running_mean", worse * unit, 1.0, 16))
+        rows.append(TensorRow(step, "buffer", "bn.running_mean", worse * unit, 1.0, 16))
     return rows
 
 
-def sized_like(base: list[Row], other: list[Row]) -> list[Row]:
+def sized_like(base: list[TensorRow], other: list[TensorRow]) -> list[TensorRow]:
     return [
         replace(two, size=one.size, error=(two.error or 0) / max(two.size, 1e-30) * one.size)
         for one, two in zip(base, other, strict=True)
@@ -42,13 +42,13 @@ def test_another_order_of_summation_passes() -> None:
         base = candidate(seed)
         judged = judge(base, sized_like(base, candidate(1000 + seed)))
         assert judged.holds, judged.sentence
-        assert judged.evidence["states"] == 16 and judged.evidence["tensors"] == 6
+        assert judged.record.states == 16 and judged.record.tensors == 6
 
 
 def test_the_sentence_says_how_many_bits_are_lost() -> None:
     base = candidate(0, unit=6e-6)
     judged = judge(base, [replace(row, error=8 * (row.error or 0)) for row in base])
-    assert judged.holds and "3.0 bits lost" in judged.sentence and judged.evidence["bits"] == pytest.approx(3, abs=0.1)
+    assert judged.holds and "3.0 bits lost" in judged.sentence and judged.record.bits == pytest.approx(3, abs=0.1)
     assert "as near to fp64" in judge(base, base).sentence
 
 
@@ -81,7 +81,7 @@ def test_a_wrong_gradient_in_a_single_state_is_caught() -> None:
     assert judged.holds is False and "in step 51" in judged.sentence
 
 
-def flipped(rows: list[Row], states: tuple[int, ...], share: float = 1e-3) -> list[Row]:
+def flipped(rows: list[TensorRow], states: tuple[int, ...], share: float = 1e-3) -> list[TensorRow]:
     """A ReLU's argument fell to the other side of zero."""
     return [replace(row, error=share * row.size) if row.step in states else row for row in rows]
 
@@ -146,7 +146,7 @@ def test_where_the_reference_is_zero_the_other_tensors_say_what_is_small() -> No
 def test_a_gradient_that_is_all_rounding_passes() -> None:
     """A bias before batch normalisation: its true gradient is zero."""
 
-    def nothing(rows: list[Row], seed: int) -> list[Row]:
+    def nothing(rows: list[TensorRow], seed: int) -> list[TensorRow]:
         chance = random.Random(seed)
         return [
             replace(row, size=1e-17, error=1e-9 * chance.lognormvariate(0, 0.5)) if row.tensor == "conv.bias" else row
@@ -182,7 +182,9 @@ def test_states_with_other_batches_do_not_count() -> None:
     assert [row.step for row in rows_of({"rows": rows, "other_inputs": [2]})] == [1]
 
 
-def one_tensor(count: int, times: float, states: int = len(STEPS), unit: float = 6e-6) -> tuple[list[Row], list[Row]]:
+def one_tensor(
+    count: int, times: float, states: int = len(STEPS), unit: float = 6e-6
+) -> tuple[list[TensorRow], list[TensorRow]]:
     """Two candidates whose every error is the same, but of one tensor, which in some states is `times` as far off.
 
     Errors of 6e-6 are well above the units of the last place that anything may be off.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overdrive.evidence.sentinels import DISTURBED, Doubt, Sums, distance, is_plainly_rounding
+from overdrive.evidence.sentinels import DISTURBED, Doubt, StepSums, distance, is_plainly_rounding
 
 TENSORS, ELEMENTS = 12, 600
 Chance = np.random.Generator
@@ -76,7 +76,7 @@ def test_a_missing_gradient_is_told_at_once() -> None:
 def test_a_plan_that_rounds_to_16_bits_is_the_same_on_average_and_half_a_rate_is_not() -> None:
     chance = np.random.default_rng(5)
     for factor, loss, expected in ((1.0, 1.0, False), (0.5, 1.0, True), (1.0, 1.2, True)):
-        sums, told = Sums(), []
+        sums, told = StepSums(), []
         for _ in range(40):
             plain = plain_step(chance)
             mine = {name: factor * each for name, each in off(plain, chance, 2.0**-8, flips=0).items()}
@@ -87,7 +87,7 @@ def test_a_plan_that_rounds_to_16_bits_is_the_same_on_average_and_half_a_rate_is
 
 
 def test_directions_are_not_compared_where_other_random_numbers_were_drawn() -> None:
-    chance, sums = np.random.default_rng(6), Sums()
+    chance, sums = np.random.default_rng(6), StepSums()
     for _ in range(40):
         steps = [plain_step(chance) for _ in range(2)]  # other masks: all of it is another step
         assert not sums.take(*steps, (1.0, 1.0), same_chance=False)

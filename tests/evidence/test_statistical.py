@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from overdrive.core.json_data import from_json, to_json
+from overdrive.core.proof_record import StatisticalRecord
 from overdrive.evidence.margin import margin_from
 from overdrive.evidence.registration import LOOKS, SPENT, ArmRun, Registration
 from overdrive.evidence.statistical import Outcome, judge
@@ -220,7 +221,7 @@ def test_twice_as_fast_or_half_as_fast_is_refused_though_the_metric_is_the_same(
     candidate = [replace(run, value=original[i].value) for i, run in enumerate(arm(rng, 0, tau=tau))]
     outcome = judge(REGISTERED, original[:10], candidate[:10])
     assert outcome.equivalent is False
-    assert outcome.steps_to_target is not None and outcome.steps_to_target["p"] < 0.001
+    assert outcome.steps_to_target is not None and outcome.steps_to_target.p < 0.001
     assert "steps instead of" in outcome.sentence and "beyond the margin" not in outcome.sentence
 
 
@@ -228,7 +229,7 @@ def test_another_speed_is_seen_by_its_road_where_both_reach_the_plateau_early() 
     rng = np.random.default_rng(13)
     outcome = judge(REGISTERED, arm(rng, tau=10.0), arm(rng, 0, tau=5.0))
     assert outcome.equivalent is False
-    assert outcome.band is not None and outcome.band["left"]
+    assert outcome.band is not None and outcome.band.fault
 
 
 def test_seven_runs_an_arm_are_enough_to_see_another_speed_and_six_are_not() -> None:
@@ -246,17 +247,17 @@ def test_a_detour_of_the_curve_is_refused_though_both_ends_are_the_same() -> Non
     candidate = [replace(run, losses=tuple(np.array(run.losses) + bump)) for run in candidate]
     outcome = judge(REGISTERED, original, candidate)
     assert outcome.equivalent is False
-    assert outcome.band is not None and outcome.band["left"] and abs(outcome.band["step"] - 30) <= 5
+    assert outcome.band is not None and outcome.band.fault and abs(outcome.band.step - 30) <= 5
     assert "around step" in outcome.sentence
-    assert judge(REGISTERED, original, arm(rng)).band["left"] is False  # type: ignore[index]
+    assert judge(REGISTERED, original, arm(rng)).band.fault is None  # type: ignore[union-attr]
 
 
 def test_a_tolerance_of_the_metric_holds_for_the_curve_too() -> None:
     rng = np.random.default_rng(15)
     original, candidate = arm(rng), arm(rng, 0, shift=4.0)
     steep = replace(REGISTERED, margin=8 * SIGMA)
-    assert judge(REGISTERED, original, candidate).band["left"] is True  # type: ignore[index]
-    assert judge(steep, original, candidate).band["left"] is False  # type: ignore[index]
+    assert judge(REGISTERED, original, candidate).band.fault is not None  # type: ignore[union-attr]
+    assert judge(steep, original, candidate).band.fault is None  # type: ignore[union-attr]
 
 
 # Runs that fail
@@ -398,8 +399,8 @@ def test_a_registration_that_proves_nothing_is_an_error(change: dict[str, Any], 
 def test_an_outcome_is_plain_json_even_where_nothing_could_be_had() -> None:
     rng = np.random.default_rng(20)
     for original, candidate in ([], []), (arm(rng), arm(rng)), (arm(rng), failing(arm(rng), 16)):
-        written = judge(REGISTERED, original, candidate).to_dict()
-        assert json.loads(json.dumps(written, allow_nan=False)) == written
+        record = judge(REGISTERED, original, candidate).record(REGISTERED, original, candidate)
+        assert from_json(StatisticalRecord, json.loads(json.dumps(to_json(record), allow_nan=False))) == record
 
 
 def test_the_sentence_says_what_a_person_needs() -> None:
@@ -438,5 +439,5 @@ def test_a_run_that_never_comes_to_the_target_counts_with_all_its_steps() -> Non
     stuck = [replace(run, losses=(2.3,) * 100) for run in arm(rng)]
     pace = judge(REGISTERED, original, stuck).steps_to_target
     assert pace is not None
-    assert pace["reached"][0] >= 14 and pace["reached"][1] == 0
-    assert pace["candidate"] == 100.0 and pace["original"] == pytest.approx(80, abs=6)
+    assert pace.reached[0] >= 14 and pace.reached[1] == 0
+    assert pace.candidate == 100.0 and pace.original == pytest.approx(80, abs=6)

@@ -16,7 +16,7 @@ from overdrive.forks import forked, forked_process, standstill
 from overdrive.forks.forked import Beside, Tick, in_child, in_children
 from overdrive.forks.layout import ForkFailed
 from overdrive.worker.sentinels import processes
-from overdrive.worker.sentinels.processes import Copy, Keeper, Repetition
+from overdrive.worker.sentinels.processes import Copy, ForkServer, Repetition
 
 STOOD_STILL = "waits for a lock that nobody gives back"
 
@@ -115,16 +115,16 @@ def test_a_step_made_again_that_says_nothing_is_given_up(
     monkeypatch.setattr(processes, "_GIVEN_UP_AFTER", 0.5)
     monkeypatch.setattr(processes, "mapped_for_writing", list)  # nothing is shared: the program goes on at once
     monkeypatch.setattr(processes, "own_memory", taken.acquire)
-    keeper = Keeper.fork(Repetition(()))
-    if isinstance(keeper, Copy):
+    fork_server = ForkServer.fork(Repetition(()))
+    if isinstance(fork_server, Copy):
         os._exit(0)
-    told = keeper.told()
+    told = fork_server.told()
     limit = time.monotonic() + 60
     while told is not None and time.monotonic() < limit:
-        told = keeper.told()
+        told = fork_server.told()
         time.sleep(0.01)
     assert told is None
-    keeper.end()
+    fork_server.end()
 
 
 def test_a_killed_child_that_is_slow_to_go_is_not_found_by_the_program() -> None:

@@ -11,7 +11,7 @@ import pytest
 from overdrive.cli.doctor import examine
 from overdrive.machine import inventory
 from overdrive.machine.amd import _architecture, amd
-from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.apply import apply_rules
 from tests.machine.recorded import look, unpack
 
 ROCM = {"version": "2.13.0+rocm7.0", "cuda": None, "hip": "7.0", "xpu": None, "debug": False}
@@ -19,7 +19,7 @@ ROCM = {"version": "2.13.0+rocm7.0", "cuda": None, "hip": "7.0", "xpu": None, "d
 
 def rules(found: dict[str, Any], severity: str = "wrong") -> dict[str, str]:
     """What is said of AMD's GPUs, by rule."""
-    findings, failed = advise(found)
+    findings, failed = apply_rules(found)
     assert failed == []
     return {each.rule: each.what for each in findings if each.severity.value == severity}
 
@@ -75,7 +75,7 @@ def test_a_card_with_a_switch_of_its_own_in_a_container(tmp_path: Path) -> None:
     assert "amd_not_given" not in rules(found)  # nobody wants to compute there
     found["software"]["torch"] = ROCM
     assert "/dev/kfd is not there" in rules(found)["amd_not_given"]
-    assert examine(found)["machine"]["amd"]["kfd"] == "absent"
+    assert examine(found).machine["amd"]["kfd"] == "absent"
 
 
 def test_devices_that_this_user_may_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

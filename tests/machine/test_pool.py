@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overdrive.machine.acs import redirecting_bridges
-from overdrive.machine.pool.curve import fit, rows
+from overdrive.machine.pool.curve import fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.reading import interfaces
 from tests.conftest import Run
@@ -18,22 +18,22 @@ SIZES = [1 << power for power in range(10, 28, 2)]
 
 def test_a_fit_finds_latency_and_bandwidth_again() -> None:
     found = fit({size: 20e-6 + size / 5e9 for size in SIZES})
-    assert found["latency_seconds"] == pytest.approx(20e-6) and found["bytes_per_second"] == pytest.approx(5e9)
-    assert found["worst_error"] == pytest.approx(0, abs=1e-9)
+    assert found.latency_seconds == pytest.approx(20e-6) and found.bytes_per_second == pytest.approx(5e9)
+    assert found.worst_error == pytest.approx(0, abs=1e-9)
 
 
 def test_a_fit_has_no_negative_latency_and_no_negative_slope() -> None:
-    assert fit({1000: 1e-6, 4000: 8e-6, 16000: 64e-6})["latency_seconds"] == 0
-    assert fit({1000: 3e-6, 4000: 2e-6, 16000: 1e-6})["bytes_per_second"] is None
+    assert fit({1000: 1e-6, 4000: 8e-6, 16000: 64e-6}).latency_seconds == 0
+    assert fit({1000: 3e-6, 4000: 2e-6, 16000: 1e-6}).bytes_per_second is None
 
 
 @pytest.mark.parametrize(
     ("operation", "factor"), [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("broadcast", 1)]
 )
 def test_bus_bandwidth_is_that_of_nccl_tests(operation: str, factor: float) -> None:
-    (row,) = rows(operation, 4, {1 << 20: 1e-3})
-    assert row["algorithm_bytes_per_second"] == (1 << 20) / 1e-3
-    assert row["bus_bytes_per_second"] == pytest.approx(factor * (1 << 20) / 1e-3)
+    (row,) = points_of(operation, 4, {1 << 20: 1e-3})
+    assert row.algorithm_bytes_per_second == (1 << 20) / 1e-3
+    assert row.bus_bytes_per_second == pytest.approx(factor * (1 << 20) / 1e-3)
 
 
 def test_the_share_of_a_link_is_that_of_the_slowest_host() -> None:

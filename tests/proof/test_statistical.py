@@ -110,8 +110,7 @@ def test_a_margin_of_the_user_s_is_told_in_runs_before_the_candidate_runs(tmp_pa
     assert check.level is Contract.STATISTICAL
     (cost,) = [text for text in runs.told if "it takes" in text]
     assert "margin ±0.5 of the accuracy: asked for; it takes 18 to 163 runs" in cost
-    statistical = check.evidence["statistical"]
-    assert statistical["margin"] == 0.5 and statistical["looks"][-1] > 16
+    assert check.statistical and check.statistical.margin == 0.5 and check.statistical.looks[-1] > 16
 
 
 def test_runs_of_an_earlier_version_are_made_again_and_its_ledger_is_read(tmp_path: Path) -> None:

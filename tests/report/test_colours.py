@@ -8,10 +8,11 @@ import re
 import pytest
 
 from overdrive.insight.profile import page as profile
+from overdrive.insight.profile.record import Profile
 from overdrive.insight.profile.wording import PART_NAMES
 from tests.report.sample import page, result
 
-PAGES = {"report": page(result()), "profile": profile.page({})}
+PAGES = {"report": page(result()), "profile": profile.page(Profile())}
 ITEM = ("read", "decode", "transform", "collate", "copy")
 MEMORY = ("parameters", "gradients", "optimizer-state", "activations", "batches", "temporary")
 CHARTS = [  # what one chart may show together

@@ -9,7 +9,7 @@ import pytest
 
 from overdrive.cli.values import PriceName
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import OwnRun, Price, Side, TuneResult
+from overdrive.core.tune_result import OwnRun, Price, SideFigures, TuneResult
 from overdrive.core.units import duration
 from overdrive.report import words
 from overdrive.report.gain import gains, money
@@ -18,8 +18,8 @@ from overdrive.report.words import sentences
 FASTER = TuneResult(
     verdict="FASTER",
     speedup=Interval(2.0, 2.5, 3.0),
-    baseline=Side(seconds_per_step=0.09),
-    tuned=Side(seconds_per_step=0.036),
+    baseline=SideFigures(seconds_per_step=0.09),
+    tuned=SideFigures(seconds_per_step=0.036),
     tuning_seconds=240.0,
     break_even_steps=4445,
 )

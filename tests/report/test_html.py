@@ -232,7 +232,8 @@ def test_the_two_devices_come_from_the_duel_of_their_technique() -> None:
     from overdrive.evidence.speed import Pair
     from overdrive.trials.duel import Duel, Side
     from overdrive.tuner.devices import devices_of
-    from overdrive.tuner.findings import Findings, Rejected
+    from overdrive.tuner.findings import Findings
+    from overdrive.tuner.outcomes import Rejected
 
     program = Program("train.py", (), False)
     found = Findings(program, Contract.ROUNDING)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from overdrive.core.interval import Interval
 from overdrive.core.json_data import from_json, to_json
-from overdrive.core.search_result import Comparison, SearchResult, Tried, Varied
+from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.report.search import search
 from overdrive.report.search_page import page
 from tests.report.test_html import Tags
@@ -42,7 +42,7 @@ def result(low: float = 1.0, verdict: str = "better") -> SearchResult:
         trials=(run(1, 0.001, 80.0, "pruned"), chosen, run(3, 0.5, 94.0), run(4, 1.0, None, "failed")),
         verdict=verdict,
         chosen=chosen.values,
-        comparison=Comparison(
+        comparison=SeedComparison(
             (1, 2), (run(0, 0.01, 90.0), run(0, 0.01, 91.0)), (chosen, chosen), Interval(low, 2.0, 4.0), 5.0
         ),
         command="python train.py --lr=0.1",

@@ -17,7 +17,7 @@ import pytest
 
 from overdrive.survive import output, snapshot
 from overdrive.survive.folder import RunFolder, Unusable
-from overdrive.survive.interval import FIRST, LONGEST, Interval
+from overdrive.survive.interval import FIRST, LONGEST, SnapshotInterval
 from overdrive.survive.journal import Damaged, Diverged, Journal
 from overdrive.survive.taking import Snapshots
 
@@ -194,17 +194,17 @@ def test_what_a_program_holds_is_put_back_or_the_first_difference_named(monkeypa
 
 def test_snapshots_are_as_seldom_as_is_best_with_what_one_costs_and_how_often_a_run_fails() -> None:
     """The square root of 2 C M; never for more than 0.5 % of the run; as was asked for, where it was."""
-    day = Interval(None)
+    day = SnapshotInterval(None)
     assert day.seconds == FIRST  # what one costs is not known yet
     day.took(0.5)
     assert day.seconds == pytest.approx((2 * 0.5 * 86_400) ** 0.5)
-    often = Interval(None, mtbf=600.0)
+    often = SnapshotInterval(None, mtbf=600.0)
     often.took(0.5)
     assert often.seconds == pytest.approx(0.5 / 0.005)  # Young's 24 s would take 2 % of the run
-    seldom = Interval(None, mtbf=1e9)
+    seldom = SnapshotInterval(None, mtbf=1e9)
     seldom.took(0.5)
     assert seldom.seconds == LONGEST
-    asked = Interval(0.25)
+    asked = SnapshotInterval(0.25)
     asked.took(100.0)
     assert asked.seconds == 0.25
 

@@ -26,7 +26,8 @@ from overdrive.trials.duel import Duel
 from overdrive.trials.run_duel import judge
 from overdrive.tuner.duel_runner import Progress, confirmation
 from overdrive.tuner.finalise import Finaliser
-from overdrive.tuner.findings import Adopted, Findings, Standing
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Standing
 from overdrive.tuner.result import plan_of, result_of
 from tests.simulated import Names, Offer, Simulated, offer, searched
 from tests.tuner.test_search import names, paces, reasons
@@ -83,7 +84,7 @@ def test_a_plan_is_proved_once(offer: Offer, tmp_path: Path, monkeypatch: pytest
     found = searched(tmp_path, budget=240.0)
     assert names(found) == ["fast"] and found.verdict is Verdict.FASTER and found.confirmed
     assert sum(bool(order.digests) for order in program.started) == 2
-    assert program.spent < 250.0 and found.proof is not None and found.proof.evidence["exact"]["steps"] == 359
+    assert program.spent < 250.0 and found.proof and found.proof.exact and found.proof.exact.steps == 359
 
 
 def test_a_plan_whose_confirmation_came_too_late_is_kept_and_told_as_not_confirmed(

@@ -14,11 +14,13 @@ from overdrive.core.records import ExitReason
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.core.tune_result import Precision
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.replayed import Row, relative_error
+from overdrive.evidence.replayed import TensorRow, relative_error
 from overdrive.evidence.speed import Pair, Verdict
 from overdrive.trials.duel import Duel, Side
-from overdrive.tuner.findings import Adopted, Findings, Rejected, leftovers
+from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import FORMATS, formats_tried, precision_table
+from overdrive.tuner.outcomes import Adopted, Rejected
+from overdrive.tuner.result import leftovers
 
 PROGRAM = Program("train.py")
 PLAIN = TrialSpec(PROGRAM)
@@ -83,8 +85,8 @@ def test_says_so_where_nothing_is_known(control: Any) -> None:
 
 
 def test_the_error_is_a_median_share_of_the_gradients_size() -> None:
-    def row(kind: str, error: float | None, size: float) -> Row:
-        return Row(1, kind, "w", error, size, 10)
+    def row(kind: str, error: float | None, size: float) -> TensorRow:
+        return TensorRow(1, kind, "w", error, size, 10)
 
     made = [row("gradient", 1.0, 10.0), row("gradient", 2.0, 10.0), row("gradient", 9.0, 10.0)]
     assert relative_error([*made, row("update", 5.0, 5.0), row("gradient", None, 1.0)]) == pytest.approx(0.2)

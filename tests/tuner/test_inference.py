@@ -14,7 +14,7 @@ from overdrive.core.json_data import from_json, to_json
 from overdrive.core.plan import Plan
 from overdrive.core.tune_result import TuneResult
 from overdrive.evidence.speed import Verdict
-from overdrive.report import words
+from overdrive.report import figures, words
 from overdrive.report.html import page
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.result import plan_of, result_of
@@ -49,7 +49,7 @@ def test_it_is_found_out_and_tuned_by_its_calls(offer: Offer, monkeypatch: pytes
     assert plan.inference and Plan.loads(plan.dumps(), catalogue()).inference
     assert from_json(TuneResult, to_json(result)).inference
     assert words.sentence(result).startswith("Answers ")
-    assert "time per call" in [name for name, _, _ in words.before_after(result)]
+    assert "time per call" in [name for name, _, _ in figures.before_after(result)]
     told = " ".join([words.sentence(result), *words.sentences(result)])
     assert "calls" in told and "train" not in told.lower() and " step" not in told
     html = page(result)

@@ -14,7 +14,8 @@ from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.strategies.ranks import Ranks
 
 NAME = "data_parallel"

@@ -13,7 +13,8 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
-from overdrive.tuner.findings import Adopted, Findings
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted
 from overdrive.tuner.schedule import Schedule
 
 NOW = 1000.0

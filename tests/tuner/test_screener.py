@@ -20,14 +20,15 @@ from overdrive.core.program import Program
 from overdrive.core.records import ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check
-from overdrive.evidence.screening import Block, Factor, Row, on_in
+from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.evidence.screening.beliefs import Belief
 from overdrive.evidence.speed import Verdict
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.duel import Duel
 from overdrive.tuner import screener
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.screened import Screened, gains_elsewhere
 from overdrive.tuner.screener import Screener
 from overdrive.tuner.strategies import Candidate
@@ -82,7 +83,7 @@ class Trials:
             raise TrialOver(ExitReason("crash", f"SIGSEGV with {dead[0]}"))
         return set(self.on)
 
-    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Block]:
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Observation]:
         self._made += 1
         if self._made > self.length:
             raise TrialOver(ExitReason("ended", "after 100 steps"))
@@ -93,7 +94,8 @@ class Trials:
             noise = 0.03 * self._rng.standard_normal() + self._own
             together = sum(gain for pair, gain in self.together.items() if set(pair) <= on)
             seconds = math.log(0.01) - sum(self.gains.get(name, 0.0) for name in on) - together + noise
-            found.append(Block(self._number, number, row, seconds, number + half / 2, disturbed=number % 8 < self.busy))
+            busy = number % 8 < self.busy
+            found.append(Observation(self._number, number, row, seconds, number + half / 2, disturbed=busy))
         return found
 
     def stop(self) -> None: ...

@@ -71,7 +71,8 @@ def test_what_is_faster_is_adopted_proved_and_confirmed(
     assert (
         found.proof is not None
         and found.proof.level is Contract.EXACT
-        and found.proof.evidence["exact"]["steps"] >= 100
+        and found.proof.exact
+        and (found.proof.exact.steps or 0) >= 100
     )
     assert found.confirmation is not None and found.confirmation.interval is not None
     assert found.confirmation.interval.low < 1.5 < found.confirmation.interval.high

@@ -16,7 +16,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.seams.answering import AnsweringModel
 from overdrive.trials.trial import Trial
 from overdrive.worker import answering
-from overdrive.worker.answering import Answering
+from overdrive.worker.answering import AnsweringObserver
 from overdrive.worker.clock import InferenceClock
 from overdrive.worker.recording import Recorder
 from overdrive.worker.session import Session
@@ -87,7 +87,7 @@ def test_a_program_that_goes_on_is_told_after_some_time(monkeypatch: pytest.Monk
     now = [100.0]
     monkeypatch.setattr(answering.time, "monotonic", lambda: now[0])
     told: list[int] = []
-    found = Answering(lambda: told.append(found.calls))
+    found = AnsweringObserver(lambda: told.append(found.calls))
     model = nn.Linear(4, 2)
     with Session([], [found]):
         for _ in range(20):

@@ -351,7 +351,7 @@ def test_two_models_of_a_class_are_told_apart_and_alike_in_every_recording() -> 
 
 
 def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_backward() -> None:
-    from overdrive.insight.profile.advice import findings
+    from overdrive.insight.profile.edits import edits
     from overdrive.worker.profiling.timeline import Timeline
     from overdrive.worker.profiling.torch.observing import Observing
 
@@ -362,7 +362,7 @@ def test_checks_that_the_program_asked_for_are_seen_where_it_sends_its_loss_back
     with torch.autograd.set_detect_anomaly(True):
         observing._sent_backward(loss)
         observing._sent_backward(loss)
-    found = findings(observing.report(), 1.0, None)
+    found = edits(observing.report(), 1.0, None)
     assert [(each.kind, each.source) for each in found] == [
         ("checks every gradient", "observing._sent_backward(loss)"),
     ]

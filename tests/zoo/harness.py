@@ -161,4 +161,4 @@ class InProcess(Prover):
             if outcome.equivalent is not None:
                 break
         level = Contract.STATISTICAL if outcome.equivalent else None
-        return Check(level, outcome.sentence, evidence={"statistical": outcome.to_dict()})
+        return Check(level, outcome.sentence, statistical=outcome.record(registration))

@@ -75,7 +75,7 @@ def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapp
 def test_a_harmless_technique_passes(kind: type[Specimen], level: Contract, provers: Mapping[str, InProcess]) -> None:
     check = provers[kind.program].judged(kind.name, level)
     if level is STATISTICAL:  # that 16 seeds establish it happens in nine of ten cases (evidence/statistical.py)
-        assert check.evidence["statistical"]["equivalent"] is not False, check.sentence
+        assert check.statistical and check.statistical.equivalent is not False, check.sentence
     else:
         assert check.level is level, check.sentence
 
@@ -115,7 +115,7 @@ def test_the_programs_equal_themselves_and_are_taught_in_fp64(name: str, provers
     assert prover.repeats(prover.plain).level is EXACT
     check = prover.rounding(prover.plain, prover.plain)
     assert check.level is ROUNDING
-    assert check.evidence["rounding"]["reference"] == "fp64" and check.evidence["rounding"]["states"] == 32
+    assert check.rounding and check.rounding.reference == "fp64" and check.rounding.states == 32
 
 
 def test_the_zoo_is_as_large_as_promised() -> None:

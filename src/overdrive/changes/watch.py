@@ -13,9 +13,9 @@ from typing import Any
 
 from overdrive.changes import word_places
 from overdrive.changes.array_content import ArrayContent
+from overdrive.changes.bindings import Bindings
 from overdrive.changes.identities import Identities
 from overdrive.changes.mappings import shared_places
-from overdrive.changes.standing import Standing
 from overdrive.changes.state import fields_of, slots_held
 from overdrive.changes.words import Words
 
@@ -158,7 +158,7 @@ class Watch:
             if absent := names.keys() - there:
                 self._objects.add(partial(_those_in, absent), space, places)
         for space, names in self._fixed.values():
-            self._of_libraries.add(Standing(names), space, word_places.of_dict(space))
+            self._of_libraries.add(Bindings(names), space, word_places.of_dict(space))
         self._objects.add(partial(map, type), tuple(self._kinds), word_places.of_types(self._kinds))
         self._objects.add(partial(map, vars), tuple(self._owners), word_places.of_spaces(self._owners))
         self._objects.add(partial(map, _content), tuple(self._cells), word_places.of_cells(self._cells))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.values import SizeText, stdin_option
+from overdrive.core.json_data import to_json
 from overdrive.insight.requirements.counting import CannotCount
+from overdrive.machine.diagnosis import Diagnosis
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
-from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.apply import apply_rules
+from overdrive.machine.rules.finding import LeftOut
 from overdrive.machine.survey import survey
 from overdrive.report.doctor import diagnosis
 from overdrive.version import __version__
@@ -51,18 +55,16 @@ def doctor(
     if not json_path and sys.stderr.isatty():
         print("Looking at this machine, and measuring what it can do (under a minute, once) ...", file=sys.stderr)
     result = examine(survey(), *_limits(quick, measure or (_measure_again if fresh else _measure)))
-    write_json(json_path, result)
+    write_json(json_path, to_json(result))
     if json_path != STDOUT:
         diagnosis(result, console_beside(json_path))
-    return 1 if any(each["severity"] == "wrong" for each in result["findings"]) else 0
+    return result.exit_code
 
 
-def examine(
-    found: Mapping[str, Any], limits: Mapping[str, Any] | None = None, left_out: list[dict[str, str]] | None = None
-) -> dict[str, Any]:
-    """What doctor makes of a survey and of limits: all that it prints, in JSON's types."""
-    measures = (limits or {}).get("measures", {})
-    findings, failed = advise({**found, "limits": measures})
+def examine(found: Mapping[str, Any], limits: Limits | None = None, left_out: Sequence[LeftOut] = ()) -> Diagnosis:
+    """What doctor makes of a survey and of limits: all that it prints."""
+    limits = limits or Limits()
+    findings, failed = apply_rules({**found, "limits": to_json(limits.measures)})
     nvidia = found["nvidia"] or {}
     software = {
         **found["software"],
@@ -71,16 +73,16 @@ def examine(
         "loaded": found["loaded"],
     }
     parts = set(found) - {*_SOFTWARE, "environment", "left_out"}
-    return {
-        "overdrive": __version__,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": {name: found[name] for name in found if name in parts},
-        "software": software,
-        "environment": dict(found["environment"]),
-        "limits": dict(limits or {}),
-        "findings": [each.to_dict() for each in findings],
-        "left_out": [*found["left_out"], *(left_out or []), *failed],
-    }
+    return Diagnosis(
+        overdrive=__version__,
+        date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        findings=tuple(findings),
+        left_out=(*(LeftOut(**each) for each in found["left_out"]), *left_out, *failed),
+        machine={name: found[name] for name in found if name in parts},
+        software=software,
+        environment=dict(found["environment"]),
+        limits=limits,
+    )
 
 
 def _measure(quick: bool) -> Limits:
@@ -91,14 +93,14 @@ def _measure_again(quick: bool) -> Limits:
     return measured_limits(quick=quick, fresh=True)
 
 
-def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[dict[str, Any] | None, list[dict[str, str]]]:
+def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | None, Sequence[LeftOut]]:
     """What was measured; or that it could not be, with the reason. Single ones that could not are in `missing`."""
     began = time.time()
     try:
         found = measure(quick)
     except LimitsUnavailable as error:
-        return None, [{"what": "limits", "why": str(error).rstrip(".")}]
-    return {**found.to_dict(), "fresh": found.when >= began}, []
+        return None, [LeftOut("limits", str(error).rstrip("."))]
+    return replace(found, fresh=found.when >= began), ()
 
 
 @program_command

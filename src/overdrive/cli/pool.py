@@ -10,11 +10,13 @@ from typing import Any
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
 from overdrive.cli.line import fail
 from overdrive.cli.started_again import membership_in
+from overdrive.core.json_data import to_json
+from overdrive.machine.diagnosis import PoolDiagnosis
 from overdrive.machine.nvml import nvml
-from overdrive.machine.pool.curve import fit, rows
+from overdrive.machine.pool.curve import fit, points_of
 from overdrive.machine.pool.link import link
 from overdrive.machine.pool.start import PoolUnavailable, measure_as, measure_here
-from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.apply import apply_rules
 from overdrive.machine.rules.pool import RULES
 from overdrive.ranks.membership import Membership
 from overdrive.report.pool import shown
@@ -39,30 +41,32 @@ def pool(ranks: int | None, quick: bool, json_path: Path | None) -> int:
     if found is None:
         return 0  # another rank tells
     result = examine(found)
-    write_json(json_path, result)
+    write_json(json_path, to_json(result))
     if json_path != STDOUT:
         shown(result, console_beside(json_path))
-    return 1 if any(each["severity"] == "wrong" for each in result["findings"]) else 0
+    return result.exit_code
 
 
-def examine(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What doctor makes of a measurement: all that it prints, in JSON's types."""
+def examine(found: Mapping[str, Any]) -> PoolDiagnosis:
+    """What doctor makes of a measurement: all that it prints."""
     ranks = found["ranks"]
     seconds = {name: {int(size): float(took) for size, took in times} for name, times in found["seconds"].items()}
-    measured = [row for name, times in seconds.items() for row in rows(name, len(ranks), times)]
-    best = max(row["bus_bytes_per_second"] for row in measured if row["operation"] == "all_reduce")
+    measured = [point for name, times in seconds.items() for point in points_of(name, len(ranks), times)]
+    best = max(point.bus_bytes_per_second for point in measured if point.operation == "all_reduce")
     told = {"ranks": ranks, "pairs": found["pairs"], "link": link(ranks, found["backend"], best)}
-    findings, failed = advise(told, RULES)
-    return {
-        "overdrive": __version__,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "backend": found["backend"],
-        **told,
-        "measured": measured,
-        "fits": {name: fit(times) for name, times in seconds.items()},
-        "findings": [each.to_dict() for each in findings],
-        "left_out": failed,
-    }
+    findings, failed = apply_rules(told, RULES)
+    return PoolDiagnosis(
+        overdrive=__version__,
+        date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        findings=tuple(findings),
+        left_out=tuple(failed),
+        backend=found["backend"],
+        ranks=tuple(ranks),
+        pairs=tuple(found["pairs"]),
+        link=told["link"],
+        measured=tuple(measured),
+        fits={name: fit(times) for name, times in seconds.items()},
+    )
 
 
 def _count(ask: Callable[[], dict[str, Any]] = nvml) -> int:

@@ -19,11 +19,12 @@ from overdrive.cli.line import (
 from overdrive.cli.places import CannotWrite, check_places
 from overdrive.cli.values import stdin_option
 from overdrive.core.atomic_file import write_atomically
+from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.insight.profile.measure import CannotProfile, Measured, measure
 from overdrive.insight.profile.operators import Roof, number_format
 from overdrive.insight.profile.page import page
-from overdrive.insight.profile.result import result_of
+from overdrive.insight.profile.result import profile_of
 from overdrive.insight.profile.terminal import table
 from overdrive.machine.limits import LimitsUnavailable, measured_limits
 from overdrive.trials.pool import TrialPool
@@ -55,10 +56,10 @@ def profile(program: Program, output: Path, trace: Path | None, json_path: Path 
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise
-        result = result_of(program, found, roof, missing, advise)
+        result = profile_of(program, found, roof, missing, advise)
         traced = _write_trace(found.trace, trace) if trace else ""
     write_atomically(output, page(result))
-    write_json(json_path, result)
+    write_json(json_path, to_json(result))
     table(result, console)
     console.print(f"\nprofile {output}", markup=False, soft_wrap=True)
     if traced:

@@ -21,7 +21,7 @@ from overdrive.core.json_data import to_json
 from overdrive.core.ledger import Ledger, default_path
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import recall
-from overdrive.core.tune_result import VERSION, Kept, MachineSummary, NotKept, Side, TuneResult
+from overdrive.core.tune_result import VERSION, Kept, MachineSummary, NotKept, SideFigures, TuneResult
 from overdrive.report.comparison import compared, show
 from overdrive.report.comparison import page as comparison_page
 from overdrive.report.html import page
@@ -146,8 +146,8 @@ def from_plan(plan: Plan) -> TuneResult:
         speedup=plan.speedup,
         unconfirmed=plan.unconfirmed,
         noise_floor=plan.noise_floor,
-        baseline=read(Side, dict(plan.baseline)),
-        tuned=read(Side, dict(plan.tuned)),
+        baseline=read(SideFigures, dict(plan.baseline)),
+        tuned=read(SideFigures, dict(plan.tuned)),
         techniques=tuple(
             Kept(each.name, each.settings, str(each.contract), each.verdict, each.speedup) for each in plan.techniques
         ),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from overdrive.cli.json_output import STDOUT, console_beside, write_json
+from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
+from overdrive.core.requirements_result import LaunchTime, MemoryNeeds, OnGpu, OnThreads, Requirements, StepCost
 from overdrive.insight.requirements.counting import count
 from overdrive.insight.requirements.gpus import Gpu, gpus, known
 from overdrive.insight.requirements.layouts import layouts
 from overdrive.insight.requirements.needs import Needs
-from overdrive.insight.requirements.step_time import LAUNCH, Prediction, least_here, on_gpu, on_threads
+from overdrive.insight.requirements.step_time import LAUNCH, least_here, on_gpu, on_threads
 from overdrive.machine.limits import Limits, LimitsUnavailable, measured_limits
 from overdrive.report.requirements import requirements
 from overdrive.version import __version__
@@ -56,69 +57,68 @@ def wanted(
         missing = str(error)
     needs = count(program, tell=tell)
     result = judged(needs, limits, program.command())
-    result["layouts"] = [each.to_dict(memory) for each in layouts(needs, ranks)] if ranks else []
-    result["notes"] += [missing] if missing else []
-    write_json(json_path, result)
+    result = replace(
+        result,
+        layouts=tuple(layouts(needs, ranks, memory)) if ranks else (),
+        notes=(*result.notes, *([missing] if missing else [])),
+    )
+    write_json(json_path, to_json(result))
     if json_path != STDOUT:
         requirements(result, console_beside(json_path))
     return 0
 
 
-def judged(needs: Needs, limits: Limits | None, program: str) -> dict[str, Any]:
-    """All that `--json` prints: bytes and seconds."""
+def judged(needs: Needs, limits: Limits | None, program: str) -> Requirements:
+    """All that `--json` writes, but for layouts."""
     launch = limits.measures["cuda.launch"].value if limits and "cuda.launch" in limits.measures else LAUNCH
     here = known(limits.gpu) if limits and limits.gpu and needs.device == "cuda" else None
-    return {
-        "overdrive": __version__,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "program": program,
-        "device": needs.device,
-        "threads": needs.threads,
-        "step": {
-            "seconds": needs.step_seconds,
-            "data_seconds": needs.data_seconds,
-            "samples": needs.samples,
-            "flops": needs.flops,
-            "bytes": needs.bytes,
-            "operators": needs.calls,
-            "roofline_seconds": (least_here(needs, limits) or None) if limits else None,
-        },
-        "memory": {
-            "parts": dict(needs.memory),
-            "tensors": needs.tensors,
-            "program": needs.program if needs.device == "cpu" else None,
-            "estimated_peak": needs.estimated_peak,
-            "measured_peak": needs.measured_peak,
-            "kept_peak": needs.kept_peak or None,
-        },
-        "threads_seconds": _by_threads(needs, limits) if limits and needs.device == "cpu" else [],
-        "gpus": [_on(needs, gpu, launch) for gpu in gpus()],
-        "launch_seconds": {"value": launch, "measured": launch != LAUNCH},
-        "gpu_here": {"name": here.name, **_on(needs, here, launch)} if here else None,
-        "notes": list(needs.notes),
-    }
+    return Requirements(
+        overdrive=__version__,
+        date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        program=program,
+        device=needs.device,
+        threads=needs.threads,
+        step=StepCost(
+            seconds=needs.step_seconds,
+            data_seconds=needs.data_seconds,
+            samples=needs.samples,
+            flops=needs.flops,
+            bytes=needs.bytes,
+            operators=needs.calls,
+            roofline_seconds=(least_here(needs, limits) or None) if limits else None,
+        ),
+        memory=MemoryNeeds(
+            parts=dict(needs.memory),
+            tensors=needs.tensors,
+            program=needs.program if needs.device == "cpu" else None,
+            estimated_peak=needs.estimated_peak,
+            measured_peak=needs.measured_peak,
+            kept_peak=needs.kept_peak or None,
+        ),
+        threads_seconds=_by_threads(needs, limits) if limits and needs.device == "cpu" else (),
+        gpus=tuple(_on(needs, gpu, launch) for gpu in gpus()),
+        launch_seconds=LaunchTime(launch, launch != LAUNCH),
+        gpu_here=_on(needs, here, launch) if here else None,
+        notes=tuple(needs.notes),
+    )
 
 
-def _on(needs: Needs, gpu: Gpu, launch: float) -> dict[str, Any]:
+def _on(needs: Needs, gpu: Gpu, launch: float) -> OnGpu:
     room = (gpu.memory - CONTEXT) / (1 + UNFILLED)
-    return {
-        "name": gpu.name,
-        "memory": gpu.memory,
-        "needed": needs.tensors * (1 + UNFILLED) + CONTEXT,
-        "fits": needs.tensors <= room,
-        "largest_batch": needs.largest_batch(room),
-        "as_it_is": _as_dict(on_gpu(needs, gpu, launch=launch)),
-        "half": _as_dict(on_gpu(needs, gpu, half=True, launch=launch)),
-        "source": gpu.source,
-    }
+    return OnGpu(
+        name=gpu.name,
+        memory=gpu.memory,
+        needed=needs.tensors * (1 + UNFILLED) + CONTEXT,
+        fits=needs.tensors <= room,
+        largest_batch=needs.largest_batch(room),
+        as_it_is=on_gpu(needs, gpu, launch=launch),
+        half=on_gpu(needs, gpu, half=True, launch=launch),
+        source=gpu.source,
+    )
 
 
-def _as_dict(prediction: Prediction) -> dict[str, Any]:
-    return {"least": prediction.least, "usual": prediction.usual, "bound_by": prediction.bound_by}
-
-
-def _by_threads(needs: Needs, limits: Limits) -> list[Mapping[str, Any]]:
+def _by_threads(needs: Needs, limits: Limits) -> tuple[OnThreads, ...]:
     """Step times with 1, 2, 4, … and all granted cores; only of those limits are known."""
     most = limits.threads
     numbers = sorted({*(2**power for power in range(most.bit_length()) if 2**power <= most), most} - {needs.threads})
-    return [{"threads": number, "seconds": on_threads(needs, limits, number)} for number in numbers]
+    return tuple(OnThreads(number, on_threads(needs, limits, number)) for number in numbers)

@@ -50,8 +50,8 @@ def survivor_of(
     from overdrive.survive.ending import Ending
     from overdrive.survive.folder import RunFolder, Unusable
     from overdrive.survive.identity import changed_module, identity_of
-    from overdrive.survive.interval import MTBF, Interval
-    from overdrive.survive.output import Output
+    from overdrive.survive.interval import MTBF, SnapshotInterval
+    from overdrive.survive.output import SavedOutput
     from overdrive.survive.survivor import Survivor
 
     path = Path(wish.folder or f"{Path(program.name).stem}.survive").resolve()
@@ -77,8 +77,8 @@ def survivor_of(
     from overdrive.ranks.entropy import Entropy, share
 
     share(Entropy(folder.manifest["seed"]))
-    interval = Interval(wish.every, wish.mtbf or MTBF)
-    survivor = Survivor(folder, Output(folder.output), interval, Ending(wish.requeue_code), say, anew)
+    interval = SnapshotInterval(wish.every, wish.mtbf or MTBF)
+    survivor = Survivor(folder, SavedOutput(folder.output), interval, Ending(wish.requeue_code), say, anew)
     survivor.begin()
     os.environ.pop("OVERDRIVE_ENVIRONMENT_READY", None)
     return survivor

@@ -108,7 +108,7 @@ def _prove(
     if check.level is None:
         repeats = prover.repeats(plain)
         if repeats.level is None:  # the program is to blame, not the plan
-            return Check(None, f"the level exact is not available here: {repeats.sentence}", evidence=check.evidence)
+            return Check(None, f"the level exact is not available here: {repeats.sentence}", exact=check.exact)
     return check
 
 

@@ -22,7 +22,7 @@ def to_json(value: Any) -> Any:
         return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_json(each) for each in value]
-    return value
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def finite(data: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -44,6 +45,8 @@ def _of(hint: Any, parts: dict[str, Any]) -> dict[str, Any]:
             parts[hint.__name__] = {}  # taken, should it hold itself
             parts[hint.__name__] = _of_fields(hint, parts)
         return {"$ref": f"#/$defs/{hint.__name__}"}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return {"enum": [each.value for each in hint]}
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         options = [_of(each, parts) for each in arguments if each is not types.NoneType]

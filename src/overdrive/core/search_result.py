@@ -49,7 +49,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SeedComparison:
     """The chosen configuration against the defaults, on seeds that the search has not seen.
 
     Attributes:
@@ -86,7 +86,7 @@ class SearchResult:
     trials: tuple[Tried, ...]
     verdict: str
     chosen: Mapping[str, Value] = field(default_factory=dict)
-    comparison: Comparison | None = None
+    comparison: SeedComparison | None = None
     command: str = ""
     edits: tuple[str, ...] = ()
     importances: Mapping[str, float] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from typing import Any
 
 from overdrive.core.progress import log
 from overdrive.datacache.audit_budget import Budget
-from overdrive.datacache.auditor import Remade, Told, auditing
+from overdrive.datacache.auditor import AuditResult, Remade, auditing
 from overdrive.forks.copied_pages import CopiedPages
 from overdrive.forks.forked import Beside, Child, forks_safely, may_fork
 from overdrive.forks.layout import ForkFailed, Unfit
@@ -141,7 +141,7 @@ class Audits:
 
     def _take(self, running: _Running, child: Child) -> None:
         try:
-            told = Told(**child.result())
+            told = AuditResult(**child.result())
         except (Unfit, TypeError) as error:  # it says nothing of the samples
             log.info("an audit failed: %s", error)
             running.audit.expects = True
@@ -223,7 +223,7 @@ class Audit:
         """
         self._audits.begin(self, remade, rows, seconds, opening)
 
-    def differs(self, told: Told, remade: Remade, step: int) -> bool:
+    def differs(self, told: AuditResult, remade: Remade, step: int) -> bool:
         """A sample, made again after this step, was another one. Returns whether that counts."""
         if told.row is not None and not remade.differs_here(told.row):
             log.info("%s comes out otherwise in forked processes: its data set is not audited", remade.named(told.row))

@@ -41,7 +41,7 @@ class Remade(Protocol):
 
 
 @dataclass(frozen=True)
-class Told:
+class AuditResult:
     """What an audit found. `seconds` of processor time went into making samples.
 
     A difference that is no sample's (its fetch does more than read, say) has no row.
@@ -64,7 +64,7 @@ def auditing(remade: Remade, rows: list[int], seconds: float) -> Work:
     return work
 
 
-def _look(remade: Remade, rows: list[int], seconds: float, tick: Tick) -> Told:
+def _look(remade: Remade, rows: list[int], seconds: float, tick: Tick) -> AuditResult:
     done: set[int] = set()
     row, difference = None, ""
     began, until = time.process_time(), time.monotonic() + _AT_MOST
@@ -84,7 +84,7 @@ def _look(remade: Remade, rows: list[int], seconds: float, tick: Tick) -> Told:
                     break
     except Unfit as error:  # it does more than read
         row, difference = None, str(error)
-    return Told(len(done), difference, row, time.process_time() - began)
+    return AuditResult(len(done), difference, row, time.process_time() - began)
 
 
 def _difference(remade: Remade, row: int, first: bool) -> str:

@@ -17,7 +17,7 @@ from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.remade import RemadeSamples, some_of
 from overdrive.datacache.single import SingleSource
 from overdrive.datacache.source import Source
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.datacache.table import Rows, Table
 from overdrive.datacache.unchanged import Unchanged, UnchangedInFork
 from overdrive.forks.layout import Unfit
@@ -58,8 +58,8 @@ class CachedDataset:
         self.key = key
         self.dropped: str | None = None
         self.settles = settles
-        self.only_reads = Switch()  # the program's workers, whose batches are kept
-        self.valid = Switch()  # off once it is dropped: for processes that were forked before
+        self.only_reads = SharedFlag()  # the program's workers, whose batches are kept
+        self.valid = SharedFlag()  # off once it is dropped: for processes that were forked before
         self.audit: Audit | None = None
         self.as_in_forks = as_in_forks
         self._unchanged = Unchanged(source.roots, seen, opened)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.generators import frozen, seed_generator, set_state, state_of
-from overdrive.changes.standing import STANDS_FOR
 from overdrive.changes.state import PLAIN, slots_of
 from overdrive.core.rng import States, reseed
 
@@ -114,19 +114,19 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Contents:
+class WalkContents:
     """What one walk through a data set came upon."""
 
     objects: list[Any]
     generators: Generators
 
 
-def contents_of(root: Any, most: int = _MOST_OBJECTS) -> Contents:
+def contents_of(root: Any, most: int = _MOST_OBJECTS) -> WalkContents:
     kinds = _kinds()
     shared = (random._inst, np.random.mtrand._rand, getattr(sys.modules.get("torch"), "default_generator", None))
     objects = list(reachable(root, most))
     own = [each for each in objects if isinstance(each, kinds) and not any(each is one for one in shared)]
-    return Contents(objects, Generators(own))
+    return WalkContents(objects, Generators(own))
 
 
 def _kinds() -> tuple[Any, ...]:

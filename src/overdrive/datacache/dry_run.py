@@ -32,7 +32,7 @@ _NAMED = 64
 
 
 @dataclass(frozen=True)
-class Proof:
+class DryRunResult:
     """What was learnt of the samples."""
 
     layout: Layout
@@ -42,7 +42,7 @@ class Proof:
     checks: dict[int, int]  # crc32 of some samples, fetched in the forked process
 
 
-def prove(source: Source, before: Fingerprint) -> Proof:
+def prove(source: Source, before: Fingerprint) -> DryRunResult:
     """Fetch some samples several times, with other random states, alone and in batches.
 
     Args:
@@ -54,7 +54,7 @@ def prove(source: Source, before: Fingerprint) -> Proof:
     answer = in_child(lambda tick: _examine(source, before, tick), lambda _: progress(0, source.count))
     checks = {int(index): crc for index, crc in answer["checks"].items()}
     layout = Layout.from_json(answer["layout"])
-    return Proof(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
+    return DryRunResult(layout, answer["seconds"], answer["opened"], answer["settles"], checks)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def serve(kept: CachedDataset, loader: Any, call: Callable[[], Any], wanted: Cal
     return _recording(kept, loader, call, wanted)
 
 
-class Early(Protocol):
+class EarlyBatches(Protocol):
     """Gathers batches before the program asks for them."""
 
     def batch(self, rows: Rows) -> Any: ...
@@ -71,7 +71,7 @@ class _Fetcher(fetchers.Fetcher):
         self._wanted = wanted
         self._coming = coming
         self._filling: Filling | None = None
-        self.ahead: Early | None = None  # gathers the next batches meanwhile
+        self.ahead: EarlyBatches | None = None  # gathers the next batches meanwhile
 
     def fetch(self, indices: Any) -> Any:
         kept = self.kept
@@ -233,7 +233,7 @@ def release(loader: Any) -> None:
         heard_iterators.hear_no_more(current)
 
 
-def gather_early(iterator: Any, early: Early | None) -> None:
+def gather_early(iterator: Any, early: EarlyBatches | None) -> None:
     """Let `early` give the batches of an iterator that gathers what is kept (see `kept_by`)."""
     fetchers.fetcher_of(iterator).ahead = early
 

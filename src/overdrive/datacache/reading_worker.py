@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from overdrive.changes.fingerprint import objects_again
 from overdrive.core.rng import States
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.datacache.unchanged import UnchangedInFork
-from overdrive.forks.effects import Effects, keep_output
+from overdrive.forks.effects import SideEffects, keep_output
 from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.fetchers import LeftToFetch, fetch_in_worker_by
 
@@ -61,7 +61,7 @@ class Telling:
         kept: what its batches are kept in.
     """
 
-    def __init__(self, before: Callable[[int], Any] | None, kept: Kept) -> None:
+    def __init__(self, before: Callable[[int], Any] | None, kept: KeptSamples) -> None:
         self._before = before
         self._kept = kept
         self._unchanged: UnchangedInFork | None = None
@@ -91,7 +91,7 @@ class Telling:
         return batch
 
 
-class Kept(Protocol):
+class KeptSamples(Protocol):
     """The part of what is kept of a data set that its workers need.
 
     Attributes:
@@ -100,7 +100,7 @@ class Kept(Protocol):
     """
 
     settles: bool
-    only_reads: Switch
+    only_reads: SharedFlag
 
     def in_fork(self) -> UnchangedInFork:
         """What tells whether a worker changes the data set."""
@@ -116,7 +116,7 @@ class _Reading:
         self.unchanged: UnchangedInFork | None = None
         self._draws = draws
         self._settles = settles
-        self._effects = Effects()
+        self._effects = SideEffects()
         self._effects.thread = threading.get_ident()  # another one hands batches over, by sockets and files
         self._effects.paused = True
         self._effects.stop()

@@ -22,7 +22,7 @@ from overdrive.forks.layout import Unfit
 _LARGEST = 2 / 3
 
 
-class Share:
+class SampleShare:
     """Samples by number, in ascending order. A table has a row for each."""
 
     def __init__(self, numbers: Rows) -> None:
@@ -36,7 +36,7 @@ class Share:
         rows = np.searchsorted(self.numbers, wanted).clip(max=len(self.numbers) - 1)
         return rows if np.array_equal(self.numbers[rows], wanted) else None
 
-    def same(self, other: Share | None) -> bool:
+    def same(self, other: SampleShare | None) -> bool:
         return other is not None and np.array_equal(self.numbers, other.numbers)
 
 
@@ -44,9 +44,9 @@ class Shares:
     """The shares of all loaders of a session, by their samplers."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Any, Share | None] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, SampleShare | None] = weakref.WeakKeyDictionary()
 
-    def of(self, loader: Any) -> Share | None:
+    def of(self, loader: Any) -> SampleShare | None:
         """What the loader asks for, found by drawing two epochs in a forked process; None where that is not always
         the same, or most of the data set.
 
@@ -61,7 +61,7 @@ class Shares:
         return self._known[sampler]
 
 
-def _share_of(sampler: Any, count: int) -> Share | None:
+def _share_of(sampler: Any, count: int) -> SampleShare | None:
     try:
         if len(sampler) > _LARGEST * count:
             return None
@@ -75,7 +75,7 @@ def _share_of(sampler: Any, count: int) -> Share | None:
             "machine; with shuffle=False it would be this rank's share",
             type(sampler).__name__,
         )
-    return Share(np.array(numbers, dtype=np.intp)) if numbers else None
+    return SampleShare(np.array(numbers, dtype=np.intp)) if numbers else None
 
 
 def _drawn(sampler: Any, count: int) -> list[int] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.ragged import Filled, RaggedTable
-from overdrive.datacache.share import Share
+from overdrive.datacache.share import SampleShare
 from overdrive.datacache.table import Rows, Table
 from overdrive.forks.layout import Layout, Unfit
 from overdrive.seams.torch.fetchers import become_worker, map_fetcher
@@ -24,7 +24,7 @@ class Source:
     workers: int
     prepare_worker: Any  # the loader's worker_init_fn; None without workers
     batch_size: int
-    share: Share | None = field(default=None, kw_only=True)  # of the data set, that is ever asked for; None: all
+    share: SampleShare | None = field(default=None, kw_only=True)  # of the data set, that is ever asked for; None: all
 
     @classmethod
     def of(cls, loader: Any) -> Source:

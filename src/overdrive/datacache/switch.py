@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 
-class Switch:
+class SharedFlag:
     def __init__(self) -> None:
         self._byte = mmap.mmap(-1, 1)
         self.on()

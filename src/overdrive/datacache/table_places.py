@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from overdrive.datacache.dry_run import Proof, still_true
+from overdrive.datacache.dry_run import DryRunResult, still_true
 from overdrive.datacache.early import this_program
 from overdrive.datacache.partial_table import PartialTable
 from overdrive.datacache.source import Source
@@ -58,7 +58,7 @@ class TablePlaces:
         return None
 
     def place(
-        self, source: Source, proof: Proof, key: str | None, hidden: str | None
+        self, source: Source, proof: DryRunResult, key: str | None, hidden: str | None
     ) -> tuple[Table, PartialTable | None]:
         """A place for the samples: on disk if they may outlive this process and there is room, else in memory.
 

@@ -26,7 +26,7 @@ from overdrive.seams.torch.internals import function_modes
 from overdrive.seams.torch.tracing import compiled, traced
 
 
-class Answers:
+class EngineAnswers:
     """All of one session, by one library.
 
     Attributes:

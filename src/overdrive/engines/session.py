@@ -9,7 +9,7 @@ from overdrive.engines.runtime import Runtime
 
 if TYPE_CHECKING:
     from overdrive.core.facts import Facts
-    from overdrive.engines.answering import Answers
+    from overdrive.engines.answering import EngineAnswers
     from overdrive.seams.hub import Handle, Seams
 
 
@@ -38,16 +38,16 @@ class Answering:
     """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
-        self.answers: Answers | None = None
+        self.answers: EngineAnswers | None = None
         self._runtime = runtime
         self._name = name
 
     def called(self, model: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A subscriber of the seam *model called*."""
         if self.answers is None:
-            from overdrive.engines.answering import Answers
+            from overdrive.engines.answering import EngineAnswers
 
-            self.answers = Answers(self._runtime, self._name)
+            self.answers = EngineAnswers(self._runtime, self._name)
         return self.answers.called(model, call, *args, **kwargs)
 
     def told(self) -> str:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
 
 from overdrive.core.contract import Contract
+from overdrive.core.proof_record import ExactRecord, Invariant, ProofRecord, RoundingRecord, StatisticalRecord
 from overdrive.core.records import StepRecord, Trace
-from overdrive.core.tune_result import Invariant, ProofRecord
 from overdrive.core.units import unit_of
 
 # A candidate's late loss may differ from the original's by this many standard deviations over seeds ...
@@ -34,7 +33,9 @@ class Check:
     sentence: str
     proxy: bool = False  # over a shorter stretch than the program makes
     invariants: tuple[Invariant, ...] = ()
-    evidence: Mapping[str, Any] = field(default_factory=dict)  # by level: what was compared, as plain data
+    exact: ExactRecord | None = None  # what was compared at this level; so with the next two
+    rounding: RoundingRecord | None = None
+    statistical: StatisticalRecord | None = None
     late: bool = False  # there was no time for it: nothing is said of the plan
     pending: bool = False  # only what its duel ran was compared: the proof of the whole plan is to come
 
@@ -70,19 +71,21 @@ def same_in_its_duel(one: Trace, other: Trace) -> Check | None:
     """What a duel says of a technique that is to be exact, until the whole plan is proved; None where it differs."""
     if not same_bits(one, other):
         return None
-    parts = _ANSWER_PARTS if one.inference else ["losses", "parameters", "optimizer states", "random states"]
+    parts = _ANSWER_PARTS if one.inference else ("losses", "parameters", "optimizer states", "random states")
     sentence = f"the {one.steps} {one.unit}s of its duel came to the same, bit for bit"
-    evidence = {"exact": {"steps": one.steps, "calls": one.inference, "parts": parts, "first_difference": None}}
-    return Check(Contract.EXACT, sentence, evidence=evidence, pending=True)
+    return Check(Contract.EXACT, sentence, exact=ExactRecord(one.steps, one.inference, parts), pending=True)
 
 
 def same_in_their_duels(checks: Sequence[Check]) -> Check:
     """Of a plan each of whose techniques was the same in its duel, beside those that were there before it."""
-    fewest = min(checks, key=lambda check: int(check.evidence["exact"]["steps"]))
-    steps = fewest.evidence["exact"]["steps"]
-    unit = unit_of(bool(fewest.evidence["exact"].get("calls")))
-    sentence = f"in the duels of its techniques {steps} {unit}s or more came to the same, bit for bit"
+    fewest = min(checks, key=_steps_compared)
+    unit = unit_of(fewest.exact is not None and fewest.exact.calls)
+    sentence = f"in the duels of its techniques {_steps_compared(fewest)} {unit}s or more came to the same, bit for bit"
     return replace(fewest, sentence=f"{sentence}; no time was left to hash each of them", pending=False)
+
+
+def _steps_compared(check: Check) -> int:
+    return (check.exact.steps if check.exact else None) or 0
 
 
 def differing_invariant(original: Trace, candidate: Trace) -> str | None:
@@ -139,7 +142,7 @@ _OUTCOMES = ("losses", "parameters", "buffers", "optimizer_state", "random_state
 _SKETCHES = (0.02, 0.005, 0.005)
 
 
-_ANSWER_PARTS = ["outputs", "inputs of the model", "parameters", "buffers", "random states"]
+_ANSWER_PARTS = ("outputs", "inputs of the model", "parameters", "buffers", "random states")
 
 
 def _named(part: str) -> str:
@@ -277,26 +280,16 @@ def judged_exact(original: Trace, candidate: Trace) -> Check:
     invariants = compared(original, candidate, Contract.EXACT)
     wrong = first_broken(invariants)
     difference = wrong.told if wrong else first_difference(original, candidate)
-    evidence = {
-        "exact": {
-            "steps": original.steps,
-            "calls": original.inference,
-            "parts": _ANSWER_PARTS if original.inference else [*map(_named, _OUTCOMES), "batches"],
-            "first_difference": difference,
-        }
-    }
+    parts = _ANSWER_PARTS if original.inference else (*map(_named, _OUTCOMES), "batches")
+    exact = ExactRecord(original.steps, original.inference, parts, difference)
     if difference:
-        return Check(None, difference, invariants=invariants, evidence=evidence)
+        return Check(None, difference, invariants=invariants, exact=exact)
     outcome = "outputs, parameters, buffers" if original.inference else "losses, parameters, buffers, optimizer"
     sentence = f"{original.steps} {original.unit}s identical bit for bit: {outcome} and random states"
-    return Check(Contract.EXACT, sentence, invariants=invariants, evidence=evidence)
+    return Check(Contract.EXACT, sentence, invariants=invariants, exact=exact)
 
 
 def proof_record(check: Check) -> ProofRecord:
-    return ProofRecord(
-        level=str(check.level) if check.level else None,
-        sentence=check.sentence,
-        proxy=check.proxy,
-        invariants=check.invariants,
-        **{str(level): check.evidence.get(level) for level in ("exact", "rounding", "statistical")},
-    )
+    level = str(check.level) if check.level else None
+    compared = check.exact, check.rounding, check.statistical
+    return ProofRecord(level, check.sentence, check.proxy, check.invariants, *compared)

@@ -13,7 +13,7 @@ FEWEST_STATES = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorRow:
     """One tensor in one state: how far it came out from the reference."""
 
     step: int
@@ -33,11 +33,11 @@ class Row:
         return f"{'call' if self.kind == 'output' else 'step'} {self.step}"
 
 
-def rows_of(replay: Mapping[str, Any]) -> list[Row]:
+def rows_of(replay: Mapping[str, Any]) -> list[TensorRow]:
     """What a candidate reported, without the states in which its batch was not the reference run's."""
     other = set(replay.get("other_inputs", ()))
     return [
-        Row(
+        TensorRow(
             row["step"],
             row["kind"],
             row["tensor"],
@@ -51,14 +51,14 @@ def rows_of(replay: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def relative_error(rows: Iterable[Row]) -> float | None:
+def relative_error(rows: Iterable[TensorRow]) -> float | None:
     """How far a gradient, or an output, lies from fp64, as a share of its size: the median over tensors and states."""
     told = [row for row in rows if row.kind in ("gradient", "output") and row.error is not None]
     errors = [row.error / row.size for row in told if row.error is not None and row.size > 0]
     return float(np.median(errors)) if errors else None
 
 
-def usable(original: Sequence[Row]) -> str | None:
+def usable(original: Sequence[TensorRow]) -> str | None:
     """Why the fp64 steps are no reference for this program, or None where they are one."""
     states = {row.step for row in original}
     if len(states) < FEWEST_STATES:
@@ -71,7 +71,7 @@ def usable(original: Sequence[Row]) -> str | None:
     return None
 
 
-def or_disturbed(original: Sequence[Row], disturbed: Sequence[Row]) -> list[Row]:
+def or_disturbed(original: Sequence[TensorRow], disturbed: Sequence[TensorRow]) -> list[TensorRow]:
     """The original's rows, with the larger of both errors."""
     errors = {(row.step, *row.key): row.error or 0.0 for row in disturbed}
     return [
@@ -80,16 +80,16 @@ def or_disturbed(original: Sequence[Row], disturbed: Sequence[Row]) -> list[Row]
     ]
 
 
-def largest_of(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
+def largest_of(rows: Sequence[TensorRow]) -> dict[tuple[int, str], float]:
     sizes: dict[tuple[int, str], float] = {}
     for row in rows:
         sizes[row.step, row.kind] = max(sizes.get((row.step, row.kind), 0.0), row.size)
     return sizes
 
 
-def is_main(row: Row) -> bool:
+def is_main(row: TensorRow) -> bool:
     return row.kind in ("gradient", "update", "output")
 
 
-def share_of(row: Row) -> str:
+def share_of(row: TensorRow) -> str:
     return f"{(row.error or 0.0) / row.size:.2g} of its size" if row.size > 0 else f"{row.error:.2g}"

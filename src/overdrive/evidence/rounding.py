@@ -35,17 +35,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from overdrive.core.interval import Interval
+from overdrive.core.proof_record import RoundingRecord, StateError, TensorError
 from overdrive.core.units import unit_of
 from overdrive.evidence import student
 from overdrive.evidence.replayed import (
     FEWEST_STATES,
     UNUSABLE,
-    Row,
+    TensorRow,
     is_main,
     largest_of,
     or_disturbed,
@@ -81,11 +81,14 @@ class Rounding:
 
     holds: bool | None
     sentence: str
-    evidence: Mapping[str, Any]
+    record: RoundingRecord
 
 
 def judge(
-    original: Sequence[Row], candidate: Sequence[Row], careful: bool = False, disturbed: Sequence[Row] = ()
+    original: Sequence[TensorRow],
+    candidate: Sequence[TensorRow],
+    careful: bool = False,
+    disturbed: Sequence[TensorRow] = (),
 ) -> Rounding:
     """Compare two candidates of one reference run.
 
@@ -99,7 +102,7 @@ def judge(
     mine = {(row.step, *row.key): row for row in candidate}
     steps = sorted({row.step for row in original} & {row.step for row in candidate})
     if len(steps) < FEWEST_STATES:
-        return Rounding(None, f"only {len(steps)} states could be compared", {})
+        return Rounding(None, f"only {len(steps)} states could be compared", RoundingRecord())
     largest = largest_of(original)
     tensors: dict[tuple[str, str], list[_Pair]] = {}
     for place, row in base.items():
@@ -118,28 +121,27 @@ def judge(
     worst = sorted(tensors.values(), key=_bits, reverse=True)
     bits = max(0.0, _bits(worst[0])) if worst else 0.0
     logs = _by_step(tensors)
-    ratio = _ratio(list(logs.values()))
     calls = any(row.kind == "output" for row in original)
     count = len({tensor for kind, tensor in tensors if kind in ("gradient", "update", "buffer", "output")})
-    evidence = {
-        "states": len(steps),
-        "steps": steps,
-        "calls": calls,
-        "reference": "fp32, careful" if careful else "fp64",
-        "tensors": count,
-        "bits": bits,
-        "allowed_bits": allowed,
-        "disturbed": bool(disturbed),
-        "ratio": vars(ratio).copy(),
-        "outside": len({fault.pair.original.key for fault in faults}),
-        "worst": [_told(pairs, allowed) for pairs in worst[:12]],
-        "by_step": [{"step": step, "ratio": _exp(value)} for step, value in logs.items()],
-    }
+    record = RoundingRecord(
+        states=len(steps),
+        steps=tuple(steps),
+        calls=calls,
+        reference="fp32, careful" if careful else "fp64",
+        tensors=count,
+        bits=bits,
+        allowed_bits=allowed,
+        disturbed=bool(disturbed),
+        ratio=_ratio(list(logs.values())),
+        outside=len({fault.pair.original.key for fault in faults}),
+        worst=tuple(_error(pairs, allowed) for pairs in worst[:12]),
+        by_step=tuple(StateError(step, _exp(value)) for step, value in logs.items()),
+    )
     extent = f"{len(steps)} replayed {unit_of(calls)}s, {count} {'tensor' if count == 1 else 'tensors'}"
     if faults:
         fault = max(faults, key=lambda each: each.rank)
-        return Rounding(False, f"in {extent}, {fault.sentence}", evidence)
-    return Rounding(True, f"{extent}: {_held(bits, careful, bool(disturbed))}", evidence)
+        return Rounding(False, f"in {extent}, {fault.sentence}", record)
+    return Rounding(True, f"{extent}: {_held(bits, careful, bool(disturbed))}", record)
 
 
 def _held(bits: float, careful: bool, disturbed: bool) -> str:
@@ -156,12 +158,12 @@ def _held(bits: float, careful: bool, disturbed: bool) -> str:
 class _Pair:
     """A tensor in one state, of both."""
 
-    original: Row
-    found: Row
+    original: TensorRow
+    found: TensorRow
     bits: float  # that the candidate loses
 
     @classmethod
-    def of(cls, original: Row, found: Row, largest: float, careful: bool) -> _Pair:
+    def of(cls, original: TensorRow, found: TensorRow, largest: float, careful: bool) -> _Pair:
         """`largest`: a tensor's size in this state; where the reference is exactly zero, it tells what is small."""
         floor = (_CARELESS if careful else _UNITS) * (original.size or largest) + 1e-300
         assert original.error is not None and found.error is not None
@@ -242,13 +244,13 @@ def _at_least(count: int, of: int) -> float:
 
 
 def _fails(sentence: str, steps: Sequence[int]) -> Rounding:
-    return Rounding(False, sentence, {"states": len(steps), "steps": list(steps)})
+    return Rounding(False, sentence, RoundingRecord(states=len(steps), steps=tuple(steps)))
 
 
-def _told(pairs: Sequence[_Pair], allowed: float) -> dict[str, Any]:
-    """One tensor, by its median over states."""
+def _error(pairs: Sequence[_Pair], allowed: float) -> TensorError:
+    """Of one tensor, by its median over states."""
     own = pairs[0].original
-    return {"tensor": own.tensor, "kind": own.kind, "ratio": 2.0 ** min(_bits(pairs), 30.0), "allowed": 2.0**allowed}
+    return TensorError(own.tensor, own.kind, 2.0 ** min(_bits(pairs), 30.0), 2.0**allowed)
 
 
 def _by_step(tensors: Mapping[tuple[str, str], Sequence[_Pair]]) -> dict[int, float]:

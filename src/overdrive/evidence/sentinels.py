@@ -124,7 +124,7 @@ class Doubt:
 
 
 @dataclass
-class Sums:
+class StepSums:
     """Running sums of what a proof of the level `statistical` looks at, as far as one step has it."""
 
     _seen: dict[str, list[float]] = field(default_factory=dict)

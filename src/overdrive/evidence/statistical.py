@@ -45,12 +45,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
 from overdrive.core.interval import Interval
-from overdrive.core.json_data import finite
+from overdrive.core.json_data import finite, from_json
+from overdrive.core.proof_record import StatisticalRecord
 from overdrive.evidence import convergence, products, spread, student
 from overdrive.evidence.convergence import Band, LossPace
 from overdrive.evidence.margin import PROGRESS_SHARE, runs_needed
@@ -63,7 +63,7 @@ _FAILURES_P, _SUSPECT_FAILURES_P = 0.01, 0.05  # refused; not called equivalent
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look established. Numbers that could not be had are NaN or infinite here, and None in `to_dict`."""
+    """What a look established. Numbers that could not be had are NaN or infinite here, and None in its record."""
 
     equivalent: bool | None  # None: not established either way
     sentence: str
@@ -73,8 +73,8 @@ class Outcome:
     smallest_margin: float  # that would have passed
     runs: tuple[int, int]  # judged, of the original and of the candidate
     not_converged: tuple[int, int]
-    steps_to_target: dict[str, Any] | None
-    band: dict[str, Any] | None
+    steps_to_target: LossPace | None
+    band: Band | None
     strict: float = 0.0  # beyond which it is refused
     wider_p: float = 1.0  # of so much more spread than the original's
     products: Looked = field(default_factory=Looked)  # what else the runs produced
@@ -84,9 +84,20 @@ class Outcome:
         """Other results that speak against it."""
         return [each for each in self.products.differences if each.p < products.EARLY_DOUBT_P]
 
-    def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = finite(asdict(self))
-        return found
+    def record(
+        self, registration: Registration, original: Sequence[ArmRun] = (), candidate: Sequence[ArmRun] = ()
+    ) -> StatisticalRecord:
+        """What is kept of it, with what was fixed beforehand and all runs of both arms."""
+        arms = {"original": original, "candidate": candidate}
+        found = {
+            **asdict(self),
+            **asdict(registration),
+            **{name: [each.value for each in arm] for name, arm in arms.items()},
+            "seeds": {name: [each.seed for each in arm] for name, arm in arms.items()},
+        }
+        if self.band is not None:
+            found["band"]["left"] = self.band.fault is not None
+        return from_json(StatisticalRecord, finite(found))
 
 
 def judge(registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]) -> Outcome:
@@ -127,8 +138,8 @@ def judge(registration: Registration, original: Sequence[ArmRun], candidate: Seq
         smallest_margin=_smallest(registration, interval, alpha),
         runs=runs,
         not_converged=failed,
-        steps_to_target=None if pace is None else asdict(pace),
-        band=None if band is None else {**asdict(band), "left": band.fault is not None},
+        steps_to_target=pace,
+        band=band,
         strict=registration.strict or registration.margin,
         wider_p=seen.wider_p,
         products=seen.looked,

@@ -27,7 +27,7 @@ _EVENTS = {
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class Effects:
+class SideEffects:
     """Side effects that this process tried and was kept from. For a forked process that ends soon: an audit
     hook cannot be taken away."""
 
@@ -86,13 +86,13 @@ def only_reading(thorough: bool = True) -> Iterator[None]:
     """For what fetches samples in a forked process; effects are stopped until that ends. A decorator, too.
 
     Args:
-        thorough: see `Effects.stop`.
+        thorough: see `SideEffects.stop`.
 
     Raises:
         Unfit: it did more than read, whatever came of that.
     """
     global _stopped
-    effects = _stopped = Effects()
+    effects = _stopped = SideEffects()
     effects.stop(thorough)
     try:
         yield
@@ -111,7 +111,7 @@ def stop_where_done() -> None:
         raise Unfit(f"fetching a sample does more than read: it {_stopped.tried}")
 
 
-_stopped: Effects | None = None
+_stopped: SideEffects | None = None
 
 
 def keep_output() -> None:

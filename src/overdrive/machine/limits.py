@@ -60,16 +60,17 @@ class Roofline:
 class Limits:
     """All that was measured. Names: "cpu.matmul.fp32", "cpu.1.memory.triad" (one thread), "cuda.launch", …"""
 
-    measures: Mapping[str, Measure]
-    missing: Mapping[str, str]  # what could not be measured, by name, and why
-    fingerprint: str  # of the machine, see `machine.inventory`
-    threads: int  # of the CPU, where a name says nothing else
-    gpu: str  # the GPU's name; "" without one
-    seconds: float  # that measuring took
-    when: float  # seconds since 1970
-    busy_share: float  # of all cores, used by other programs just before: limits are too low by about as much
-    quick: bool  # fewer repetitions and smaller files
-    notes: tuple[str, ...] = field(default=())
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)  # what could not be measured, by name, and why
+    fingerprint: str = ""  # of the machine, see `machine.inventory`
+    threads: int = 0  # of the CPU, where a name says nothing else
+    gpu: str = ""  # the GPU's name; "" without one
+    seconds: float = 0.0  # that measuring took
+    when: float = 0.0  # seconds since 1970
+    busy_share: float = 0.0  # of all cores, used by other programs just before: limits are too low by about as much
+    quick: bool = False  # fewer repetitions and smaller files
+    notes: tuple[str, ...] = ()
+    fresh: bool = field(default=False, compare=False)  # measured just now; not kept
 
     @property
     def device(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from overdrive.core.rng import States
-from overdrive.forks.effects import Effects
+from overdrive.forks.effects import SideEffects
 from overdrive.forks.forked import in_children
 from overdrive.forks.layout import Unfit
 from overdrive.model_state.quiet import quiet
@@ -29,13 +29,13 @@ class NoTrial(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialCallResult:
     made: Any  # what the work returned
     effect: str  # what the model does besides computing, in words; empty where it does nothing
     buffers: tuple[str, ...]  # names of the buffers that it wrote to, or put others in the place of
 
 
-def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
+def tried(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
     """Does work that calls the model and returns what JSON can hold.
 
     Raises:
@@ -45,7 +45,7 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
         return _in_place(model, work)
 
     def in_child(tick: Any) -> Any:
-        effects = Effects()
+        effects = SideEffects()
         effects.stop()
         try:
             outcome = _observed(model, work, State([model]))
@@ -59,7 +59,7 @@ def tried(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
         raise NoTrial("the process in which its call was tried ended, or hung") from None
     if "error" in told:
         raise NoTrial(told["error"])
-    return Outcome(told["made"], told["effect"], tuple(told["buffers"]))
+    return TrialCallResult(told["made"], told["effect"], tuple(told["buffers"]))
 
 
 def may_fork_with(model: torch.nn.Module) -> bool:
@@ -71,7 +71,7 @@ def may_fork_with(model: torch.nn.Module) -> bool:
     return all(each.device.type in ("cpu", "meta") for each in (*model.parameters(), *model.buffers()))
 
 
-def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
+def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> TrialCallResult:
     state = State([model])
     if what := state.reach.hidden or state.reach.outward:
         raise NoTrial(f"a trial call could not be undone: the model's code can reach {what}")
@@ -88,10 +88,10 @@ def _in_place(model: torch.nn.Module, work: Callable[[], Any]) -> Outcome:
             # Through `data`, so that it does not count as a write: a graph of the program's may hold this buffer.
             buffer.data.copy_(before)
         chance.restore()
-    return Outcome(outcome.made, outcome.effect or ("it prints" if said else ""), outcome.buffers)
+    return TrialCallResult(outcome.made, outcome.effect or ("it prints" if said else ""), outcome.buffers)
 
 
-def _observed(model: torch.nn.Module, work: Callable[[], Any], state: State) -> Outcome:
+def _observed(model: torch.nn.Module, work: Callable[[], Any], state: State) -> TrialCallResult:
     buffers = {name: (each, each.detach().clone()) for name, each in model.named_buffers()}
     made = work()
     now = dict(model.named_buffers())
@@ -101,7 +101,7 @@ def _observed(model: torch.nn.Module, work: Callable[[], Any], state: State) -> 
         if now.get(name) is not buffer or not torch.equal(buffer, before)
     ]
     effect = f"it changes {state.change()}" if state.changed() else ""
-    return Outcome(made, effect, tuple(changed))
+    return TrialCallResult(made, effect, tuple(changed))
 
 
 def _reason(error: Exception) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from overdrive.core.contract import Contract
+from overdrive.core.proof_record import Invariant
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
-from overdrive.core.tune_result import Invariant
 from overdrive.evidence import replayed, rounding
 from overdrive.evidence.equivalence import Check, compared, first_broken
 from overdrive.proof.budget import MOST_STEPS
@@ -104,9 +105,9 @@ class RoundingProof:
                 return broke_off(one, disturbed)
             if isinstance(disturbed, Trace):
                 result = rounding.judge(mine, its, disturbed=_rows(disturbed, skipped))
-        evidence = {"rounding": {**result.evidence, "flag": reference.careful or None}}
+        record = replace(result.record, flag=reference.careful or None)
         return Check(
-            Contract.ROUNDING if result.holds else None, result.sentence, invariants=invariants, evidence=evidence
+            Contract.ROUNDING if result.holds else None, result.sentence, invariants=invariants, rounding=record
         )
 
     def error_against_fp64(self, plain: TrialSpec, new: TrialSpec) -> float | None:
@@ -151,7 +152,7 @@ class RoundingProof:
         return one, other
 
 
-def _rows(trace: Trace, without: Set[int]) -> list[replayed.Row]:
+def _rows(trace: Trace, without: Set[int]) -> list[replayed.TensorRow]:
     return [row for row in replayed.rows_of(trace.replay) if row.step not in without]
 
 

@@ -91,7 +91,13 @@ class StatisticalProof:
                 break
         if outcome is None:
             return Check(None, f"the budget allowed {len(candidate)} of {fewest} seeds: not established")
-        return replace(_told(outcome, registration, original, candidate), invariants=inputs)
+        return Check(
+            Contract.STATISTICAL if outcome.equivalent else None,
+            outcome.sentence,
+            proxy=not registration.whole,
+            invariants=inputs,
+            statistical=outcome.record(registration, original, candidate),
+        )
 
     def _judged(
         self, old: TrialSpec, registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]
@@ -273,21 +279,3 @@ def _looks_for(tolerance: float, original: Sequence[ArmRun]) -> tuple[int, ...]:
     values = [run.value for run in original if run.converged]
     needed = runs_needed(tolerance, math.sqrt(2) * statistics.stdev(values))
     return *LOOKS[:-1], max(LOOKS[-1], min(_MOST_LOOK, needed))
-
-
-def _told(
-    outcome: Outcome, registration: Registration, original: Sequence[ArmRun], candidate: Sequence[ArmRun]
-) -> Check:
-    arms = {"original": original, "candidate": candidate}
-    evidence = {
-        **outcome.to_dict(),
-        **to_json(registration),
-        **{name: [each.value if math.isfinite(each.value) else None for each in arm] for name, arm in arms.items()},
-        "seeds": {name: [each.seed for each in arm] for name, arm in arms.items()},
-    }
-    return Check(
-        Contract.STATISTICAL if outcome.equivalent else None,
-        outcome.sentence,
-        proxy=not registration.whole,
-        evidence={"statistical": evidence},
-    )

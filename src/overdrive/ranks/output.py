@@ -12,7 +12,7 @@ from overdrive.ranks.membership import LOGS, Membership
 from overdrive.sandbox.isolation import discard_scratch
 
 
-class Output:
+class RankOutput:
     """
     Attributes:
         log: where it goes; None for rank 0.

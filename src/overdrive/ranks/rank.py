@@ -20,7 +20,7 @@ from overdrive.ranks.files import FileOrder
 from overdrive.ranks.lockstep import Lockstep
 from overdrive.ranks.membership import SEED, Membership
 from overdrive.ranks.monitor import TOLD
-from overdrive.ranks.output import Output
+from overdrive.ranks.output import RankOutput
 from overdrive.sandbox.isolation import isolate, redirect_torch
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Rank:
         """
         self._membership, self._clean = membership, catch_failures
         self.rank, self.size = membership.rank, membership.size
-        self.output = Output(membership, apart=not trial)
+        self.output = RankOutput(membership, apart=not trial)
         seed = os.environ.pop(SEED, "")
         if seed:  # our own agent started us
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

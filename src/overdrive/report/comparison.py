@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import Figures, Kept, Side, TuneResult
+from overdrive.core.tune_result import Figures, Kept, SideFigures, TuneResult
 from overdrive.core.units import duration
-from overdrive.report import charts, svg, words
+from overdrive.report import charts, figures, svg, techniques, words
 from overdrive.report.html import machine_rows, template
 from overdrive.report.paper import Paper
 from overdrive.report.plots import Plot, crossed, plot, times
@@ -68,7 +68,7 @@ class Comparison:
     def techniques(self) -> list[tuple[str, str, str]]:
         """Each that either measured, with what it gained; those of a plan first."""
         seen = [each.name for result in (self.a, self.b) for each in result.techniques]
-        seen += [each.name for result in (self.a, self.b) for each in words.tried(result)]
+        seen += [each.name for result in (self.a, self.b) for each in techniques.tried(result)]
         names = dict.fromkeys(seen)
         return [(name, *self._told(name)) for name in names]
 
@@ -166,7 +166,7 @@ def page(found: Comparison, names: tuple[str, str]) -> str:
 def _speedups(found: Comparison) -> Plot | None:
     """The plans and what is in them, A above B."""
     rows: list[svg.ChartRow] = []
-    shares = [dict(words.contributions(each)) for each in (found.a, found.b)]
+    shares = [dict(techniques.contributions(each)) for each in (found.a, found.b)]
     both = [("the whole plan", [found.a.speedup, found.b.speedup])]
     both += [(name, [share.get(name) for share in shares]) for name in dict.fromkeys([*shares[0], *shares[1]])]
     for name, gains in both:
@@ -180,9 +180,11 @@ def _speedups(found: Comparison) -> Plot | None:
     return plot(lambda width: charts.intervals(rows, title, width=width), (), ())
 
 
-def _figures(when: str, one: Side | None, other: Side | None, unit: str) -> list[tuple[str, str, str, str]]:
+def _figures(
+    when: str, one: SideFigures | None, other: SideFigures | None, unit: str
+) -> list[tuple[str, str, str, str]]:
     """Rows of one side of both duels."""
-    cells = zip(words.figure_names(unit), words.figures(one), words.figures(other), strict=True)
+    cells = zip(figures.figure_names(unit), figures.figures(one), figures.figures(other), strict=True)
     pairs = zip(_values(one), _values(other), strict=True)
     return [
         (f"{name}, {when}", a or _NONE, b or _NONE, _of(*values))
@@ -192,7 +194,7 @@ def _figures(when: str, one: Side | None, other: Side | None, unit: str) -> list
 
 
 def _values(side: Figures | None) -> tuple[float | None, ...]:
-    """In the order of `words.figure_names`."""
+    """In the order of `figures.figure_names`."""
     if side is None:
         return (None,) * 4
     return side.samples_per_s, side.seconds_per_step, side.setup_seconds, side.peak_memory
@@ -203,19 +205,19 @@ def _of(one: float | None, other: float | None) -> str:
 
 
 def _gain(result: TuneResult, kept: Kept) -> str:
-    gain = dict(words.contributions(result)).get(kept.name) or kept.speedup
+    gain = dict(techniques.contributions(result)).get(kept.name) or kept.speedup
     return ratio(gain) if gain else "in the plan"
 
 
 def _with(kept: Kept) -> str:
-    return f", {words.settings(kept.settings)}" if kept.settings else ""
+    return f", {techniques.settings(kept.settings)}" if kept.settings else ""
 
 
 def _left_out(result: TuneResult, name: str) -> str:
     """Of a technique that is not in the plan, what was measured."""
-    measured = next((each for each in words.tried(result) if each.name == name), None)
+    measured = next((each for each in techniques.tried(result) if each.name == name), None)
     if measured is None:
-        return "not tried" if any(each.name == name for each in words.others(result)) else _NONE
+        return "not tried" if any(each.name == name for each in techniques.others(result)) else _NONE
     return f"not used ({ratio(measured.speedup)})" if measured.speedup else "not used"
 
 

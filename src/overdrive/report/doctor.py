@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from overdrive.core.units import rate
+from overdrive.machine.diagnosis import Diagnosis, Found
+from overdrive.machine.limits import Limits
+from overdrive.machine.rules.finding import Finding, Severity, Sure
 from overdrive.report.machine import lines
 from overdrive.report.paper import Paper
 
-_MARKS = {"wrong": ("WRONG", "bold red"), "advice": ("advice", "bold yellow"), "note": ("note", "bold")}
+_MARKS = {
+    Severity.WRONG: ("WRONG", "bold red"),
+    Severity.ADVICE: ("advice", "bold yellow"),
+    Severity.NOTE: ("note", "bold"),
+}
 # The first that a limit's name begins with says in which line it stands; "" is left to --json.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("cpu.1.", ""),
@@ -27,41 +33,39 @@ _NAMES = 14  # columns before what is said of a part of the machine
 _MARGIN = 8  # and of a finding
 
 
-def diagnosis(result: Mapping[str, Any], console: Console) -> None:
-    """Print all of it; `result` is what `--json` writes."""
+def diagnosis(result: Diagnosis, console: Console) -> None:
+    """Print all of it."""
     paper = Paper(console)
-    paper.pairs(list(lines(result["machine"], result["software"])), _NAMES, ("bold", ""))
+    paper.pairs(list(lines(result.machine, result.software)), _NAMES, ("bold", ""))
     paper.say()
-    _limits(result.get("limits") or {}, paper)
+    _limits(result.limits, paper)
     findings(result, paper)
 
 
-def findings(result: Mapping[str, Any], paper: Paper) -> None:
+def findings(result: Found, paper: Paper) -> None:
     """How many, each of them, and what could not be looked at."""
-    found = result["findings"]
-    paper.say(summary(found), "bold red" if any(each["severity"] == "wrong" for each in found) else "bold green")
-    for each in found:
+    paper.say(summary(result.findings), "bold red" if result.exit_code else "bold green")
+    for each in result.findings:
         paper.say()
-        mark, style = _MARKS[each["severity"]]
-        paper.pairs([(mark, each["what"])], _MARGIN, (style, "bold"))
-        if each["severity"] == "note":
-            paper.pairs([("", f"{each['cost']} {_fix(each)}")], _MARGIN)
+        mark, style = _MARKS[each.severity]
+        paper.pairs([(mark, each.what)], _MARGIN, (style, "bold"))
+        if each.severity is Severity.NOTE:
+            paper.pairs([("", f"{each.cost} {_fix(each)}")], _MARGIN)
             continue
-        paper.pairs([("", f"{each['cost']} ({each['basis']})"), ("", _fix(each))], _MARGIN)
-        if each["command"]:
-            paper.copied(each["command"], _MARGIN)
-        if each["source"] and each["severity"] == "wrong":
-            paper.pairs([("", each["source"])], _MARGIN, ("", "dim"))
-    left_out = result.get("left_out") or []
-    if left_out:
+        paper.pairs([("", f"{each.cost} ({each.basis.value})"), ("", _fix(each))], _MARGIN)
+        if each.command:
+            paper.copied(each.command, _MARGIN)
+        if each.source and each.severity is Severity.WRONG:
+            paper.pairs([("", each.source)], _MARGIN, ("", "dim"))
+    if result.left_out:
         paper.say()
-        paper.say("Not looked at: " + "; ".join(f"{each['what']} ({each['why']})" for each in left_out) + ".", "dim")
+        paper.say("Not looked at: " + "; ".join(f"{each.what} ({each.why})" for each in result.left_out) + ".", "dim")
 
 
-def summary(findings: list[Mapping[str, Any]]) -> str:
+def summary(findings: Sequence[Finding]) -> str:
     """ "2 things are wrong, 1 piece of advice, 3 notes." """
-    counts = Counter(each["severity"] for each in findings)
-    wrong, advice, notes = counts["wrong"], counts["advice"], counts["note"]
+    counts = Counter(each.severity for each in findings)
+    wrong, advice, notes = counts[Severity.WRONG], counts[Severity.ADVICE], counts[Severity.NOTE]
     words = [
         "Nothing is wrong" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong",
     ]
@@ -72,30 +76,29 @@ def summary(findings: list[Mapping[str, Any]]) -> str:
     return ", ".join(words) + "."
 
 
-def _fix(finding: Mapping[str, Any]) -> str:
-    doubt = "" if finding["sure"] == "certain" else f" ({finding['sure']})"
-    return f"→ {finding['fix']}{doubt}"
+def _fix(finding: Finding) -> str:
+    doubt = "" if finding.sure is Sure.CERTAIN else f" ({finding.sure.value})"
+    return f"→ {finding.fix}{doubt}"
 
 
-def _limits(limits: Mapping[str, Any], paper: Paper) -> None:
-    """The limits that were measured: {name: {value, unit, how}}, a line for all of one kind."""
-    measures = limits.get("measures") or {}
-    if not measures:
+def _limits(limits: Limits, paper: Paper) -> None:
+    """The limits that were measured, a line for all of one kind."""
+    if not limits.measures:
         return
     rows: dict[str, list[str]] = {}
-    for name, each in measures.items():
+    for name, each in limits.measures.items():
         kind, label = next(((kind, label) for kind, label in _KINDS if name.startswith(kind)), ("", "Other"))
         if label:
             what = name[len(kind) :].removeprefix("matmul.").replace(".", " ").replace("_", " ")
-            rows.setdefault(label, []).append(f"{what} {rate(each['value'], each['unit'])}")
-    how = "measured now" if limits.get("fresh") else "measured before"
+            rows.setdefault(label, []).append(f"{what} {rate(each.value, each.unit)}")
+    how = "measured now" if limits.fresh else "measured before"
     paper.say(f"What it can do ({how}, the best of several; --json says how):", "dim")
     paper.pairs([(label, ", ".join(items)) for label, items in rows.items()], _NAMES, ("bold", ""))
-    if missing := [name for name in limits.get("missing") or () if not name.startswith("cpu.1.")]:
+    if missing := [name for name in limits.missing if not name.startswith("cpu.1.")]:
         paper.pairs([("not measured", ", ".join(missing))], _NAMES, ("dim", "dim"))
-    if limits.get("busy_share", 0) > _BUSY:
-        others = f"Others used {limits['busy_share']:.0%} of the cores just then"
+    if limits.busy_share > _BUSY:
+        others = f"Others used {limits.busy_share:.0%} of the cores just then"
         paper.say(f"{others}: these are too low. Measure again with --fresh.", "yellow")
-    for note in limits.get("notes") or ():
+    for note in limits.notes:
         paper.say(note, "dim")
     paper.say()

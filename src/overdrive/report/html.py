@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from overdrive.core.tune_result import MachineSummary, NotKept, TuneResult
-from overdrive.report import plots, proof_plots, words
+from overdrive.report import figures, plots, proof_plots, techniques, words
 from overdrive.report.precision import precision
 from overdrive.report.proof import LEVELS, Level, Proof, proof
 from overdrive.report.reading import harmless
@@ -40,9 +40,9 @@ def page(result: TuneResult) -> str:
         unconfirmed=result.unconfirmed,
         date=result.date,
         asked=result.contract,
-        numbers=words.before_after(result),
-        devices=words.devices(result),
-        devices_head=words.DEVICES_HEAD,
+        numbers=figures.before_after(result),
+        devices=figures.devices(result),
+        devices_head=figures.DEVICES_HEAD,
         sentences=list(filter(None, (*words.sentences(result), result.next_step))),
         techniques=list(_techniques(result)),
         waterfall=plots.waterfall(result),
@@ -55,9 +55,9 @@ def page(result: TuneResult) -> str:
         statistical=proof_plots.statistical(result),
         losses=plots.losses(result),
         duels=plots.duels(result),
-        rejected=[_rejected(each) for each in words.tried(result)],
-        untried=words.untried(result),
-        others=[_rejected(each) for each in words.others(result)],
+        rejected=[_rejected(each) for each in techniques.tried(result)],
+        untried=techniques.untried(result),
+        others=[_rejected(each) for each in techniques.others(result)],
         machine=machine_rows(result.machine, result.versions),
         command=" ".join(words.command(result)),
     )
@@ -84,13 +84,13 @@ def template(name: str) -> Template:
 
 
 def _techniques(result: TuneResult) -> Iterable[dict[str, str]]:
-    shares = dict(words.contributions(result))
+    shares = dict(techniques.contributions(result))
     for each in result.techniques:
         name = each.name or "(no name)"
         measured = shares.get(name) or each.speedup
         yield {
             "name": name,
-            "settings": words.settings(each.settings),
+            "settings": techniques.settings(each.settings),
             "contract": each.contract,
             "speedup": plots.times(measured) if measured else "not recorded",
             "check": each.check or "No check is recorded.",
@@ -136,8 +136,8 @@ def _not_compared(each: Level, found: Proof) -> str:
 def _rejected(item: NotKept) -> dict[str, str]:
     return {
         "name": item.name or "(no name)",
-        "settings": words.settings(item.settings),
-        "reason": words.reason(item),
+        "settings": techniques.settings(item.settings),
+        "reason": techniques.reason(item),
     }
 
 

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from overdrive.core.facts import ITEM_PARTS
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import DuelRecord, Side, TuneResult
+from overdrive.core.tune_result import DuelRecord, SideFigures, TuneResult
 from overdrive.core.units import duration
-from overdrive.report import charts, svg, words
+from overdrive.report import charts, figures, svg, techniques
 from overdrive.report.ratio import ratio
 
 PARTS = ("data", "forward", "backward", "optimizer", "other")
@@ -51,7 +51,7 @@ def times(found: Interval) -> str:
 
 def waterfall(result: TuneResult) -> Plot | None:
     """What each technique gave, what the parts leave over, and the confirmed total."""
-    parts = words.contributions(result)
+    parts = techniques.contributions(result)
     if not parts:
         return None
     shares = _shares(result)
@@ -59,7 +59,7 @@ def waterfall(result: TuneResult) -> Plot | None:
     head = ("technique", "its share", "alone", "added last", "ln") if shares else ("technique", "speed-up", "ln")
     blank = ("–", "–") if shares else ()
     table = [(name, times(i), *shares.get(name, blank), _ln(i.estimate)) for name, i in parts]
-    total, rest = result.speedup, words.left_over(result)
+    total, rest = result.speedup, techniques.left_over(result)
     whole, notes = None, []
     if total and rest:
         left, said = rest
@@ -68,7 +68,7 @@ def waterfall(result: TuneResult) -> Plot | None:
         table.append(("left over", f"{left:.2f}×", *blank, _ln(left)))
         table.append(("confirmed together", times(total), *blank, _ln(total.estimate)))
         notes.append(crossed(said))
-    notes += [crossed(note) for note in (words.interaction(result), _method(result)) if note]
+    notes += [crossed(note) for note in (techniques.interaction(result), _method(result)) if note]
     return plot(lambda width: charts.waterfall(rows, whole, width), head, table, notes)
 
 
@@ -79,13 +79,13 @@ def _shares(result: TuneResult) -> dict[str, tuple[str, str]]:
             times(each.alone) if each.alone else "–",
             times(each.last) if each.last else "–",
         )
-        for each in words.shares(result)
+        for each in techniques.shares(result)
     }
 
 
 def _method(result: TuneResult) -> str:
     found = result.attribution
-    if not words.shares(result) or found is None or not found.method:
+    if not techniques.shares(result) or found is None or not found.method:
         return ""
     rounds = f", {found.rounds:,} rounds" if found.rounds else ""
     return f"Shares by {found.method}{rounds}: each technique’s mean gain over the orders of adding it."
@@ -100,7 +100,7 @@ def crossed(said: str) -> str:
     return re.sub(r"(?<=\d)x\b", "×", said)
 
 
-def _parts(side: Side | None) -> list[tuple[str, float]]:
+def _parts(side: SideFigures | None) -> list[tuple[str, float]]:
     """(part, seconds) of one step; what the shares leave over is "unaccounted"."""
     seconds = side.seconds_per_step if side else None
     known = {part: max(0.0, side.shares.get(part, 0.0)) for part in PARTS} if side else {}
@@ -137,7 +137,7 @@ def item_time(result: TuneResult) -> Plot | None:
         for place, loader in enumerate(loaders[:_MOST_LOADERS], 1):
             size = loader.batch_size
             name = f"{when} {place}, batches of {size:,}" if size else f"{when} {place}"
-            parts, waited = words.item_times(loader)
+            parts, waited = figures.item_times(loader)
             known = dict(parts)
             if parts:
                 bars.append((name, parts))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from overdrive.core.contract import Contract
-from overdrive.core.interval import Interval
+from overdrive.core.proof_record import ExactRecord, RoundingRecord, StatisticalRecord
 from overdrive.core.tune_result import TuneResult
 from overdrive.report.ratio import rounded
-from overdrive.report.reading import read
 
 _MOST_OF_A_LIST = 400  # characters
 LEVELS = {
@@ -18,136 +16,6 @@ LEVELS = {
     Contract.ROUNDING: "as near to fp64 as another order of summation",
     Contract.STATISTICAL: "the same result within the noise of the seed",
 }
-
-
-def _above_zero() -> Any:
-    return field(default=None, metadata={"positive": True})
-
-
-@dataclass(frozen=True)
-class Exact:
-    """What was compared bit for bit."""
-
-    steps: int | None = _above_zero()
-    calls: bool = False  # of a model that answers, not steps of training
-    parts: tuple[str, ...] = ()
-    first_difference: str = ""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """The error of one tensor, as a multiple of the original's own, and the multiple that it is allowed."""
-
-    tensor: str = field(default="", metadata={"limit": 120})
-    kind: str = field(default="", metadata={"limit": 20})
-    ratio: float | None = None
-    allowed: float | None = _above_zero()
-
-
-@dataclass(frozen=True)
-class StateError:
-    """The mean error in the step from one saved state."""
-
-    step: float | None = _above_zero()
-    ratio: float | None = None
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """What was compared against fp64 (or, where that was not possible, against careful fp32)."""
-
-    bits: float | None = None  # that the worst tensor loses
-    calls: bool = False  # of a model that answers, not steps of training
-    disturbed: bool = False  # against the original with parameters a little off
-    ratio: Interval | None = None
-    outside: float | None = None  # tensors whose error is more than it is allowed
-    states: int | None = _above_zero()
-    tensors: int | None = _above_zero()
-    flag: str = field(default="", metadata={"limit": 200})
-    reference: str = field(default="", metadata={"limit": 60})
-    worst: tuple[Tensor, ...] = ()
-    by_step: tuple[StateError, ...] = ()
-
-    @property
-    def in_fp64(self) -> bool:
-        """Whether the reference was in fp64."""
-        return self.reference in ("", "fp64")
-
-
-@dataclass(frozen=True)
-class StepsToLoss:
-    """Steps until a loss was reached."""
-
-    target: float | None = None
-    original: float | None = None
-    candidate: float | None = None
-    p: float | None = None
-
-
-@dataclass(frozen=True)
-class Band:
-    """Where the mean loss curves lie farthest apart."""
-
-    step: float | None = None
-    difference: float | None = None
-    envelope: float | None = None
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """Something else that runs produce: the mean of the paired differences, and its spread over seeds."""
-
-    name: str = field(default="", metadata={"limit": 120})
-    mean: float | None = None
-    spread: float | None = _above_zero()
-    p: float | None = None
-
-
-@dataclass(frozen=True)
-class Besides:
-    """What else was compared: how many quantities, and those that are farthest off."""
-
-    count: int | None = _above_zero()
-    differences: tuple[Quantity, ...] = ()
-
-
-@dataclass(frozen=True)
-class Seeds:
-    original: tuple[str, ...] = ()
-    candidate: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Statistical:
-    """What was compared over seeds. Results of runs: None where one had none."""
-
-    metric: str = field(default="", metadata={"limit": 60})
-    equivalent: bool | None = None
-    runs: tuple[int, ...] = ()
-    horizon: float | None = _above_zero()  # steps
-    whole: bool = False
-    difference: float | None = None
-    interval: tuple[float, ...] = ()
-    margin: float | None = _above_zero()
-    margin_rule: str = field(default="", metadata={"limit": 300})
-    smallest_margin: float | None = _above_zero()
-    alpha: float | None = _above_zero()
-    looks: tuple[int, ...] = ()
-    spent: tuple[float, ...] = ()  # alpha of each look, where they do not share it alike
-    not_converged: tuple[int, ...] = ()
-    original: tuple[float | None, ...] = ()
-    candidate: tuple[float | None, ...] = ()
-    seeds: Seeds = field(default_factory=Seeds)
-    steps_to_target: StepsToLoss = field(default_factory=StepsToLoss)
-    band: Band = field(default_factory=Band)
-    products: Besides = field(default_factory=Besides)
-
-    @property
-    def span(self) -> tuple[float, float] | None:
-        """The interval of the difference, where it is one."""
-        if len(self.interval) != 2 or not -1e30 < self.interval[0] <= self.interval[1] < 1e30:
-            return None
-        return self.interval[0], self.interval[1]
 
 
 @dataclass(frozen=True)
@@ -225,22 +93,20 @@ def listed(parts: Sequence[str]) -> str:
     return text[:1].upper() + text[1:] if text else "What was compared"
 
 
-def _exact(data: Mapping[str, Any] | None) -> Level:
-    found = read(Exact, data)
-    if found.first_difference:
+def _exact(found: ExactRecord | None) -> Level:
+    if found and found.first_difference:
         return Level(Contract.EXACT, False, f"First difference: {found.first_difference}.".replace("..", "."))
-    if not found.steps:
+    if not found or not found.steps:
         return Level(Contract.EXACT, None, "")
     unit = "calls" if found.calls else "steps"
     return Level(Contract.EXACT, True, f"{listed(found.parts)}: identical at each of {found.steps:,} {unit}.")
 
 
-def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
-    found = read(Rounding, data)
-    if found.ratio is None or found.outside is None:
-        return Level(Contract.ROUNDING, None, "No error could be compared." if data else "")
+def _rounding(found: RoundingRecord | None, shown: bool) -> Level:
+    if not found or found.ratio is None or found.outside is None:
+        return Level(Contract.ROUNDING, None, "No error could be compared." if found else "")
     tensors = found.tensors or 0
-    beyond = f"{found.outside:,.0f} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
+    beyond = f"{found.outside:,} of {tensors:,} tensors are" if found.outside else f"none of {tensors:,} tensors is"
     low, estimate, high = rounded(found.ratio)
     against = "fp64" if found.in_fp64 else "careful fp32"
     than = "the original with parameters off by one part in 130,000" if found.disturbed else "the original"
@@ -259,13 +125,12 @@ def _rounding(data: Mapping[str, Any] | None, shown: bool) -> Level:
     )
 
 
-def _statistical(data: Mapping[str, Any] | None) -> Level:
-    if not data:
+def _statistical(found: StatisticalRecord | None) -> Level:
+    if not found:
         return Level(Contract.STATISTICAL, None, "")
-    found = read(Statistical, data)
     metric = found.metric or "result"
     runs = f"of {' + '.join(map(str, found.runs))} runs" if found.runs else "of both"
-    over = f"over {found.horizon:,.0f} steps" if found.horizon else "over a part of the program"
+    over = f"over {found.horizon:,} steps" if found.horizon else "over a part of the program"
     text = f"{metric[:1].upper()}{metric[1:]} {runs} {'of the whole program' if found.whole else over}"
     if found.difference is not None and found.span is not None:
         low, high = (decimal(end, True) for end in found.span)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from overdrive.core.proof_record import ProductsRecord, StatisticalRecord
 from overdrive.core.tune_result import TuneResult
 from overdrive.core.units import unit_of
 from overdrive.report import proof_charts, svg
 from overdrive.report.plots import Plot, plot, times
-from overdrive.report.proof import Besides, Rounding, Statistical, decimal
-from overdrive.report.reading import read
+from overdrive.report.proof import decimal
 
 _MOST_TENSORS = 6  # drawn; the table has all that are recorded
 _LEAST, _MOST = 1e-3, 1e6  # factors drawn: less is no error to speak of, more is off any scale
@@ -19,10 +19,10 @@ _NAME = 176  # pixels for a tensor's name
 
 def rounding(result: TuneResult) -> Plot | None:
     """The mean error with a dot for every state, and the worst tensors, each with what it is allowed."""
-    found = read(Rounding, result.proof.rounding if result.proof else None)
-    mean = found.ratio
-    if mean is None:
+    found = result.proof.rounding if result.proof else None
+    if found is None or found.ratio is None:
         return None
+    mean = found.ratio
     ratios = [each.ratio for each in found.by_step]
     dots = tuple((place % 5, _drawn(ratio)) for place, ratio in enumerate(ratios) if ratio is not None)
     states = f"{found.states:,} states" if found.states else ""
@@ -39,7 +39,7 @@ def rounding(result: TuneResult) -> Plot | None:
             rows.append(svg.ChartRow(short, at, at, at, label, kind, kind="bad" if beyond else "good"))
             allowed.append(_drawn(limit) if limit else None)
     unit = unit_of(found.calls)
-    table += [(f"mean at {unit} {each.step or 0:,.0f}", "", _factor(each.ratio), "–") for each in found.by_step]
+    table += [(f"mean at {unit} {each.step or 0:,}", "", _factor(each.ratio), "–") for each in found.by_step]
     return plot(
         lambda width: proof_charts.errors(rows, allowed, width),
         ("tensor", "kind", "error, × the original’s own", "allowed"),
@@ -53,7 +53,9 @@ def rounding(result: TuneResult) -> Plot | None:
 
 def statistical(result: TuneResult) -> Plot | None:
     """Both arms of seeds as dots, and their difference with its interval, over the margin."""
-    found = read(Statistical, result.proof.statistical if result.proof else None)
+    found = result.proof.statistical if result.proof else None
+    if found is None:
+        return None
     original, candidate = _values(found.original), _values(found.candidate)
     if not original or not candidate:
         return None
@@ -100,16 +102,16 @@ def _arm(name: str, values: list[tuple[int, float]], failed: int) -> svg.ChartRo
     return svg.ChartRow(name, mean, mean, mean, decimal(mean), under, dots)
 
 
-def _runs(name: str, results: Sequence[float | None], seeds: Sequence[str]) -> list[tuple[str, str, str]]:
+def _runs(name: str, results: Sequence[float | None], seeds: Sequence[int]) -> list[tuple[str, str, str]]:
     """Every run of an arm: arm, seed, result."""
-    named = [*seeds, *["–"] * len(results)]
+    named = [*map(str, seeds), *["–"] * len(results)]
     return [
         (name, seed, decimal(each) if each is not None else "not finite")
         for seed, each in zip(named, results, strict=False)
     ]
 
 
-def _notes(found: Statistical, band: bool) -> list[str]:
+def _notes(found: StatisticalRecord, band: bool) -> list[str]:
     notes = ["Each dot is one run with a seed of its own; the large mark is the mean."]
     if band:
         notes.append(
@@ -119,7 +121,7 @@ def _notes(found: Statistical, band: bool) -> list[str]:
     if found.margin_rule:
         notes.append(f"Where the margin comes from: {found.margin_rule.rstrip('.')}.")
     pace = found.steps_to_target
-    if pace.original is not None and pace.candidate is not None and pace.target is not None:
+    if pace and pace.original is not None and pace.candidate is not None and pace.target is not None:
         p_text = f" (p = {pace.p:.2g})" if pace.p is not None else ""
         notes.append(
             f"A loss of {decimal(pace.target)} is reached after {pace.original:,.0f} steps as written, "
@@ -128,15 +130,15 @@ def _notes(found: Statistical, band: bool) -> list[str]:
     if found.products.count:
         notes.append(_besides(found.products))
     apart = found.band
-    if apart.step is not None and apart.difference is not None and apart.envelope is not None:
+    if apart and apart.step is not None and apart.difference is not None and apart.envelope is not None:
         notes.append(
-            f"The mean loss curves lie farthest apart at step {apart.step:,.0f}, by {decimal(abs(apart.difference))}; "
+            f"The mean loss curves lie farthest apart at step {apart.step:,}, by {decimal(abs(apart.difference))}; "
             f"seeds alone excuse {decimal(apart.envelope)} there."
         )
     return notes
 
 
-def _besides(found: Besides) -> str:
+def _besides(found: ProductsRecord) -> str:
     told = f"Besides, {found.count} other results were compared: outputs of evaluations, printed numbers, weights"
     far = next((each for each in found.differences if each.mean is not None and each.spread), None)
     if far is None or far.mean is None or far.spread is None:
@@ -145,7 +147,7 @@ def _besides(found: Besides) -> str:
     return f"{told}; {far.name} is {abs(far.mean) / far.spread:.2g} standard deviations over seeds off{p_text}."
 
 
-def _confidence(found: Statistical) -> str:
+def _confidence(found: StatisticalRecord) -> str:
     """The confidence, such as "90 % ": two one-sided tests at alpha, shared by all looks or spent as they say."""
     if not found.alpha or found.alpha >= 0.5:
         return ""

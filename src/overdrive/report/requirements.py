@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 
+from overdrive.core.requirements_result import MemoryNeeds, Prediction, RankLayout, Requirements
 from overdrive.core.units import rate
 from overdrive.report.paper import Paper
 
@@ -19,26 +19,26 @@ _PARTS = {
 }
 
 
-def requirements(result: Mapping[str, Any], console: Console) -> None:
-    """Print all of it; `result` is what `--json` writes."""
+def requirements(result: Requirements, console: Console) -> None:
+    """Print all of it."""
     paper = Paper(console)
-    paper.say(f"What {result['program']} would like", "bold")
+    paper.say(f"What {result.program} would like", "bold")
     paper.say()
-    _memory(result["memory"], result["device"], paper)
-    _layouts(result.get("layouts") or [], paper)
+    _memory(result.memory, result.device, paper)
+    _layouts(result.layouts, paper)
     _step(result, paper)
     _gpus(result, paper)
-    for note in result["notes"]:
+    for note in result.notes:
         paper.say(note if note.endswith(".") else f"{note[:1].upper()}{note[1:]}.")
 
 
-def _memory(memory: Mapping[str, Any], device: str, paper: Paper) -> None:
-    body = [(name, size(memory["parts"][name]), said) for name, said in _PARTS.items()]
-    body.append(("tensors at the peak", size(memory["tensors"]), "what a GPU has to hold"))
-    if memory["program"] is not None:
-        body.append(("program", size(memory["program"]), "libraries and data, between two steps (measured)"))
+def _memory(memory: MemoryNeeds, device: str, paper: Paper) -> None:
+    body = [(name, size(memory.parts[name]), said) for name, said in _PARTS.items()]
+    body.append(("tensors at the peak", size(memory.tensors), "what a GPU has to hold"))
+    if memory.program is not None:
+        body.append(("program", size(memory.program), "libraries and data, between two steps (measured)"))
     paper.rows(("memory", "bytes", ""), body)
-    estimated, measured = memory["estimated_peak"], memory["measured_peak"]
+    estimated, measured = memory.estimated_peak, memory.measured_peak
     if not measured:
         return
     of = "the process" if device == "cpu" else "the GPU's tensors"
@@ -46,95 +46,89 @@ def _memory(memory: Mapping[str, Any], device: str, paper: Paper) -> None:
         f"Counted from shapes and types, {of} at the peak: {size(estimated)}. Measured in a trial: {size(measured)} "
         f"({_against(estimated, measured)})."
     )
-    if (memory["kept_peak"] or 0) > 1.05 * measured:
+    if (kept := memory.kept_peak or 0) > 1.05 * measured:
         paper.say(
-            f"As it runs, it takes {size(memory['kept_peak'])}: the C library keeps blocks that were freed "
+            f"As it runs, it takes {size(kept)}: the C library keeps blocks that were freed "
             "(`overdrive tune --objective memory` looks for ways to spend less)."
         )
     paper.say()
 
 
-def _layouts(found: list[Mapping[str, Any]], paper: Paper) -> None:
+def _layouts(found: Sequence[RankLayout], paper: Paper) -> None:
     if not found:
         return
     fits = {None: "", True: "fits", False: "too large"}
     states = ("gradients", "optimizer states")
     rows = [
         (
-            each["layout"],
-            size(each["bytes"]),
-            size(each["parts"]["parameters"]),
-            size(sum(each["parts"][name] for name in states)),
-            size(each["parts"]["activations"] + each["parts"]["workspace"]),
-            fits[each["fits"]],
+            each.layout,
+            size(each.bytes),
+            size(each.parts["parameters"]),
+            size(sum(each.parts[name] for name in states)),
+            size(each.parts["activations"] + each.parts["workspace"]),
+            fits[each.fits],
         )
         for each in found
     ]
     paper.rows(("a rank, at the peak", "bytes", "weights", "their states", "activations", ""), rows, right=True)
     for each in found:
-        if each["said"]:
-            paper.say(f"{each['layout']}: {each['said']}.")
+        if each.said:
+            paper.say(f"{each.layout}: {each.said}.")
     paper.say()
 
 
-def _step(result: Mapping[str, Any], paper: Paper) -> None:
-    step = result["step"]
-    where = (
-        f"{result['threads']} thread{'s' if result['threads'] > 1 else ''}" if result["device"] == "cpu" else "the GPU"
-    )
-    waiting = f", {rate(step['data_seconds'], 's')} of it waiting for data" if step["data_seconds"] > 0 else ""
+def _step(result: Requirements, paper: Paper) -> None:
+    step = result.step
+    where = f"{result.threads} thread{'s' if result.threads > 1 else ''}" if result.device == "cpu" else "the GPU"
+    waiting = f", {rate(step.data_seconds, 's')} of it waiting for data" if step.data_seconds > 0 else ""
     paper.say(
-        f"A step of {step['samples']:.0f} samples takes {rate(step['seconds'], 's')} here on {where}{waiting}: "
-        f"{step['operators']:,} operators, {step['flops'] / 1e9:,.3g} GFLOP, {size(step['bytes'])} moved."
+        f"A step of {step.samples:.0f} samples takes {rate(step.seconds, 's')} here on {where}{waiting}: "
+        f"{step.operators:,} operators, {step.flops / 1e9:,.3g} GFLOP, {size(step.bytes)} moved."
     )
-    for each in result["threads_seconds"]:
-        count = each["threads"]
-        paper.say(f"With {count} thread{'s' if count > 1 else ''} it would take about {rate(each['seconds'], 's')}.")
+    for each in result.threads_seconds:
+        count = each.threads
+        paper.say(f"With {count} thread{'s' if count > 1 else ''} it would take about {rate(each.seconds, 's')}.")
     paper.say()
 
 
-def _gpus(result: Mapping[str, Any], paper: Paper) -> None:
+def _gpus(result: Requirements, paper: Paper) -> None:
     body = []
-    for each in result["gpus"]:
-        share = max(0.01, each["needed"] / each["memory"])
+    for each in result.gpus:
+        share = max(0.01, each.needed / each.memory)
         body.append(
             (
-                each["name"],
-                f"{each['memory'] / 1e9:.0f} GB",
-                f"{share:.0%}" if each["fits"] else "too little",
-                f"{each['largest_batch']:,}" if each["largest_batch"] else "-",
-                *(
-                    (_span(each["as_it_is"]), _span(each["half"]), each["as_it_is"]["bound_by"])
-                    if each["fits"]
-                    else ("-", "-", "-")
-                ),
+                each.name,
+                f"{each.memory / 1e9:.0f} GB",
+                f"{share:.0%}" if each.fits else "too little",
+                f"{each.largest_batch:,}" if each.largest_batch else "-",
+                *((_span(each.as_it_is), _span(each.half), each.as_it_is.bound_by) if each.fits else ("-", "-", "-")),
             )
         )
     paper.rows(("GPU", "memory", "used", "largest batch", "step as it is", "in 16 bits", "bound by"), body, right=True)
-    launch = result["launch_seconds"]
-    seen = "measured here" if launch["measured"] else "assumed"
+    launch = result.launch_seconds
+    seen = "measured here" if launch.measured else "assumed"
     paper.say(
         "Steps on GPUs are a roofline over data sheets (`--json` names them), operator by operator: with all at its "
         "peak, to 40 % of that, which well-made training reaches. Giving out an operator is taken to cost "
-        f"{rate(launch['value'], 's')} ({seen}), and Python's own time to be this machine's: torch.compile and CUDA "
+        f"{rate(launch.value, 's')} ({seen}), and Python's own time to be this machine's: torch.compile and CUDA "
         f"graphs save much of both. {_error(result)}"
     )
 
 
-def _error(result: Mapping[str, Any]) -> str:
-    step, here = result["step"], result["gpu_here"]
+def _error(result: Requirements) -> str:
+    step, here = result.step, result.gpu_here
     if here:
-        least, usual = here["as_it_is"]["least"], here["as_it_is"]["usual"]
-        within = "within" if least <= step["seconds"] <= usual else "outside"
+        least, usual = here.as_it_is.least, here.as_it_is.usual
+        within = "within" if least <= step.seconds <= usual else "outside"
         return (
-            f"Of the {here['name']} in this machine it says {_span(here['as_it_is'])}, and "
-            f"{rate(step['seconds'], 's')} was measured: {within} that."
+            f"Of the {here.name} in this machine it says {_span(here.as_it_is)}, and "
+            f"{rate(step.seconds, 's')} was measured: {within} that."
         )
-    if step["roofline_seconds"] and step["seconds"]:
+    if step.roofline_seconds and step.seconds:
         return (
             f"No GPU was here to compare it with. The same sum with this processor's measured limits gives "
-            f"{rate(step['roofline_seconds'], 's')} for the step, and {rate(step['seconds'], 's')} was measured "
-            f"({step['seconds'] / step['roofline_seconds']:.1f} times that)."
+            f"{rate(step.roofline_seconds, 's')} for the step, and {rate(step.seconds, 's')} was measured "
+            f"({step.seconds / step.roofline_seconds:.1f} times that)."
         )
     return "It was compared with no measurement here."
 
@@ -147,9 +141,9 @@ def size(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def _span(prediction: Mapping[str, Any]) -> str:
+def _span(prediction: Prediction) -> str:
     """ "1.2 to 3 ms"."""
-    low, high = rate(prediction["least"], "s"), rate(prediction["usual"], "s")
+    low, high = rate(prediction.least, "s"), rate(prediction.usual, "s")
     if low == high:
         return low
     (number, unit), (_, other) = low.split(), high.split()

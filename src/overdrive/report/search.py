@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from overdrive.core.search_result import Comparison, SearchResult, Tried
+from overdrive.core.search_result import SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
 from overdrive.report.paper import Paper
 
@@ -94,7 +94,7 @@ def _rank(result: SearchResult, run: Tried) -> tuple[int, float]:
     return order, signed
 
 
-def _comparison(result: SearchResult, found: Comparison, paper: Paper) -> None:
+def _comparison(result: SearchResult, found: SeedComparison, paper: Paper) -> None:
     body = []
     for seed, one, other in zip(found.seeds, found.defaults, found.chosen, strict=True):
         body.append((str(seed), *_ending(result, one)[::2], *_ending(result, other)[::2]))

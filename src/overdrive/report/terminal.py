@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from overdrive.core.tune_result import TuneResult
-from overdrive.report import words
+from overdrive.report import figures, techniques, words
 from overdrive.report.paper import Paper
 from overdrive.report.precision import precision
 from overdrive.report.proof import proof
@@ -25,28 +25,28 @@ def table(result: TuneResult, console: Console, everything: bool = False) -> Non
     if result.notice:
         paper.say(result.notice)
     paper.say()
-    numbers = words.before_after(result)
+    numbers = figures.before_after(result)
     if numbers:
         after = "after" if words.adopted(result) else "not adopted"
         if any(b for *_, b in numbers):
             paper.rows(("", "before", after), [(name, a or "-", b or "-") for name, a, b in numbers], right=True)
         else:
             paper.rows(("", "as it is"), [(name, a) for name, a, _ in numbers], right=True)
-    if rows := words.devices(result):
-        paper.rows(words.DEVICES_HEAD, rows, right=True)
+    if rows := figures.devices(result):
+        paper.rows(figures.DEVICES_HEAD, rows, right=True)
     _adopted(result, "adopted" if words.adopted(result) else "not adopted", paper)
     _proof(result, paper)
     if formats := [row for row in precision(result) if row.measured]:
         body = [(f"{row.name} {row.by}".strip(), row.speed, row.memory, row.error, row.learns) for row in formats]
         paper.rows(("numbers", "speed", "peak memory", "error", "learns the same"), body)
-    rejected = words.dropped(result) if everything else words.tried(result)
+    rejected = techniques.dropped(result) if everything else techniques.tried(result)
     if rejected:
         head = "measured, not used" if all(each.kind == "measured" for each in rejected) else "not used"
-        paper.rows((head, "why"), [(each.name, words.reason(each)) for each in rejected])
-    untried = words.untried(result)
+        paper.rows((head, "why"), [(each.name, techniques.reason(each)) for each in rejected])
+    untried = techniques.untried(result)
     if untried and not everything:
         paper.say(f"{untried} --all lists them.")
-    for line in filter(None, (*words.sums(result), words.items(result), *words.sentences(result))):
+    for line in filter(None, (*techniques.sums(result), figures.items(result), *words.sentences(result))):
         paper.say(line)
     paper.say()
     _verdict(result, paper)
@@ -69,7 +69,7 @@ def _verdict(result: TuneResult, paper: Paper) -> None:
 def _adopted(result: TuneResult, title: str, paper: Paper) -> None:
     if not result.techniques:
         return
-    shares = dict(words.contributions(result))
+    shares = dict(techniques.contributions(result))
     body = []
     for each in result.techniques:
         measured = shares.get(each.name) or each.speedup

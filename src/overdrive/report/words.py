@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from overdrive.core.contract import Contract
-from overdrive.core.facts import ITEM_PARTS
-from overdrive.core.interval import Interval
 from overdrive.core.objective import size
 from overdrive.core.program import Program
-from overdrive.core.tune_result import Figures, Loader, NotKept, ShareRecord, TuneResult
-from overdrive.core.units import count, duration
+from overdrive.core.tune_result import TuneResult
+from overdrive.core.units import duration
 from overdrive.report.gain import gains
 from overdrive.report.proof import Proof, contract, proof
-from overdrive.report.ratio import ratio, rounded
+from overdrive.report.ratio import rounded
 
-_LONGEST = 1e6  # seconds that an item may take: more is a broken clock
 VERDICTS = ("FASTER", "SAME", "SLOWER", "INCONCLUSIVE", "SMALLER", "FITS")
 
 
@@ -53,10 +48,6 @@ def usable(result: TuneResult) -> bool:
     """Whether the plan is one to run under: faster and, where there is a proof, shown to be the same."""
     found = proof(result)
     return adopted(result) and (found is None or found.holds is True)
-
-
-def settings(given: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def command(result: TuneResult) -> list[str]:
@@ -178,86 +169,6 @@ def checked_steps(result: TuneResult) -> int:
     return result.steps_checked or min(len(result.losses.baseline), len(result.losses.tuned))
 
 
-def contributions(result: TuneResult) -> list[tuple[str, Interval]]:
-    """What each adopted technique gave: its share of the whole plan where that was measured, else its duel's."""
-    of_plan = [(each.name, each.shapley) for each in shares(result)]
-    of_duels = [(each.name, each.speedup) for each in result.techniques]
-    return [(name or "(no name)", found) for name, found in of_plan or of_duels if found]
-
-
-def sums(result: TuneResult) -> list[str]:
-    """How the parts and the whole go together, one sentence each."""
-    rest = left_over(result)
-    said = [rest[1] if rest and verdict(result) == "FASTER" else "", interaction(result)]
-    return [each for each in said if each]
-
-
-def shares(result: TuneResult) -> tuple[ShareRecord, ...]:
-    """The shares of the plan's techniques; none where another plan was measured, with more techniques or fewer."""
-    found = result.attribution.shares if result.attribution else ()
-    same = sorted(each.name for each in found) == sorted(each.name for each in result.techniques)
-    return found if same and all(each.shapley for each in found) else ()
-
-
-def left_over(result: TuneResult) -> tuple[float, str] | None:
-    """What the confirmed total has beyond the product of the parts, as a ratio and a sentence."""
-    total, parts = result.speedup, contributions(result)
-    if total is None or not parts or result.unconfirmed:
-        return None
-    product = math.exp(sum(math.log(part.estimate) for _, part in parts))
-    times = total.estimate / product
-    said = f"The parts multiply to {product:.3g}x; the confirmation on fresh runs measured {ratio(total)}"
-    if total.low <= product <= total.high:
-        return times, f"{said}, which agrees."
-    return times, f"{said}: {times:.2f} times what the parts promise."
-
-
-def interaction(result: TuneResult) -> str:
-    """How far the techniques help or hinder each other, as a sentence; empty where it was not measured."""
-    found = result.attribution.interaction if result.attribution else None
-    if found is None or len(shares(result)) < 2:
-        return ""
-    if found.low > 1:
-        return f"Together they give {ratio(found)} times what each gives alone: they help each other."
-    if found.high < 1:
-        return f"Together they give {ratio(found)} times what each gives alone: in part they save the same time."
-    return f"Together they give what each gives alone, multiplied: {ratio(found)}, no interaction beyond the noise."
-
-
-def dropped(result: TuneResult) -> list[NotKept]:
-    """What is not in the plan, and why: rejected by its duel, without effect in the whole plan, or not tried at all.
-    What was measured stands first.
-    """
-    reasons = {(each.name, each.reason) for each in result.rejected}
-    gone = result.attribution.dropped if result.attribution else ()
-    found = [*result.rejected, *(each for each in gone if (each.name, each.reason) not in reasons)]
-    return sorted(found, key=lambda each: not each.verdict and each.speedup is None)
-
-
-_NOT_TRIED = {"time": "no time was left for {}", "contract": "{} under another contract", "unfit": "{} of no use here"}
-
-
-def tried(result: TuneResult) -> list[NotKept]:
-    """Of what is not in the plan, all that something was measured of."""
-    return [each for each in dropped(result) if each.kind not in _NOT_TRIED]
-
-
-def others(result: TuneResult) -> list[NotKept]:
-    """Of what is not in the plan, all that nothing was measured of."""
-    return [each for each in dropped(result) if each.kind in _NOT_TRIED]
-
-
-def untried(result: TuneResult) -> str:
-    """How much was not tried, and why; names where there are few."""
-    parts, rest = [], others(result)
-    for kind, said in _NOT_TRIED.items():
-        names = [each.name for each in rest if each.kind == kind]
-        if names:
-            few = f" ({', '.join(names)})" if kind == "time" and len(names) <= 6 else ""
-            parts.append(said.format(f"{len(names)}{few}"))
-    return f"Not tried: {'; '.join(parts)}." if parts else ""
-
-
 def sentences(result: TuneResult) -> list[str]:
     """What a reader must know beside the verdict, one sentence each."""
     said = []
@@ -268,60 +179,3 @@ def sentences(result: TuneResult) -> list[str]:
     if result.tuning_seconds is not None and not any(each.startswith("Tuning took") for each in worth):
         worth.append(f"Tuning took {duration(result.tuning_seconds)}.")
     return [*said, *worth, *result.notes]
-
-
-def item_times(loader: Loader) -> tuple[list[tuple[str, float]], float | None]:
-    """(part, seconds) of making one item, empty where that is not known, and the seconds waited for it."""
-    data = loader.seconds_per_item
-    known = [(part, data[part]) for part in ITEM_PARTS if 0 < data.get(part, 0.0) < _LONGEST]
-    return known, data["wait"] if 0 < data.get("wait", 0.0) < _LONGEST else None
-
-
-def items(result: TuneResult) -> str:
-    """A sentence on the time of an item in the loader that is waited for most; "" if not known."""
-    times = [item_times(loader) for loader in result.loaders]
-    parts, waited = max(times, key=lambda each: each[1] or 0.0, default=([], None))
-    if not parts:
-        return ""
-    whole = sum(seconds for _, seconds in parts)
-    shares = ", ".join(f"{part} {seconds / whole:.0%}" for part, seconds in parts)
-    wait = f"; the loop waited {duration(waited)} for it" if waited is not None else ""
-    return f"An item of the data takes one process {duration(whole)} to make: {shares}{wait}."
-
-
-def reason(item: NotKept) -> str:
-    """Why a technique was not adopted, with what was measured."""
-    why = item.reason or item.verdict.lower() or "no reason recorded"
-    return f"{why} ({ratio(item.speedup)})" if item.speedup and "[" not in why else why
-
-
-def before_after(result: TuneResult) -> list[tuple[str, str, str]]:
-    """Name, before and after of the absolute numbers; "" where one is missing."""
-    rows = zip(figure_names(result.unit), figures(result.baseline), figures(result.tuned), strict=True)
-    return [(name, before, after) for name, before, after in rows if before or after]
-
-
-def devices(result: TuneResult) -> list[tuple[str, ...]]:
-    """A row of cells for each device (see `DEVICES_HEAD`); [] where not both were measured."""
-    rows = [(each.device, *(cell or "-" for cell in figures(each))) for each in result.devices if each.seconds_per_step]
-    return rows if len(rows) > 1 else []
-
-
-def figure_names(step: str) -> tuple[str, ...]:
-    """Of the numbers of `figures`. `step`: what one is called."""
-    return ("samples per second", f"time per {step}", f"setup, before the first {step}", "memory at the peak")
-
-
-def figures(side: Figures | None) -> tuple[str, ...]:
-    """As text, in the order of `figure_names`; "" where one is not known."""
-    if side is None:
-        return ("",) * 4
-    return (
-        count(side.samples_per_s) if side.samples_per_s else "",
-        duration(side.seconds_per_step) if side.seconds_per_step else "",
-        duration(side.setup_seconds) if side.setup_seconds else "",
-        size(int(side.peak_memory)) if side.peak_memory else "",
-    )
-
-
-DEVICES_HEAD = ("the same script on", "samples per second", "time per step", "setup", "peak memory")

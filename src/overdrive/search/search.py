@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from overdrive.core.interval import Interval
 from overdrive.core.metric import Metric
-from overdrive.core.search_result import Comparison, SearchResult, Tried, Varied
+from overdrive.core.search_result import SearchResult, SeedComparison, Tried, Varied
 from overdrive.core.settings import Value
 from overdrive.evidence.student import paired
 from overdrive.search.domain import Domain
@@ -115,7 +115,7 @@ class Search:
         its = self.goal.score(defaults, patience)
         return run if run is not None and its is not None and score < its else None
 
-    def comparison(self, defaults: Tried, chosen: Tried) -> Comparison:
+    def comparison(self, defaults: Tried, chosen: Tried) -> SeedComparison:
         """Both under the same seeds, none of which the search has seen."""
         arms: list[tuple[Tried, Tried]] = []
         most = self.pairs(defaults)
@@ -127,7 +127,7 @@ class Search:
             arms.append((self._seeded({}, seed, defaults), self._seeded(chosen.values, seed, defaults)))
         patience = _SLOWER * defaults.seconds
         apparent = (self.goal.score(defaults, patience) or 0.0) - (self.goal.score(chosen, patience) or 0.0)
-        return Comparison(
+        return SeedComparison(
             tuple(range(1, len(arms) + 1)),
             tuple(one for one, _ in arms),
             tuple(other for _, other in arms),
@@ -168,7 +168,7 @@ class Search:
         program: str,
         defaults: Tried,
         trials: Sequence[Tried],
-        comparison: Comparison | None,
+        comparison: SeedComparison | None,
         chosen: Tried | None,
     ) -> SearchResult:
         """What it came to. The command line and edits are for who knows the program to add."""
@@ -192,7 +192,7 @@ class Search:
         )
 
 
-def verdict(comparison: Comparison | None) -> str:
+def verdict(comparison: SeedComparison | None) -> str:
     """Of a comparison, or where nothing was found that would be worth one."""
     if comparison is None:
         return "no better"

@@ -10,7 +10,7 @@ LONGEST = 1800.0  # seconds that a failure costs at the most, beside what it tak
 _MOST_SHARE = 0.005  # of the run that snapshots may take, however often it fails
 
 
-class Interval:
+class SnapshotInterval:
     """As long as was asked for, or else what costs least by Young's formula.
 
     With a snapshot that costs C seconds and a failure every M seconds, C / T of the run goes into snapshots and T / 2 M

@@ -93,7 +93,7 @@ def _write(handle: int, data: bytes) -> None:
         data = data[os.write(handle, data) :]
 
 
-class Output:
+class SavedOutput:
     """Takes the place of `sys.stdout` and `sys.stderr` of this process, for good."""
 
     def __init__(self, kept: Path) -> None:

@@ -33,8 +33,8 @@ from overdrive.survive.taking import Snapshots, watch_graphs
 if TYPE_CHECKING:
     from overdrive.seams.hub import Seams
     from overdrive.survive.folder import RunFolder
-    from overdrive.survive.interval import Interval
-    from overdrive.survive.output import Output
+    from overdrive.survive.interval import SnapshotInterval
+    from overdrive.survive.output import SavedOutput
     from overdrive.survive.snapshot import Snapshot
 
 
@@ -44,8 +44,8 @@ class Survivor:
     def __init__(
         self,
         folder: RunFolder,
-        output: Output,
-        interval: Interval,
+        output: SavedOutput,
+        interval: SnapshotInterval,
         ending: Ending,
         say: Callable[[str], None],
         start_again: Callable[[str], NoReturn],

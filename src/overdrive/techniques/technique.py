@@ -109,7 +109,7 @@ class Technique:
         """None where the technique may help, else the reason why it cannot. Unsure means None: a trial tells."""
         return None
 
-    def usual_saving(self, facts: Facts) -> float:
+    def expected_step_saving(self, facts: Facts) -> float:
         """The share of a step that it saves where it helps: a guess from other programs."""
         return facts.share(*self.targets) * self.expected_saving
 

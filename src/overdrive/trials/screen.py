@@ -11,8 +11,7 @@ from overdrive.core.messages import Switch, Switched
 from overdrive.core.records import Block, ExitReason, TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.neighbours import disturbed
-from overdrive.evidence.screening import Block as Measured
-from overdrive.evidence.screening import Factor, Row, on_in
+from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.trials.duel import block_steps, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
@@ -93,7 +92,7 @@ class ScreeningTrial:
         self.start_seconds = time.monotonic() - self._started
         return min(paces)
 
-    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Measured]:
+    def pair(self, number: int, rows: Sequence[Row], factors: Sequence[Factor]) -> list[Observation]:
         """A block of each row, with as many steps; `number` is the pair's. One in which a technique failed is dropped.
 
         Raises:
@@ -106,7 +105,7 @@ class ScreeningTrial:
             block = self._block(on_in(row, factors))
             seconds = block.seconds / (block.samples or block.steps)
             failed, disturbed = set(self.left_out) != out, self._disturbed(block.waited, block.others)
-            found.append(Measured(self.number, number, row, math.log(seconds), at, failed, disturbed))
+            found.append(Observation(self.number, number, row, math.log(seconds), at, failed, disturbed))
         return found
 
     def stop(self) -> None:

@@ -14,13 +14,17 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.tuner.advice import STEPS, too_short
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
+from overdrive.tuner.next_step import STEPS, too_short
 from overdrive.tuner.oom_recovery import OomRecovery
 
+_MANY_FILES = (
+    "The program writes a thousand files or more before its first step, and every trial does so again, since what a "
+    "trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
+)
 _PROOF_SHARE = 0.25  # of the budget, until a statistical proof's first look: its runs are made that short
 _SHORTEST = 90.0  # seconds of a tune, however short the program
 _MOST_TURNS = 2  # times that a program turns out to be of the other kind
@@ -40,26 +44,27 @@ class Control:
         found = self._found
         plain = found.reference()
         self._duels.progress.stage("control: the program against itself")
-        duel = found.control = self._duels.run_duel(plain, plain, CONTROL, found.deadline())
+        duel = self._duels.run_duel(plain, plain, CONTROL, found.deadline())
+        found.begin(duel)
         failure = duel.old_exit_reason or duel.exit_reason
         if failure and failure.kind in ("answers", "trains") and self._turned < _MOST_TURNS:
             return self._as_what_it_is(failure)
         if failure and failure.kind == "oom":
             return self._after_running_out(failure)
         if failure and len(duel.pairs) < 2:
-            found.refusal, found.refusal_is_failure = _refusal(failure)
+            sentence, failed = _refusal(failure)
             run = duel.old_trace or duel.new_trace
             if failure.kind == "ended" and run and 0 < run.steps < STEPS:
-                found.refusal = f"The program is too short to be measured. {too_short(found, run.steps)}"
+                sentence = f"The program is too short to be measured. {too_short(found, run.steps)}"
+            found.refuse(sentence, failed)
             return None
         if duel.sequential:
-            found.notes.append(
+            found.note(
                 "Two of the program at once do not fit into the memory, or the GPU takes one process only: whole "
                 "processes were run in turn instead, "
                 "which takes longer and leaves wider intervals."
             )
-        if duel.old_facts is not None:
-            found.facts = duel.old_facts
+        found.controlled(duel.old_facts)
         self._shorten()
         prover = self._prover(duel)
         if not self._repeats(duel, prover):
@@ -71,11 +76,11 @@ class Control:
         """It does not train, and is to be measured by its model's calls; or the other way round."""
         found = self._found
         self._turned += 1
-        found.inference = failure.kind == "answers"
+        found.controlled(inference=failure.kind == "answers")
         what = "an inference program: its steps are the calls of its model" if found.inference else "a training program"
         self._duels.progress.outcome(f"{what} ({failure.detail})")
         if found.inference and found.contract is Contract.STATISTICAL:
-            found.refusal = (
+            found.refuse(
                 "At the level statistical, answers cannot be compared yet: try --contract rounding for this program, "
                 "which trains nothing."
             )
@@ -107,7 +112,7 @@ class Control:
         found, length = self._found, self._found.run_seconds()
         if found.runs is None or length is None or found.runs * length >= found.budget:
             return
-        found.budget = max(_SHORTEST, found.runs * length)
+        found.shorten(max(_SHORTEST, found.runs * length))
         self._duels.progress.outcome(
             f"the program runs for {length:.0f} s: at most {duration(found.budget)} are worth it for "
             f"{found.runs} runs (--runs, --budget)"
@@ -120,35 +125,32 @@ class Control:
             return True
         bad = first_non_finite(duel.old_trace)
         if bad:
-            found.refusal = f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to."
-            found.refusal_is_failure = True
+            found.refuse(
+                f"The program's own loss is not finite in step {bad}; there is nothing to keep equal to.", True
+            )
             return False
-        found.deterministic = same_bits(duel.old_trace, duel.new_trace)
+        found.controlled(deterministic=same_bits(duel.old_trace, duel.new_trace))
         if found.deterministic:
             return True
         repeats = prover.repeats(found.reference(), restricted=found.contract is Contract.EXACT, in_doubt=True)
         sentence = f"The level exact cannot be seen to hold for this program: {repeats.sentence}."
         if found.contract is Contract.EXACT and prover.restricted:
-            found.notes.append(f"{sentence} What leaves its operations as they are is proved with those alone.")
-            found.deterministic = False
+            found.note(f"{sentence} What leaves its operations as they are is proved with those alone.")
             return True
         if found.contract is Contract.EXACT and repeats.level is None:
-            found.refusal, found.refusal_is_failure = f"{sentence} Try --contract rounding.", True
+            found.refuse(f"{sentence} Try --contract rounding.", failed=True)
             return False
-        found.deterministic = repeats.level is Contract.EXACT
+        found.controlled(deterministic=repeats.level is Contract.EXACT)
         if not found.deterministic:
-            found.notes.append(sentence)
+            found.note(sentence)
         return True
 
     def _tell(self, duel: Duel) -> None:
         found, progress = self._found, self._duels.progress
-        found.notes += untold(duel)
+        found.note(*untold(duel))
         if self._duels.pool.prepared_files >= MANY_FILES:
-            found.notes.append(
-                "The program writes a thousand files or more before its first step, and every trial does so again, "
-                "since what a trial writes is thrown away. Run it once by itself, then tune: that will be quicker."
-            )
-            progress.outcome(found.notes[-1])
+            found.note(_MANY_FILES)
+            progress.outcome(_MANY_FILES)
         if busy(share := share_disturbed(duel.pairs)):
             progress.outcome(f"this machine is busy: others held the cores in {share:.0%} of the pairs of blocks")
         noise, measured = found.noise(), figures(duel, new=False)
@@ -163,13 +165,14 @@ class Control:
         """The control ran out of memory, one process at a time too."""
         found = self._found
         if found.needed():
-            found.notes.append("With that it runs, and out of memory later on: nothing faster was looked for.")
+            found.note("With that it runs, and out of memory later on: nothing faster was looked for.")
             return None
         recovery = OomRecovery(found, self._duels, found.deadline())
         if recovery.run():
             return self.run()
-        found.refusal_is_failure = True
-        found.refusal = f"The program runs out of memory by itself ({failure.detail}), and {recovery.in_vain()}."
+        found.refuse(
+            f"The program runs out of memory by itself ({failure.detail}), and {recovery.in_vain()}.", failed=True
+        )
         return None
 
 

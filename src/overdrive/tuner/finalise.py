@@ -10,15 +10,16 @@ from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.evidence.attribution import attribute, configurations, without_effect
 from overdrive.evidence.confirmation import FEWEST, MOST, told
-from overdrive.evidence.equivalence import Check, differing_invariant, first_non_finite, same_bits
+from overdrive.evidence.equivalence import differing_invariant, first_non_finite, same_bits
 from overdrive.evidence.speed import Verdict, combined, speedup, verdict
 from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, full_processes, of_full_processes
 from overdrive.trials.factorial import FactorialTooLarge, measure
 from overdrive.trials.run_duel import CLEAR_GAIN, beyond_doubt
 from overdrive.tuner.duel_runner import AGAIN, DuelRunner
-from overdrive.tuner.findings import Findings, Rejected, Standing, duels_of
+from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import disturbed
+from overdrive.tuner.outcomes import Rejected, Standing, duels_of
 from overdrive.tuner.plan_proof import PlanProof
 from overdrive.tuner.schedule import FACTORIAL_ROUNDS, Schedule
 
@@ -47,7 +48,7 @@ class Finaliser:
         """
         found = self._found
         if found.screened.choice:
-            found.attribution = found.screened.attribution(found.best())
+            found.attribute(found.screened.attribution(found.best()))
             return
         while len(found.adopted) > 1:
             if self._duels.sequential:
@@ -66,9 +67,10 @@ class Finaliser:
                 return self._leave_to_duels(str(error))
             if len(seconds[0]) < FACTORIAL_ROUNDS // 2:
                 return self._leave_to_duels("measuring all combinations together broke off")
-            found.attribution = attribute(names, dict(zip(wanted, seconds, strict=True)))
+            gains = attribute(names, dict(zip(wanted, seconds, strict=True)))
+            found.attribute(gains)
             kept = {each.name for each in found.adopted if each.for_memory or each.needed}
-            idle = (name for name in without_effect(found.attribution) if name not in kept)
+            idle = (name for name in without_effect(gains) if name not in kept)
             useless = next((name for name in idle if not self._wins_again(name)), None)
             if useless is None:
                 return
@@ -88,13 +90,13 @@ class Finaliser:
             duel = self._duels.run_duel(without, best, AGAIN, self._schedule.proof_begins())
             self._duels.progress.outcome(duel.describe() if duel.interval else "nothing established")
             if full_processes(duel.kept()) >= AGAIN.processes or beyond_doubt(duel):
-                found.other_duels.append((f"{name}, again", duel))
+                found.keep_duel(f"{name}, again", duel)
                 return duel.verdict is Verdict.FASTER
         its = next(each.speedup for each in found.adopted if each.name == name)
         return its is not None and its.low > CLEAR_GAIN  # nothing more could be established: its own duel stands
 
     def _leave_to_duels(self, reason: str) -> None:
-        self._found.notes.append(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
+        self._found.note(f"What each technique gained is told by its own duel: {reason.rstrip('.')}.")
 
     def _total_steps(self) -> int | None:
         """The program's length in steps, where a duel came to its end."""
@@ -114,16 +116,15 @@ class Finaliser:
         """Take an adopted technique out of the plan again."""
         found = self._found
         out = next(each for each in found.adopted if each.name == name)
-        found.adopted = [each for each in found.adopted if each is not out]
-        found.dropped.append(Rejected(out.name, out.settings, reason, out.duel, out.check))
-        found.attribution = None  # it was of another plan
+        found.drop(Rejected(out.name, out.settings, reason, out.duel, out.check))
         self._duels.progress.outcome(f"dropped {name}: {reason}")
 
     def _confirm(self) -> None:
         """The chosen plan against the untouched program, in fresh processes, on data of its own."""
         found = self._found
-        duel = found.confirmation = found.confirms_itself() or self._in_fresh_processes()
-        found.notes += disturbed(duel)
+        duel = found.confirms_itself() or self._in_fresh_processes()
+        found.confirm(duel)
+        found.note(*disturbed(duel))
         self._weigh(duel)
         if duel.old_trace and duel.new_trace and found.loosest() is not Contract.OPEN:
             wrong = differing_invariant(duel.old_trace, duel.new_trace)
@@ -135,10 +136,9 @@ class Finaliser:
             if found.loosest() is Contract.EXACT and not same:
                 wrong = wrong or "it ends in another state, though it was proved exact"
             if wrong:
-                found.proof = Check(None, f"in the confirmation, {wrong}")
-                found.notes.append(f"The whole plan is not the same program: {found.proof.sentence}.")
+                found.disprove(f"in the confirmation, {wrong}")
         elif duel.exit_reason or duel.old_exit_reason:
-            found.notes.append(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
+            found.note(f"The confirmation broke off ({duel.exit_reason or duel.old_exit_reason}).")
         basis = found.standing.basis if found.standing else "nothing established"
         self._duels.progress.outcome(duel.describe() if duel.interval and found.confirmed else basis)
 
@@ -156,19 +156,19 @@ class Finaliser:
     def _weigh(self, duel: Duel) -> None:
         """Whether the confirmation says enough by itself, or else with what the search measured."""
         found, processes = self._found, full_processes(duel.kept())
-        found.confirmed = processes >= FEWEST
+        found.weigh(processes >= FEWEST, None)
         if found.confirmed and (self._for_memory() or duel.verdict is not Verdict.INCONCLUSIVE):
             return
         duel.verdict = Verdict.INCONCLUSIVE
         reasons = duel.exit_reason, duel.old_exit_reason
         if all(reason is None or reason.kind == "late" for reason in reasons):
-            found.standing = self._standing(duel)
+            found.weigh(found.confirmed, self._standing(duel))
         if found.confirmed:
             came = f"The {processes} process pairs of the confirmation differ too much to tell by themselves"
         else:
             came = f"The confirmation came to {processes} of {FEWEST} process pairs before the budget was used up"
         stands = f"the plan is {found.standing.basis}" if found.standing else "nothing is established"
-        found.notes.append(f"{came}: {stands}. A larger --budget would {'confirm it' if found.standing else 'tell'}.")
+        found.note(f"{came}: {stands}. A larger --budget would {'confirm it' if found.standing else 'tell'}.")
 
     def _standing(self, confirmation: Duel) -> Standing | None:
         """What is established where the confirmation says too little: by the fresh processes there were, or with what

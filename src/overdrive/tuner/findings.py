@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
@@ -19,68 +19,10 @@ from overdrive.evidence.attribution import Attribution
 from overdrive.evidence.confirmation import Spread, of_any_process, spread_of
 from overdrive.evidence.equivalence import Check
 from overdrive.evidence.speed import Pair, Verdict, combined, noise_floor, product, speedup_of_these
-from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel, full_processes
+from overdrive.tuner.outcomes import Adopted, Rejected, Standing, duels_of, gain_of
 from overdrive.tuner.screened import Screened
-
-
-@dataclass(frozen=True)
-class Rejected:
-    name: str
-    settings: Settings
-    reason: str
-    duel: Duel | None = None
-    check: Check | None = None  # where it came to one
-    kind: str = "measured"  # see `NotKept`
-    measured: Interval | None = None  # where that was not by its duel
-
-    @property
-    def speedup(self) -> Interval | None:
-        return self.measured or (self.duel.interval if self.duel else None)
-
-
-@dataclass(frozen=True)
-class Adopted:
-    name: str
-    settings: Settings
-    duel: Duel
-    check: Check
-    for_memory: bool = False  # adopted for the memory it saves
-    needed: bool = False  # the program does not run without it: its duel is only the attempt
-    # It joined a statistical plan, and was only looked at as that will be proved: its level where it has to do without.
-    joined: Contract | None = None
-    # What the screening says that it gains: where several won one duel, or where the duel alone was not enough.
-    share: Interval | None = None
-
-    @property
-    def speedup(self) -> Interval | None:
-        """What it gains by itself, as far as that is known."""
-        return self.share or self.duel.interval
-
-    @property
-    def level(self) -> Contract:
-        """What the whole plan has to be proved at because of it."""
-        return self.joined or self.check.level or Contract.OPEN
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of its duel, and of what the screening said where that counted too."""
-        return Verdict.FASTER if self.share else self.duel.verdict
-
-    def looser(self) -> Contract | None:
-        """The next level to try to prove one at that joined; None: there is none."""
-        technique = catalogue()[self.name]
-        return technique.fallback_contract if self.joined is technique.contract else None
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What is known of a proved plan for whose confirmation there was no time."""
-
-    basis: str  # what the speed-up rests on
-    interval: Interval | None
-    duel: Duel | None  # of the whole plan against the untouched program; None: the interval is of several duels
 
 
 @dataclass
@@ -146,10 +88,91 @@ class Findings:
             return self.needed()
         return self.adopted if self.verdict in (Verdict.FASTER, Verdict.SMALLER, Verdict.FITS) else []
 
+    # What alters them, from here on: no other file does (tests/tuner/test_findings.py).
+
+    def begin(self, control: Duel) -> None:
+        self.control = control
+
+    def note(self, *sentences: str) -> None:
+        """Of what a reader of the result has to know."""
+        self.notes += sentences
+
+    def refuse(self, sentence: str, failed: bool = False) -> None:
+        """Nothing can be looked for; `failed`: the program itself did."""
+        self.refusal, self.refusal_is_failure = sentence, failed
+
+    def controlled(
+        self, facts: Facts | None = None, inference: bool | None = None, deterministic: bool | None = None
+    ) -> None:
+        """What the control says of the program."""
+        self.facts = self.facts if facts is None else facts
+        self.inference = self.inference if inference is None else inference
+        self.deterministic = self.deterministic if deterministic is None else deterministic
+
+    def shorten(self, budget: float) -> None:
+        self.budget = budget
+
+    def restrict(self, only: str) -> None:
+        self.only = frozenset({only})
+
+    def processes_vary(self, variance: tuple[float, int]) -> None:
+        self.of_processes = variance
+
+    def take_screening(self, screened: Screened) -> None:
+        self.screened = screened
+
+    def reject(self, *rejected: Rejected) -> None:
+        self.rejected += rejected
+
+    def take_back(self, name: str, settings: Settings) -> None:
+        """Its rejection: it is tried once more."""
+        self.rejected = [each for each in self.rejected if (each.name, each.settings) != (name, settings)]
+
+    def keep_duel(self, name: str, duel: Duel) -> None:
+        self.other_duels.append((name, duel))
+
     def adopt(self, adopted: Adopted) -> None:
         self.adopted.append(adopted)
-        if adopted.duel.new_facts is not None:
-            self.facts = adopted.duel.new_facts.with_costs_of(self.facts)
+        if (facts := adopted.duel.new_facts) is not None:
+            self.facts = facts.with_costs_of(self.facts)
+
+    def plan_is(self, members: Iterable[Adopted], proof: Check | None = None) -> None:
+        """The plan is these, of all that were adopted; `proof`: of them as a whole, where there is one."""
+        self.adopted, self.proof = list(members), proof
+
+    def checked(self, checks: Mapping[str, Check]) -> None:
+        """What was proved later of members that stay where they are, by name."""
+        self.adopted = [replace(each, check=checks.get(each.name, each.check)) for each in self.adopted]
+
+    def drop(self, rejected: Rejected) -> None:
+        """Take an adopted technique out of the plan again."""
+        self.adopted = [each for each in self.adopted if each.name != rejected.name]
+        self.dropped.append(rejected)
+        self.attribution = None  # it was of another plan
+
+    def put_back(self, members: Sequence[Adopted], proof: Check) -> None:
+        """What was dropped of these is in the plan again."""
+        self.plan_is(members, proof)
+        self.dropped = [each for each in self.dropped if each.name not in dict(self.best())]
+        self.attribution = None
+
+    def attribute(self, attribution: Attribution | None) -> None:
+        self.attribution = attribution
+
+    def confirm(self, duel: Duel) -> None:
+        self.confirmation = duel
+
+    def weigh(self, confirmed: bool, standing: Standing | None) -> None:
+        self.confirmed, self.standing = confirmed, standing
+
+    def disprove(self, why: str) -> None:
+        """The whole plan is not the same program."""
+        self.proof = Check(None, why)
+        self.note(f"The whole plan is not the same program: {why}.")
+
+    def end(self, seeds: list[list[float]], errors: Mapping[str, float], isolation: str) -> None:
+        self.seeds, self.errors, self.isolation = seeds, dict(errors), isolation
+        self.seconds = time.monotonic() - self.started
 
     def may_be_tried(self, technique: Technique) -> bool:
         """Whether it is for such programs, and among those that the user wants: an open one has to be named."""
@@ -274,31 +297,3 @@ class Findings:
     def noise(self) -> float | None:
         kept = self.control.kept() if self.control else []
         return noise_floor(kept) if len(kept) > 1 else None
-
-
-def duels_of(adopted: Sequence[Adopted]) -> list[Duel]:
-    """The duels that they won, each once, in order."""
-    return list({id(each.duel): each.duel for each in adopted}.values())
-
-
-def gain_of(adopted: Sequence[Adopted]) -> float:
-    """The speedups of their duels, multiplied."""
-    return math.prod(duel.interval.estimate for duel in duels_of(adopted) if duel.interval)
-
-
-def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
-    """The techniques that never came to a duel, with the reason that holds for the final plan."""
-    named = {each.name for each in found.adopted} | {each.name for each in [*found.rejected, *found.dropped]}
-    rest = []
-    for name, technique in catalogue().items():
-        if name in named or technique.contract is Contract.OPEN or (found.only and name not in found.only):
-            continue
-        if not technique.is_for(found.inference) or (facts and facts.framework not in technique.frameworks):
-            continue  # no part of this program's catalogue
-        reason = technique.applies(facts) if facts else None
-        if reason is None and found.objective.aim not in technique.aims:
-            reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
-        if reason is None and (other := conflict(name, (each.name for each in found.chosen))):
-            reason = f"it cannot be in one plan with {other}"
-        rest.append(Rejected(name, {}, reason or "not tried", kind="unfit" if reason else "time"))
-    return rest

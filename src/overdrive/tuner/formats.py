@@ -14,7 +14,8 @@ from overdrive.core.tune_result import Precision
 from overdrive.techniques.catalogue import catalogue
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.trials.duel import Duel
-from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Rejected
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 _OF_PARAMETERS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}

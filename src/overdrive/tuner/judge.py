@@ -24,7 +24,8 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel, are_enough, full_processes, new_names
 from overdrive.trials.run_duel import gains_too_little
 from overdrive.tuner.duel_runner import CANDIDATE, MEMORY, SCREENED, DuelRunner, confirmation
-from overdrive.tuner.findings import Adopted, Findings, Rejected, gain_of
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected, gain_of
 from overdrive.tuner.reasons import left_out_names, no_faster, no_smaller
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.strategies import Candidate
@@ -211,7 +212,7 @@ class Judge:
         best = found.spec((each.name, each.settings) for each in shown)
         check = prover.exact(found.reference(), best)
         if check.level is Contract.EXACT:
-            found.adopted[: len(shown)] = [replace(each, check=check) if each.check.pending else each for each in shown]
+            found.checked({each.name: check for each in pending})
 
     def _by_itself(self, candidate: Candidate, duel: Duel, looked: Check) -> Check:
         """What promises more than the statistical plan that it joins must keep that in three replayed states at least.

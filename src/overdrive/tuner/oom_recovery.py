@@ -17,7 +17,8 @@ from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, Side
 from overdrive.trials.trial import Trial
 from overdrive.tuner.duel_runner import DuelRunner
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 
 _STEPS = 20  # that it must run: optimizer states are there after the first, fragments after some
 _MOST_TOGETHER = 3
@@ -52,7 +53,7 @@ class OomRecovery:
                 if len(chosen) == 1:
                     name, settings = chosen[0]
                     self._tried += [name] if name not in self._tried else []
-                    found.rejected.append(Rejected(name, settings, f"the program does not run with it ({outcome})"))
+                    found.reject(Rejected(name, settings, f"the program does not run with it ({outcome})"))
             else:
                 self._adopt(plain, spec, first, outcome)
                 return True
@@ -114,11 +115,11 @@ class OomRecovery:
             duel = Duel(plain, spec, new_side=side, old_exit_reason=exit_reason)
             level = catalogue()[name].contract
             check = Check(level, "as declared: the program does not run without it, so nothing could be compared")
-            self._found.adopted.append(Adopted(name, settings, duel, check, for_memory=True, needed=True))
+            self._found.adopt(Adopted(name, settings, duel, check, for_memory=True, needed=True))
         named = " and ".join(name for name, _ in spec.techniques)
         peak = f", with {size(side.peak_memory)} at the peak" if side.peak_memory else ""
         said = f"By itself the program runs out of memory ({exit_reason.detail}); with {named} it runs{peak}."
-        self._found.notes.append(
+        self._found.note(
             f"{said} That it learns the same is what their contracts say; it could not be seen here, since there is "
             "nothing to compare with. All speed-ups are against the program with them."
         )

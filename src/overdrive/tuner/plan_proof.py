@@ -11,7 +11,8 @@ from overdrive.proof.prover import Prover
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.culprits import risk, sort_out
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected, duels_of
 from overdrive.tuner.schedule import Schedule
 
 
@@ -42,8 +43,8 @@ class PlanProof:
             searched: the plan as the search left it, before what was idle went out.
         """
         found = self._found
-        found.proof = None
         self._plan = tuple(found.adopted)
+        found.plan_is(self._plan)
         suspects = [each for each in self._plan if not each.needed]
         if not suspects:
             return
@@ -52,22 +53,20 @@ class PlanProof:
         if outcome.left and not self._failed and self._put_back(searched):
             return
         if kept := self._proved.get(frozenset(outcome.held)):
-            found.adopted, found.proof = list(kept.members), kept.check
+            found.plan_is(kept.members, kept.check)
         else:
-            found.adopted = [each for each in self._plan if each.needed]
+            found.plan_is(each for each in self._plan if each.needed)
         for name in outcome.culprits:
             self._drop(name, "the whole plan with it was not proved", self._failure_by(name, outcome.held))
         for name in outcome.left:
             self._drop(name, "there was no time left to prove the whole plan with it", None)
-        if outcome.culprits or outcome.left:
-            found.attribution = None  # it was of another plan
 
     def _holds(self, names: Sequence[str]) -> bool | None:
         """Whether the plan of these is proved; None: there is no time to tell."""
         found, key = self._found, frozenset(names)
         members = tuple(each for each in self._plan if each.needed or each.name in key)
         while True:
-            found.adopted = list(members)
+            found.plan_is(members)
             level = found.loosest()
             check = self._checked(level)
             if check.level is not None:
@@ -140,7 +139,7 @@ class PlanProof:
         """The most of the plan's first members whose plan was proved when the last of them joined; not the whole."""
         for count in range(len(self._plan) - 1, 0, -1):
             members = self._plan[:count]
-            self._found.adopted = list(members)
+            self._found.plan_is(members)
             check = self._known(self._found.loosest())
             if check and not members[-1].needed:
                 names = [each.name for each in members if not each.needed]
@@ -153,15 +152,13 @@ class PlanProof:
         found = self._found
         if len(searched) == len(self._plan):
             return False
-        found.adopted = list(searched)
+        found.plan_is(searched)
         level = found.loosest()
         check = self._checked(level)  # its trials were made, when the last of it joined
         if check.level is None:
             return False
         self._progress.outcome("no time for another proof: the plan that was proved stays as it is")
-        found.proof = check
-        found.dropped = [each for each in found.dropped if each.name not in dict(found.best())]
-        found.attribution = None
+        found.put_back(searched, check)
         return True
 
     def _loosened(self, each: Adopted, level: Contract) -> Adopted:
@@ -180,7 +177,7 @@ class PlanProof:
         if failure:
             reason = f"{reason} {failure[1]}: {failure[0].sentence}"
         check = failure[0] if failure else out.check
-        self._found.dropped.append(Rejected(name, out.settings, reason, out.duel, check))
+        self._found.drop(Rejected(name, out.settings, reason, out.duel, check))
         self._progress.outcome(f"dropped {name}: {reason}")
 
     def _called(self, names: frozenset[str]) -> str:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from overdrive.evidence.screening import (
-    Block,
     Design,
     Effects,
     Factor,
+    Observation,
+    ProcessMean,
     Row,
-    Run,
     estimate_of_processes,
     mean_of,
     on_in,
@@ -49,26 +49,26 @@ class ProcessRows:
         """Whether another process would tell something."""
         return bool(self.racing) and len(self.made) < WANTED
 
-    def runs(self, blocks: Sequence[Block], factors: Sequence[Factor], within: Effects) -> dict[int, Run]:
+    def runs(self, blocks: Sequence[Observation], factors: Sequence[Factor], within: Effects) -> dict[int, ProcessMean]:
         """By the number of each process of which enough counts: its time, less what was switched within it.
 
         Args:
             factors: what was switched within the processes; `within`: what that does.
         """
-        explained: dict[int, list[Block]] = {}
+        explained: dict[int, list[Observation]] = {}
         for block in blocks:
             of_row = float(within.of_plan(on_in(block.row, factors)) @ within.mean)
             rest = replace(block, log_seconds=block.log_seconds - of_row)
             explained.setdefault(block.process, []).append(rest)
-        runs: dict[int, Run] = {}
+        runs: dict[int, ProcessMean] = {}
         for number, each in explained.items():
             try:
-                runs[number] = Run(number // 2, self.made[number], mean_of(each), each[0].at)
+                runs[number] = ProcessMean(number // 2, self.made[number], mean_of(each), each[0].at)
             except ValueError:
                 continue  # none of its pairs counts
         return runs
 
-    def effects(self, runs: Mapping[int, Run], spread: float) -> Effects | None:
+    def effects(self, runs: Mapping[int, ProcessMean], spread: float) -> Effects | None:
         """What these techniques do; None from too few processes.
 
         Args:
@@ -79,7 +79,7 @@ class ProcessRows:
             return None
         return estimate_of_processes(both, self.design.factors, spread)
 
-    def variance(self, runs: Mapping[int, Run], around: Effects | None) -> tuple[float, int]:
+    def variance(self, runs: Mapping[int, ProcessMean], around: Effects | None) -> tuple[float, int]:
         """Of log seconds between processes that have the same techniques, and its degrees of freedom; 0 of none."""
         rest = []
         for run in runs.values():

@@ -22,19 +22,20 @@ from overdrive.core.tune_result import (
     OwnRun,
     PairRecord,
     RunGain,
-    Side,
+    SideFigures,
     TuneResult,
 )
 from overdrive.evidence.equivalence import OPEN, proof_record, step_losses
 from overdrive.machine.inventory import summary, versions
-from overdrive.techniques.catalogue import catalogue
+from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.trials.duel import Duel, new_names
-from overdrive.tuner.advice import next_step
 from overdrive.tuner.devices import devices_of
 from overdrive.tuner.figures import figures
-from overdrive.tuner.findings import Adopted, Findings, Rejected, duels_of, leftovers
+from overdrive.tuner.findings import Findings
 from overdrive.tuner.formats import precision_table
+from overdrive.tuner.next_step import next_step
 from overdrive.tuner.notes import notes_of
+from overdrive.tuner.outcomes import Adopted, Rejected, duels_of
 from overdrive.tuner.whole_runs import LENGTHS, break_even, run_seconds, whole_run
 
 _MOST_LOSSES = 2000  # points of a loss curve that a report needs
@@ -195,7 +196,7 @@ def _total(found: Findings) -> Interval | None:
     return found.standing.interval if found.standing else found.confirmation.interval
 
 
-def _after(found: Findings) -> Side | None:
+def _after(found: Findings) -> SideFigures | None:
     needed = found.needed()
     if found.confirmation and len(found.chosen) > len(needed):
         duel = found.measured()
@@ -207,7 +208,7 @@ def _after(found: Findings) -> Side | None:
     return _side(needed[-1].duel, True, None)
 
 
-def _before(found: Findings) -> Side | None:
+def _before(found: Findings) -> SideFigures | None:
     if found.needed():
         return None  # it did not run
     measured = found.measured()
@@ -216,9 +217,9 @@ def _before(found: Findings) -> Side | None:
     return _side(duel, False, facts) if duel else None
 
 
-def _side(duel: Duel, new: bool, facts: Facts | None) -> Side | None:
+def _side(duel: Duel, new: bool, facts: Facts | None) -> SideFigures | None:
     measured = figures(duel, new)
-    return Side(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
+    return SideFigures(**vars(measured), shares=dict(facts.shares) if facts else {}) if measured else None
 
 
 def _rates(side: Figures | None) -> dict[str, float]:
@@ -261,3 +262,21 @@ def _losses(found: Findings) -> Losses:
 
 def _curve(trace: Trace | None) -> tuple[float, ...]:
     return tuple(step_losses(trace)[:_MOST_LOSSES]) if trace else ()
+
+
+def leftovers(found: Findings, facts: Facts | None) -> list[Rejected]:
+    """The techniques that never came to a duel, with the reason that holds for the final plan."""
+    named = {each.name for each in found.adopted} | {each.name for each in [*found.rejected, *found.dropped]}
+    rest = []
+    for name, technique in catalogue().items():
+        if name in named or technique.contract is Contract.OPEN or (found.only and name not in found.only):
+            continue
+        if not technique.is_for(found.inference) or (facts and facts.framework not in technique.frameworks):
+            continue  # no part of this program's catalogue
+        reason = technique.applies(facts) if facts else None
+        if reason is None and found.objective.aim not in technique.aims:
+            reason = f"it saves {technique.aims[0]}, and {found.objective.aim} was asked for"
+        if reason is None and (other := conflict(name, (each.name for each in found.chosen))):
+            reason = f"it cannot be in one plan with {other}"
+        rest.append(Rejected(name, {}, reason or "not tried", kind="unfit" if reason else "time"))
+    return rest

@@ -11,7 +11,7 @@ from overdrive.core.interval import Interval
 from overdrive.core.settings import Chosen, Settings
 from overdrive.evidence.attribution import Attribution, Share
 from overdrive.evidence.neighbours import busy
-from overdrive.evidence.screening import Candidate, Effects, Factor, choose, shipped
+from overdrive.evidence.screening import Alternative, Effects, Factor, choose, shipped
 from overdrive.evidence.screening.beliefs import Belief, beliefs
 from overdrive.evidence.speed import product
 from overdrive.techniques.catalogue import catalogue
@@ -68,7 +68,7 @@ class Screened:
         self,
         effects: Effects,
         factors: Sequence[Factor],
-        candidates: Iterable[Candidate],
+        candidates: Iterable[Alternative],
         settings: Mapping[str, Settings],
         least: float = 0.0,
     ) -> Screened:

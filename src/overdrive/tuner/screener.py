@@ -18,10 +18,10 @@ from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
 from overdrive.evidence.screening import (
-    Block,
-    Candidate,
+    Alternative,
     Design,
     Effects,
+    Observation,
     Row,
     carry_over,
     estimate,
@@ -58,7 +58,7 @@ class _State:
 
     within: tuple[str, ...]
     around: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[Observation, ...]
     made: tuple[Row, ...]
     active: tuple[str, ...]
     racing: tuple[str, ...]  # of `around`
@@ -90,14 +90,14 @@ class Screener:
         self._techniques = {name: each for name, each in techniques.items() if name in {*within, *self._around.racing}}
         self._beyond = {name for name, each in self._techniques.items() if not found.contract.allows(each.contract)}
         self._inside = [
-            Candidate(name, each.contract, prior=learned(elsewhere.get(name, ())))
+            Alternative(name, each.contract, prior=learned(elsewhere.get(name, ())))
             for name, each in self._techniques.items()
             if name not in self._beyond
         ]
         placebos = [on_off(f"placebo {number}", placebo=True) for number in range(1, _PLACEBOS + 1)]
         self._design = Design([*map(on_off, within), *placebos])
         self._active = {factor.name for factor in self._design.factors}
-        self._blocks: list[Block] = []
+        self._blocks: list[Observation] = []
         self._failed: dict[str, str] = {}
         self._left_out: set[str] = set()
         self._pairs = 0
@@ -288,7 +288,7 @@ class Screener:
         around = None
         for _ in range(2):  # how much processes differ shows when their effects are taken off
             around = self._around.effects(runs, max(math.sqrt(self._found.spread().variance / 2), 1e-3))
-            self._found.of_processes = self._around.variance(runs, around)
+            self._found.processes_vary(self._around.variance(runs, around))
         settings = dict(self._chosen(self._techniques))
         screened = screened.taken_in(within, self._design.factors, self._inside, settings)
         if around is not None:
@@ -302,4 +302,4 @@ class Screener:
         beyond = screened.beyond_the_contract()
         for sentence in beyond:
             self._progress.outcome(sentence)
-        self._found.notes += beyond
+        self._found.note(*beyond)

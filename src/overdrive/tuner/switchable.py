@@ -21,7 +21,7 @@ def that_go_together(found: Findings) -> dict[str, Technique]:
         return wanted and able and not technique.compare_all and not technique.applies(found.facts)
 
     def rank(technique: Technique) -> tuple[bool, float]:
-        return not found.contract.allows(technique.contract), -technique.usual_saving(found.facts)
+        return not found.contract.allows(technique.contract), -technique.expected_step_saving(found.facts)
 
     chosen: dict[str, Technique] = {}
     for technique in sorted(filter(suits, catalogue().values()), key=rank):
@@ -38,5 +38,5 @@ def affordable(techniques: Sequence[Technique], processes: float, found: Finding
     pairs = int(min(processes / 2, WANTED) / 2)
     if 2 * pairs < FEWEST:
         return []
-    best = sorted(techniques, key=lambda each: -each.usual_saving(found.facts))
+    best = sorted(techniques, key=lambda each: -each.expected_step_saving(found.facts))
     return [each.name for each in best[: pairs + 1]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from overdrive.proof.prover import Prover
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
@@ -25,13 +23,18 @@ from overdrive.tuner.strategies.ranks import Ranks
 
 def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, progress: Progress) -> Findings:
     """Find the fastest plan that keeps the contract, within the budget."""
-    found = Findings(request.program, request.contract, request.objective, request.only)
-    found.budget = request.most_seconds()
-    found.ranks = request.ranks
-    found.runs = request.runs if request.budget is None else None
-    found.earlier = checkpoint.earlier_duels()
+    found = Findings(
+        request.program,
+        request.contract,
+        request.objective,
+        request.only,
+        budget=request.most_seconds(),
+        ranks=request.ranks,
+        runs=request.runs if request.budget is None else None,
+        earlier=checkpoint.earlier_duels(),
+    )
     duels = DuelRunner(pool, checkpoint, progress)
-    found.notes += neighbours()
+    found.note(*neighbours())
     prover = Control(found, duels, request.metric).run()
     if prover:
         schedule = Schedule(found, found.deadline(), prover)
@@ -41,14 +44,13 @@ def tune(request: TuneRequest, pool: TrialPool, checkpoint: TuneCheckpoint, prog
             _search(found, judge, prover, ranks)
         if not (ranks and ranks.taken):
             elsewhere = gains_elsewhere(found.facts, checkpoint)
-            found.screened = Screener(found, duels, schedule, elsewhere).run()
+            found.take_screening(Screener(found, duels, schedule, elsewhere).run())
             schedule.contributions_known = bool(found.screened.choice)
             _search(found, judge, prover, Greedy(found, schedule, progress, elsewhere))
         Finaliser(found, duels, prover, schedule).settle()
-        found.seeds = prover.seed_curves()
-        _measure_errors(found, prover, schedule, progress)
-    found.seconds = time.monotonic() - found.started
-    found.isolation = pool.isolation
+        found.end(prover.seed_curves(), _errors(found, prover, schedule, progress), pool.isolation)
+    else:
+        found.end([], {}, pool.isolation)
     return found
 
 
@@ -60,14 +62,16 @@ def _search(found: Findings, judge: Judge, prover: Prover, asked: Strategy) -> N
             prover.by_seeds.step_seconds = found.adopted[-1].duel.new_side.seconds_per_step
 
 
-def _measure_errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> None:
+def _errors(found: Findings, prover: Prover, schedule: Schedule, progress: Progress) -> dict[str, float]:
     """How far each number format that was tried lies from fp64, as far as what is left of the budget allows."""
+    errors: dict[str, float] = {}
     specs = [found.spec((chosen,)) for chosen in formats_tried(found)]
     plain = found.reference()
     for spec in [plain, *specs] if specs else []:
         if not schedule.time_for_errors():
-            return
+            break
         progress.stage(f"errors against fp64: {spec.name()}")
         error = prover.error_against_fp64(plain, spec)
         if error is not None:
-            found.errors[spec.name()] = error
+            errors[spec.name()] = error
+    return errors

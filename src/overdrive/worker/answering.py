@@ -18,7 +18,7 @@ _FEWEST_CALLS = 8  # while it goes on
 _SECONDS, _WITH_OPTIMIZER = 20.0, 60.0
 
 
-class Answering:
+class AnsweringObserver:
     """An observer, for as long as no optimizer has stepped. `found` is told of calls that were enough."""
 
     def __init__(self, found: Callable[[], None]) -> None:

@@ -25,11 +25,11 @@ FIRST = 2
 COUNTED = 3
 
 
-def make_observer() -> Needs:
-    return Needs()
+def make_observer() -> NeedsObserver:
+    return NeedsObserver()
 
 
-class Needs:
+class NeedsObserver:
     """An observer; reports what steps 3 to 5 need."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from overdrive.seams import frameworks
 from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker import hyperparameter_watch
-from overdrive.worker.answering import Answering
+from overdrive.worker.answering import AnsweringObserver
 from overdrive.worker.clock import CLOCKS
 from overdrive.worker.failures import kind_of
 from overdrive.worker.instruments import HASHED_STEPS, Instruments
@@ -58,7 +58,7 @@ class Worker:
         self.hyperparameters: hyperparameter_watch.HyperparameterWatch | None = None
         self._own_facts = OwnFacts()
         self.session: Session | None = None
-        self._answering = None if self.clock.inference else Answering(self._answers)
+        self._answering = None if self.clock.inference else AnsweringObserver(self._answers)
         self.rank: Rank | None = None  # where the trial is a group of ranks
         self._environment = dict(os.environ)
         self._sets_environment = False  # before it imports a framework, which may read it

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from overdrive.evidence.screening import Block, Design, Factor, Row, on_in, on_off
+from overdrive.evidence.screening import Design, Factor, Observation, Row, on_in, on_off
 
 
 @dataclass
@@ -37,8 +37,8 @@ class Program:
         active: Collection[str],
         pairs: int,
         processes: int = 4,
-        blocks: Sequence[Block] = (),
-    ) -> list[Block]:
+        blocks: Sequence[Observation] = (),
+    ) -> list[Observation]:
         """`blocks` and so many further pairs, shared out among fresh processes."""
         found = list(blocks)
         first = 1 + max((block.process for block in found), default=-1)
@@ -56,7 +56,7 @@ class Program:
                     before = change
                     slow = math.log(3) if half == disturbed else 0.0
                     seconds = level + change + late + self._noise() + self.drift * at + slow
-                    found.append(Block(first + process, number, row, seconds, at))
+                    found.append(Observation(first + process, number, row, seconds, at))
         return found
 
     def _change(self, row: Row, factors: Sequence[Factor], own: Mapping[str, float]) -> float:

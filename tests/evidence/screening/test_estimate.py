@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from overdrive.evidence.screening import Block, Design, Effects, Factor, estimate, on_off
+from overdrive.evidence.screening import Design, Effects, Factor, Observation, estimate, on_off
 from tests.evidence.screening.simulated import Program, names, switches
 
 COSTS = {"half": -math.log(2), "c1": -0.15, "c2": -0.05, "c3": 0.2, **{f"c{at}": 0.0 for at in range(4, 14)}}
@@ -193,9 +193,9 @@ def test_all_that_was_measured_was_disturbed() -> None:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
 def test_times_that_are_none(seconds: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        estimate([Block(0, 0, (1,), seconds, 0.0), Block(0, 0, (0,), 0.0, 1.0)], [on_off("a")])
+        estimate([Observation(0, 0, (1,), seconds, 0.0), Observation(0, 0, (0,), 0.0, 1.0)], [on_off("a")])
 
 
 def test_halves_of_two_processes_are_no_pair() -> None:
     with pytest.raises(ValueError, match="one process"):
-        estimate([Block(0, 0, (1,), 0.0, 0.0), Block(1, 0, (0,), 0.0, 1.0)], [on_off("a")])
+        estimate([Observation(0, 0, (1,), 0.0, 0.0), Observation(1, 0, (0,), 0.0, 1.0)], [on_off("a")])

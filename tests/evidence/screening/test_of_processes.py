@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from overdrive.evidence.screening import Block, Design, Run, estimate_of_processes, mean_of, on_off
+from overdrive.evidence.screening import Design, Observation, ProcessMean, estimate_of_processes, mean_of, on_off
 from tests.evidence.screening.simulated import Program, names
 
 COSTS = {"allocator": -0.3, "pages": -0.1, "affinity": 0.2, "waiting": 0.0, "c4": 0.0, "c5": 0.0, "c6": 0.0}
 
 
-def runs(pairs: int, seed: int, process: float = 0.05) -> tuple[list[Run], list[object]]:
+def runs(pairs: int, seed: int, process: float = 0.05) -> tuple[list[ProcessMean], list[object]]:
     design = Design([*map(on_off, COSTS)], shortest=4)
     program = Program(COSTS, noise=process, process=0.0, seed=seed)
     blocks = program.screened(design, names(design), pairs, 1)
-    return [Run(each.pair, each.row, each.log_seconds, each.at) for each in blocks], list(design.factors)
+    return [ProcessMean(each.pair, each.row, each.log_seconds, each.at) for each in blocks], list(design.factors)
 
 
 @pytest.mark.parametrize("pairs", [8, 16])
@@ -41,9 +41,9 @@ def test_two_processes_leave_everything_open() -> None:
 
 
 def test_the_mean_of_a_process_passes_over_what_was_disturbed() -> None:
-    blocks = [Block(0, at // 2, (at % 2,), 1.0, float(at)) for at in range(40)]
-    blocks += [Block(0, 20 + at // 2, (at % 2,), 5.0, 40.0 + at, dropped=True) for at in range(40)]
-    blocks += [Block(0, 40, (0,), 9.0, 80.0), Block(0, 40, (1,), 9.0, 81.0)]
+    blocks = [Observation(0, at // 2, (at % 2,), 1.0, float(at)) for at in range(40)]
+    blocks += [Observation(0, 20 + at // 2, (at % 2,), 5.0, 40.0 + at, dropped=True) for at in range(40)]
+    blocks += [Observation(0, 40, (0,), 9.0, 80.0), Observation(0, 40, (1,), 9.0, 81.0)]
     assert mean_of(blocks) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="no mean"):
         mean_of(blocks[:1])

@@ -10,13 +10,13 @@ import pytest
 
 from overdrive.core.contract import Contract
 from overdrive.evidence.screening import (
-    Candidate,
+    Alternative,
     Choice,
     Design,
     Effects,
     Factor,
+    LookResult,
     Prior,
-    Verdict,
     choose,
     estimate,
     learned,
@@ -52,15 +52,17 @@ def known(
     )  # fmt: skip
 
 
-def chosen(effects: Effects, *candidates: Candidate, factors: list[Factor] | None = None, apart: object = ()) -> Choice:
-    candidates = candidates or tuple(map(Candidate, effects.labels))
+def chosen(
+    effects: Effects, *candidates: Alternative, factors: list[Factor] | None = None, apart: object = ()
+) -> Choice:
+    candidates = candidates or tuple(map(Alternative, effects.labels))
     return choose(effects, candidates, factors or [*map(on_off, effects.labels)], apart)  # type: ignore[arg-type]
 
 
-def raced(program: Program, pairs: int, prior: Prior = USUAL) -> Verdict:
+def raced(program: Program, pairs: int, prior: Prior = USUAL) -> LookResult:
     design = switches(*program.costs, placebos=3)
     effects = estimate(program.screened(design, names(design), pairs), design.factors, program.noise)
-    return race(effects, names(design), [Candidate(each, prior=prior) for each in program.costs], design.factors)
+    return race(effects, names(design), [Alternative(each, prior=prior) for each in program.costs], design.factors)
 
 
 def searched(program: Program, prior: Prior, most: int) -> tuple[tuple[str, ...], int]:
@@ -72,7 +74,7 @@ def searched(program: Program, prior: Prior, most: int) -> tuple[tuple[str, ...]
         blocks = program.screened(design, active, look - pairs, 1, blocks)
         pairs = look
         effects = estimate(blocks, design.factors, program.noise)
-        verdict = race(effects, active, [Candidate(each, prior=prior) for each in program.costs], design.factors)
+        verdict = race(effects, active, [Alternative(each, prior=prior) for each in program.costs], design.factors)
         active -= {each.label for each in verdict.drop}
         if verdict.stop or pairs >= most:
             return verdict.choice.plan, pairs
@@ -109,7 +111,7 @@ def test_it_stops_when_nothing_is_to_be_gained_and_not_before() -> None:
 def test_what_gains_for_certain_has_to_be_seen_in_three_processes() -> None:
     """Noise of a tenth keeps the loss above what stops a race by itself."""
     gains = {"good": 0.3}
-    candidates = [Candidate("good", prior=ENTHUSIASTIC)]
+    candidates = [Alternative("good", prior=ENTHUSIASTIC)]
     for processes, over in ((1, False), (3, True)):
         effects = known(gains, error=0.09, processes=processes)
         verdict = race(effects, ["good"], candidates, [on_off("good")])
@@ -178,7 +180,7 @@ def test_few_pairs_of_a_slow_program_tell_what_is_large() -> None:
 
 
 def test_the_stricter_contract_wins_a_tie_and_only_a_tie() -> None:
-    exact, loose = Candidate("fused"), Candidate("autocast", Contract.STATISTICAL)
+    exact, loose = Alternative("fused"), Alternative("autocast", Contract.STATISTICAL)
     one = [Factor("either", ("fused", "autocast"))]
     near = chosen(known({"fused": 0.2, "autocast": 0.21}, error=0.02), exact, loose, factors=one)
     far = chosen(known({"fused": 0.2, "autocast": 0.5}, error=0.02), exact, loose, factors=one)
@@ -198,7 +200,7 @@ def test_many_small_ties_do_not_add_up_to_a_loss() -> None:
     choice = chosen(
         known({f"c{at}": 0.03 for at in range(10)}, error=0.025),
         *(
-            Candidate(f"c{at}", prior=Prior((PriorPart(0.02, 0.0, 0.0), usual, PriorPart(0.02, 0.0, 0.3))))
+            Alternative(f"c{at}", prior=Prior((PriorPart(0.02, 0.0, 0.0), usual, PriorPart(0.02, 0.0, 0.3))))
             for at in range(10)
         ),
     )
@@ -208,8 +210,8 @@ def test_many_small_ties_do_not_add_up_to_a_loss() -> None:
 def test_a_proof_that_would_fail_makes_a_gain_worth_less() -> None:
     effects = known({"safe": 0.2, "risky": 0.25}, error=0.005)
     one = [Factor("either", ("safe", "risky"))]
-    assert chosen(effects, Candidate("safe"), Candidate("risky", proof_fails=0.6), factors=one).plan == ("safe",)
-    assert chosen(effects, Candidate("safe"), Candidate("risky"), factors=one).plan == ("risky",)
+    assert chosen(effects, Alternative("safe"), Alternative("risky", proof_fails=0.6), factors=one).plan == ("safe",)
+    assert chosen(effects, Alternative("safe"), Alternative("risky"), factors=one).plan == ("risky",)
 
 
 def test_of_two_that_do_the_same_one_is_taken() -> None:
@@ -225,7 +227,7 @@ def test_what_excludes_each_other_is_not_in_one_plan() -> None:
 
 def test_candidates_alone_may_be_in_the_plan() -> None:
     effects = known({"a": 0.3, "placebo": 0.2})
-    assert chosen(effects, Candidate("a")).plan == ("a",)
+    assert chosen(effects, Alternative("a")).plan == ("a",)
 
 
 def test_large_groups_are_climbed_and_small_ones_looked_through_with_the_same_result() -> None:
@@ -279,7 +281,7 @@ def test_a_design_of_levels_is_raced_to_the_best_of_them() -> None:
     design = Design([Factor("threads", ("1 thread", "2 threads")), *map(on_off, NULLS)])
     program = Program({"1 thread": -0.1, "2 threads": -0.3, **NULLS})
     effects = estimate(program.screened(design, names(design), 192), design.factors)
-    verdict = race(effects, names(design), map(Candidate, names(design)), design.factors)
+    verdict = race(effects, names(design), map(Alternative, names(design)), design.factors)
     assert verdict.choice.plan == ("2 threads",)
     assert verdict.choice.speedup.low < math.exp(0.3) < verdict.choice.speedup.high
 

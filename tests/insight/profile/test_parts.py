@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from overdrive.core.facts import Facts, LoaderFacts
-from overdrive.insight.profile.advice import findings
 from overdrive.insight.profile.blocks import BlockPair, ratio, standard_error, undisturbed
 from overdrive.insight.profile.bottleneck import bottleneck
+from overdrive.insight.profile.edits import edits
 from overdrive.insight.profile.measure import Measured, _sum_up, enough
-from overdrive.insight.profile.operators import Roof, by_module, by_operator, cells, library_of
+from overdrive.insight.profile.operators import OperatorRow, Roof, by_module, by_operator, cells, library_of
+from overdrive.insight.profile.record import Profile
 from overdrive.insight.profile.split import data_parts, on_gpu, parts, phases_of, python_by_phase
 from overdrive.insight.profile.wording import notes
 from overdrive.techniques.catalogue import catalogue
@@ -197,19 +198,19 @@ DETAILS = {
     ],
 )
 def test_how_far_the_sum_of_the_parts_is_off_is_told_as_more_or_less(off: float, told: str) -> None:
-    assert notes({"parts_off": off, "overhead": {}})[0].endswith(told)
+    assert notes(Profile(parts_off=off))[0].endswith(told)
 
 
 def test_operators_stand_under_the_roof_by_what_a_call_was_counted_to_do() -> None:
     roof = Roof(flops=4e9, bytes=1e9, cache_bytes=0.0, format="fp32", device="cpu")
     found = cells(DETAILS, "cpu")
-    row = next(each for each in by_operator(found, roof) if each["phase"] == "forward")
-    assert row["flops"] == 2e6 and row["intensity"] == 10.0 and row["library"] == "MKL"
-    assert row["of_roof"] == pytest.approx(0.25) and row["bound"] == "arithmetic"
-    backward = next(each for each in by_operator(found, roof) if each["phase"] == "backward")
-    assert backward["of_roof"] is None  # not counted is not guessed
+    row = next(each for each in by_operator(found, roof) if each.phase == "forward")
+    assert row.flops == 2e6 and row.intensity == 10.0 and row.library == "MKL"
+    assert row.of_roof == pytest.approx(0.25) and row.bound == "arithmetic"
+    backward = next(each for each in by_operator(found, roof) if each.phase == "backward")
+    assert backward.of_roof is None  # not counted is not guessed
     (module,) = by_module(found, None)
-    assert module["module"] == "Net.fc" and module["forward"] == 2e-3 and module["of_roof"] is None
+    assert module.module == "Net.fc" and module.forward == 2e-3 and module.of_roof is None
     assert cells(DETAILS, "cuda")[0]["seconds"] == 1e-3
 
 
@@ -224,17 +225,17 @@ def test_advice_only_of_what_costs_something(tmp_path: Path) -> None:
     script.write_text("one\n    total += loss.item()\n")
     place = {"file": str(script), "line": 2, "function": "f"}
     reads = [{**place, "call": "item", "calls": 4, "seconds": 4e-3, "on_gpu": 0}]
-    (found,) = findings({"steps": 2, "reads": reads}, 0.1, None)
+    (found,) = edits({"steps": 2, "reads": reads}, 0.1, None)
     assert (found.line, found.source, found.seconds) == (2, "total += loss.item()", 2e-3)
-    assert not findings({"steps": 2, "reads": reads}, 1.0, None)  # 0.2 % of a step
+    assert not edits({"steps": 2, "reads": reads}, 1.0, None)  # 0.2 % of a step
     gpu = [{**reads[0], "on_gpu": 4}]
-    assert "waits until the GPU" in findings({"steps": 2, "reads": gpu}, 1.0, None)[0].seen
+    assert "waits until the GPU" in edits({"steps": 2, "reads": gpu}, 1.0, None)[0].seen
     doubles = {"doubles": [{**place, "calls": 2, "call": "from_numpy"}]}
-    assert findings(doubles, 1.0, None)[0].kind == "64-bit numbers"
-    assert not findings(doubles, 1.0, Facts(parameter_dtypes=("torch.float64",)))
+    assert edits(doubles, 1.0, None)[0].kind == "64-bit numbers"
+    assert not edits(doubles, 1.0, Facts(parameter_dtypes=("torch.float64",)))
     widths = [{**place, "layer": "Linear(10, 300)", "sizes": "10 to 300", "dtype": "torch.bfloat16"}]
-    assert findings({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
-    assert not findings({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
+    assert edits({"widths": widths}, 1.0, None)[0].kind == "width that tensor cores pad"
+    assert not edits({"widths": [{**widths[0], "dtype": "torch.float32"}]}, 1.0, None)
 
 
 def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:
@@ -245,9 +246,9 @@ def test_an_operator_whose_arithmetic_nobody_counted_is_under_no_roof() -> None:
     }
     roof = Roof(1e11, 1e10, 0.0, "fp32", "cpu")
     row = by_operator(cells(details, "cpu"), roof)[0]
-    assert (row["bound"], row["of_roof"]) == ("", None)
+    assert (row.bound, row.of_roof) == ("", None)
     details["counts"]["unknown"] = []
-    assert by_operator(cells(details, "cpu"), roof)[0]["bound"] == "memory"
+    assert by_operator(cells(details, "cpu"), roof)[0].bound == "memory"
 
 
 def test_python_outside_the_model_is_told_with_the_rest() -> None:
@@ -283,7 +284,7 @@ def test_layers_of_one_line_are_one_finding(tmp_path: Path) -> None:
     place = {"file": str(script), "line": 1, "norm": "BatchNorm2d"}
     lines = [{**place, "layer": "Conv2d(1, 8)"}, {**place, "layer": "Conv2d(8, 8)"}]
     lines.append({**place, "line": 2, "layer": "Linear(4, 4)", "norm": "BatchNorm1d"})
-    found = findings({"steps": 3, "norms": lines}, 1.0, None)
+    found = edits({"steps": 3, "norms": lines}, 1.0, None)
     assert [each.line for each in found] == [1, 2]
     assert found[0].seen == "Conv2d(1, 8), Conv2d(8, 8) add a bias, and their results go into BatchNorm2d."
     assert found[1].seen == "Linear(4, 4) adds a bias, and its result goes into BatchNorm1d."
@@ -297,10 +298,10 @@ def test_what_was_counted_in_another_module_is_that_operators_all_the_same() -> 
         "counts": {"cells": [{**place, "module": "", "calls": 4, "flops": 400.0, "bytes": 4000.0}]},
     }
     rows = by_module(cells(details, "cpu"), None)
-    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 200.0}
+    assert {row.module: row.flops for row in rows} == {"Net.a": 600.0, "Net.b": 200.0}
     details["counts"]["cells"].append({**place, "module": "Net.b", "calls": 2, "flops": 2.0, "bytes": 2.0})
     rows = by_module(cells(details, "cpu"), None)
-    assert {row["module"]: row["flops"] for row in rows} == {"Net.a": 600.0, "Net.b": 2.0}
+    assert {row.module: row.flops for row in rows} == {"Net.a": 600.0, "Net.b": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -313,6 +314,6 @@ def test_what_was_counted_in_another_module_is_that_operators_all_the_same() -> 
     ],
 )
 def test_a_roof_that_cannot_be_one_is_said_to_be_too_low(busy: float, share: float, bound: str, said: str) -> None:
-    result = {"roof": {"busy_share": busy}, "operators": [{"of_roof": share, "bound": bound}]}
+    result = Profile(roof=Roof(busy_share=busy), operators=(OperatorRow(of_roof=share, bound=bound),))
     text = " ".join(notes(result))
     assert ("measured too low" in text) is bool(said) and said in text

@@ -125,13 +125,17 @@ def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.Captu
     from rich.console import Console
 
     from overdrive.cli.requirements import judged
+    from overdrive.core.json_data import from_json, to_json
+    from overdrive.core.requirements_result import Requirements
     from overdrive.report.requirements import requirements
     from tests.insight.requirements.test_step_time import needs, product
     from tests.machine.test_limits import limits_of, told
 
     step = needs(product(10**12, 10**9, seconds=2.0), measured_peak=2200, kept_peak=4000)
-    result = json.loads(json.dumps(judged(step, limits_of(told()), "train.py")))
-    held("requirements", result)
+    result = judged(step, limits_of(told()), "train.py")
+    written = json.loads(json.dumps(to_json(result)))
+    held("requirements", written)
+    assert from_json(Requirements, written) == result
     requirements(result, Console(width=100))
     text = capsys.readouterr().out
     flat = " ".join(text.split())
@@ -139,4 +143,4 @@ def test_the_report_says_what_was_measured_and_what_was_not(capsys: pytest.Captu
     assert "No GPU was here to compare it with" in flat
     assert "With 4 threads it would take about 500 ms." in flat
     assert max(map(len, text.splitlines())) <= 100
-    assert all(each["name"] in text for each in result["gpus"])
+    assert all(each.name in text for each in result.gpus)

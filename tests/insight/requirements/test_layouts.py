@@ -16,22 +16,22 @@ def needs(*pairs: tuple[int, int]) -> Needs:
 
 def test_a_batch_divided_leaves_weights_and_their_states_whole() -> None:
     _, data, _ = layouts(needs(), 2)
-    assert data.memory == {**MEMORY, "activations": 251, "workspace": 50}
+    assert data.parts == {**MEMORY, "activations": 251, "workspace": 50}
 
 
 def test_layers_divided_leave_activations_whole() -> None:
     alone, _, tensor = layouts(needs((8, 600), (6, 100)), 4)
-    assert alone.memory == MEMORY
-    assert tensor.memory == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
+    assert alone.parts == MEMORY
+    assert tensor.parts == {**MEMORY, "parameters": 550, "gradients": 440, "optimizer states": 880}
     assert "1 of 2 pairs" in tensor.said
 
 
 def test_without_pairs_nothing_is_saved() -> None:
     tensor = layouts(needs(), 2)[2]
-    assert tensor.memory == MEMORY and "no pairs" in tensor.said
+    assert tensor.parts == MEMORY and "no pairs" in tensor.said
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(4001, True), (4000, False), (None, None)])
 def test_what_fits(limit: int | None, fits: bool | None) -> None:
-    told = layouts(needs(), 2)[0].to_dict(limit)
-    assert told["bytes"] == 4001 and told["fits"] is fits
+    told = layouts(needs(), 2, limit)[0]
+    assert told.bytes == 4001 and told.fits is fits

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from overdrive.machine.rules.advise import RULES, advise
-from overdrive.machine.rules.finding import Finding, Severity, listed
+from overdrive.core.json_data import to_json
+from overdrive.machine.rules.apply import RULES, apply_rules
+from overdrive.machine.rules.finding import Finding, LeftOut, Severity, listed
 from overdrive.machine.survey import survey
 from tests.machine.recorded import MACHINES, look, unpack
 from tests.machine.recorded_nvml import Change
@@ -17,7 +18,7 @@ from tests.machine.recorded_nvml import Change
 
 def found(name: str, root: Path, **how: Any) -> dict[str, list[Finding]]:
     """By severity."""
-    findings, failed = advise(look(name, root, **how))
+    findings, failed = apply_rules(look(name, root, **how))
     assert failed == []
     return {level.value: [each for each in findings if each.severity is level] for level in Severity}
 
@@ -125,7 +126,7 @@ def test_what_could_be_better(change: Change, rule: str, tmp_path: Path) -> None
 def test_a_port_that_was_never_plugged_in_is_no_fault(tmp_path: Path) -> None:
     survey = look("broken_port", tmp_path)
     del survey["network"]["ports"][1]["errors"]["link_downed"]
-    told = [each for each in advise(survey)[0] if each.rule == "port_down" and "mlx5_1" in each.what]
+    told = [each for each in apply_rules(survey)[0] if each.rule == "port_down" and "mlx5_1" in each.what]
     assert [each.severity for each in told] == [Severity.ADVICE]
 
 
@@ -133,7 +134,7 @@ def test_many_errors_without_a_lost_link_are_to_be_watched(tmp_path: Path) -> No
     survey = look("broken_port", tmp_path)
     survey["network"]["ports"][0]["errors"] = {"symbol_error": 500}
     survey["network"]["ports"][2]["errors"] = {"symbol_error": 3}
-    told = [each.severity for each in advise(survey)[0] if each.rule == "port_errors"]
+    told = [each.severity for each in apply_rules(survey)[0] if each.rule == "port_errors"]
     assert told == [Severity.ADVICE, Severity.NOTE]
 
 
@@ -146,7 +147,7 @@ def test_many_errors_without_a_lost_link_are_to_be_watched(tmp_path: Path) -> No
     ],
 )
 def test_what_a_gpu_does_not_tell_is_no_fault(missing: str, tmp_path: Path) -> None:
-    findings, failed = advise(look("mig_slice", tmp_path, change=lambda told: told["device"].pop(missing)))
+    findings, failed = apply_rules(look("mig_slice", tmp_path, change=lambda told: told["device"].pop(missing)))
     assert failed == [] and not {"power_cap", "application_clocks"} & set(rules(findings))
 
 
@@ -159,7 +160,7 @@ def test_clocks_that_were_lowered(tmp_path: Path) -> None:
 
 def test_a_gpu_without_its_driver(tmp_path: Path) -> None:
     root = unpack("h100x8", tmp_path)
-    findings, _ = advise(survey(root, {}, load=False, ask_nvml=lambda: {"why": "NVML: Driver Not Loaded"}))
+    findings, _ = apply_rules(survey(root, {}, load=False, ask_nvml=lambda: {"why": "NVML: Driver Not Loaded"}))
     levels = {"wrong": [each for each in findings if each.severity is Severity.WRONG]}
     assert rules(levels["wrong"]) == ["no_driver"]
     assert "8 NVIDIA GPUs" in levels["wrong"][0].what and "--gpus all" in levels["wrong"][0].command
@@ -168,15 +169,15 @@ def test_a_gpu_without_its_driver(tmp_path: Path) -> None:
 def test_locked_memory_matters_only_with_rdma(tmp_path: Path) -> None:
     survey = look("broken_port", tmp_path)
     survey["network"]["ports"] = []
-    assert "locked_memory" not in rules(advise(survey)[0])
+    assert "locked_memory" not in rules(apply_rules(survey)[0])
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_finding_is_whole(name: str, tmp_path: Path) -> None:
-    findings, _ = advise(look(name, tmp_path, {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "9999"}))
+    findings, _ = apply_rules(look(name, tmp_path, {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "9999"}))
     assert findings
     for each in findings:
-        told = each.to_dict()
+        told = to_json(each)
         json.dumps(told)
         assert told["what"].endswith((".", ")")) and told["cost"] and told["fix"] and " None" not in told["what"]
         assert "\n" not in told["command"]
@@ -190,8 +191,8 @@ def test_a_rule_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     def surprised(survey: Any) -> Any:
         raise KeyError("odd")
 
-    findings, failed = advise(look("workstation_x4", tmp_path), (surprised, *RULES))
-    assert failed == [{"what": "advice surprised", "why": "KeyError: 'odd'"}]
+    findings, failed = apply_rules(look("workstation_x4", tmp_path), (surprised, *RULES))
+    assert failed == [LeftOut("advice surprised", "KeyError: 'odd'")]
     assert "pcie_lanes" in rules(findings)
 
 

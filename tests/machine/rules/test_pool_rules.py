@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.apply import apply_rules
 from overdrive.machine.rules.finding import Finding, Severity
 from overdrive.machine.rules.pool import RULES
 from tests.machine.pools import host, pairs, pool, port
@@ -19,7 +19,7 @@ DOCKER = {"name": "docker0", "mtu": 1500, "device": False}
 
 
 def findings(told: dict[str, Any]) -> list[Finding]:
-    found, failed = advise(told, RULES)
+    found, failed = apply_rules(told, RULES)
     assert not failed
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from overdrive.machine.rules import environment, measured, software, tensorflow
-from overdrive.machine.rules.advise import advise
+from overdrive.machine.rules.apply import apply_rules
 from overdrive.machine.rules.finding import Finding, Severity
 from overdrive.machine.rules.variables import VARIABLES
 from overdrive.machine.survey import telling
@@ -22,7 +22,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 
 
 def findings(survey: dict[str, Any], rules: Any, **changes: Any) -> list[Finding]:
-    return advise({**survey, **changes}, rules)[0]
+    return apply_rules({**survey, **changes}, rules)[0]
 
 
 def torch(**of: Any) -> dict[str, Any]:

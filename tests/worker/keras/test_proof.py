@@ -52,7 +52,7 @@ def test_many_steps_in_a_call_are_the_same_bit_for_bit(plain: Trace) -> None:
     many = digests_of(FIT.replace("STEPS", "3"))
     check = judged_exact(plain, many)
     assert check.level is Contract.EXACT, check.sentence
-    assert check.evidence["exact"]["steps"] == 12
+    assert check.exact and check.exact.steps == 12
 
 
 def test_blocks_called_again_in_the_backward_pass_are_no_calls_of_the_program() -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from overdrive.changes import code
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.files import Files, looks_for_files, open_files
 from overdrive.changes.spoken import may_speak
-from overdrive.changes.standing import STANDS_FOR
 from overdrive.changes.state import decimals, remembered_by
 from overdrive.changes.walk.walk import Walk
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from overdrive.core.contract import Contract
 from overdrive.core.interval import Interval
 from overdrive.core.plan.removed import REMOVED
-from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, Table, Value, closest
+from overdrive.core.plan.table import MOST_BYTES, TOO_LONG, PlanError, TomlTable, Value, closest
 from overdrive.core.plan.written import given, one_line, toml
 
 FORMAT = 1  # of the file; a file with another number is refused
@@ -137,7 +137,7 @@ class Plan:
             PlanError: anything in it is unknown, wrong or too much; it names the line in the file `name`.
         """
         try:
-            return _read(Table.of(text, name), catalogue)
+            return _read(TomlTable.of(text, name), catalogue)
         except RecursionError:
             raise PlanError("this is nested too deeply to be a plan", None, name) from None
 
@@ -194,7 +194,7 @@ _EVIDENCE = (
 _RATES = ("samples_per_s", "seconds_per_step")
 
 
-def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
+def _read(root: TomlTable, catalogue: Mapping[str, TechniqueLike]) -> Plan:
     _check_format(root)
     root.only(_ROOT, "a plan")
     program = root.text("program")
@@ -239,7 +239,7 @@ def _read(root: Table, catalogue: Mapping[str, TechniqueLike]) -> Plan:
     )
 
 
-def _check_format(root: Table) -> None:
+def _check_format(root: TomlTable) -> None:
     if not root.has("overdrive"):
         raise root.fault(f"this is not a plan of Overdrive's, which says `overdrive = {FORMAT}` at its top")
     number = root.whole("overdrive")
@@ -251,7 +251,7 @@ def _check_format(root: Table) -> None:
         )
 
 
-def _read_technique(table: Table, catalogue: Mapping[str, TechniqueLike]) -> PlannedTechnique:
+def _read_technique(table: TomlTable, catalogue: Mapping[str, TechniqueLike]) -> PlannedTechnique:
     name = table.text("name")
     if name not in catalogue:
         raise table.fault(
@@ -272,7 +272,7 @@ def _read_technique(table: Table, catalogue: Mapping[str, TechniqueLike]) -> Pla
     )
 
 
-def _read_settings(table: Table, technique: str, knobs: Sequence[KnobLike]) -> dict[str, Value]:
+def _read_settings(table: TomlTable, technique: str, knobs: Sequence[KnobLike]) -> dict[str, Value]:
     given = table.scalars("settings")
     settings = {knob.name: knob.default for knob in knobs}
     table.table("settings").only(list(settings), technique)
@@ -289,7 +289,7 @@ def _read_settings(table: Table, technique: str, knobs: Sequence[KnobLike]) -> d
     return settings
 
 
-def _read_rejected(table: Table) -> PlanRejected:
+def _read_rejected(table: TomlTable) -> PlanRejected:
     """A record only, never applied: so its technique need not be in the catalogue any more."""
     table.only(("name", "settings", "reason"), "a rejected technique")
     return PlanRejected(table.text("name"), table.scalars("settings"), table.text("reason", ""))

@@ -38,7 +38,7 @@ class _Text:
     name: str
 
 
-class Table:
+class TomlTable:
     """A table of the file that knows where it stands, and hands out checked values."""
 
     def __init__(self, text: _Text, path: KeyPath, entries: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ class Table:
         self._entries = entries
 
     @classmethod
-    def of(cls, text: str, name: str) -> Table:
+    def of(cls, text: str, name: str) -> TomlTable:
         source = _Text(text.removeprefix("\ufeff"), name)  # some editors begin a file with this mark
         if len(text.encode("utf-8", "replace")) > MOST_BYTES or text.count("\n") > _MOST_LINES:
             raise PlanError(TOO_LONG, None, name)
@@ -149,17 +149,17 @@ class Table:
         table = self.table(key)
         return {name: _plain(value) for name, value in table._entries.items()}
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         value = self._entries.get(key, {})
         if not isinstance(value, Mapping):
             raise self.fault(f"{key} must be a table, not {value!r}", key)
-        return Table(self._text, (*self._path, key), value)
+        return TomlTable(self._text, (*self._path, key), value)
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[TomlTable]:
         value = self._entries.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             raise self.fault(f"{key} must be given as [[{key}]] tables", key)
-        return [Table(self._text, (*self._path, key, index), each) for index, each in enumerate(value)]
+        return [TomlTable(self._text, (*self._path, key, index), each) for index, each in enumerate(value)]
 
     def day(self, key: str) -> str:
         value = self._entries.get(key, "")

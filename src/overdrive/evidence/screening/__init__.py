@@ -4,8 +4,8 @@ Each block of a live trial tells about every candidate at once. Blocks come in f
 its mirror image; the difference of their log times has main effects in it, their sum has interactions. This package
 is the statistics, and runs nothing:
 
-- `factors`: a `Factor` is what is switched (its levels exclude each other), a `Row` one level for each, a `Block` what
-  was measured.
+- `factors`: a `Factor` is what is switched (its levels exclude each other), a `Row` one level for each, and an
+  `Observation` what was measured in a block of steps under one.
 - `design`: `Design.next_pair(active, rng)` gives the next two rows.
 - `estimate`: `estimate(blocks, factors)` gives `Effects`, with errors that hold for other processes too; interactions
   that show are in it (`interactions`), and disturbed blocks do not count.
@@ -18,49 +18,49 @@ is the statistics, and runs nothing:
 All gains are on the logarithm of speed (.05 is 5 % faster), and intervals are speedups (1.05).
 
     factors = [on_off("autocast"), Factor("threads", ("1 thread", "2 threads")), on_off("placebo", placebo=True)]
-    candidates = [Candidate("autocast", Contract.STATISTICAL), Candidate("1 thread"), Candidate("2 threads")]
+    candidates = [Alternative("autocast", Contract.STATISTICAL), Alternative("1 thread"), Alternative("2 threads")]
     design, rng, blocks = Design(factors), np.random.default_rng(0), []
     active, look = set(labels_of(factors)), next_look(0)
     for pair in itertools.count():
         for row in design.next_pair(active, rng):
             began, took, samples = trial.run(on=on_in(row, factors))  # the caller's
-            blocks.append(Block(process, pair, row, math.log(took / samples), began))
+            blocks.append(Observation(process, pair, row, math.log(took / samples), began))
         if pair + 1 == look:
             effects = estimate(blocks, factors, noise=0.05)
-            verdict = race(effects, active, candidates, factors)
-            if verdict.stop:
-                break  # verdict.choice.plan, verdict.choice.speedup, effects.speedup("autocast")
-            active -= {each.label for each in verdict.drop}
+            look_result = race(effects, active, candidates, factors)
+            if look_result.stop:
+                break  # look_result.choice.plan, look_result.choice.speedup, effects.speedup("autocast")
+            active -= {each.label for each in look_result.drop}
             look = next_look(look)
 
 benchmarks/results/screening.json has how often that finds the best plan, and what the intervals cover.
 """
 
 from overdrive.evidence.screening.carry_over import CarryOver, carry_over
-from overdrive.evidence.screening.choice import Candidate, Choice, choose
+from overdrive.evidence.screening.choice import Alternative, Choice, choose
 from overdrive.evidence.screening.design import Design
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.estimate import estimate
-from overdrive.evidence.screening.factors import Block, Factor, Row, labels_of, on_in, on_off
-from overdrive.evidence.screening.of_processes import Run, estimate_of_processes, mean_of
+from overdrive.evidence.screening.factors import Factor, Observation, Row, labels_of, on_in, on_off
+from overdrive.evidence.screening.of_processes import ProcessMean, estimate_of_processes, mean_of
 from overdrive.evidence.screening.prior import USUAL, Prior, learned, shipped
 from overdrive.evidence.screening.processes import pairs_of_process
-from overdrive.evidence.screening.race import Dropped, Verdict, next_look, race
+from overdrive.evidence.screening.race import Dropped, LookResult, next_look, race
 
 __all__ = [
     "USUAL",
-    "Block",
-    "Candidate",
+    "Alternative",
     "CarryOver",
     "Choice",
     "Design",
     "Dropped",
     "Effects",
     "Factor",
+    "LookResult",
+    "Observation",
     "Prior",
+    "ProcessMean",
     "Row",
-    "Run",
-    "Verdict",
     "carry_over",
     "choose",
     "estimate",

@@ -14,7 +14,7 @@ import numpy as np
 
 from overdrive.core.interval import Interval
 from overdrive.evidence import student
-from overdrive.evidence.screening.factors import Block, Factor
+from overdrive.evidence.screening.factors import Factor, Observation
 from overdrive.evidence.screening.matrices import Array, paired
 from overdrive.evidence.screening.regression import huberised
 
@@ -33,7 +33,7 @@ class CarryOver:
     longer_lead: bool  # make the untimed steps before each block twice as many
 
 
-def carry_over(blocks: Iterable[Block], factors: Sequence[Factor]) -> CarryOver | None:
+def carry_over(blocks: Iterable[Observation], factors: Sequence[Factor]) -> CarryOver | None:
     """From all blocks so far; None where they are too few, or no candidate changes anything, so that it cannot show.
 
     Raises:

@@ -31,7 +31,7 @@ _EXHAUSTIVE = 4096  # plans of a group of labels that hang together, up to which
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Alternative:
     """What is known of a label beside its times."""
 
     label: str
@@ -53,7 +53,7 @@ class Choice:
 
 def choose(
     effects: Effects,
-    candidates: Iterable[Candidate],
+    candidates: Iterable[Alternative],
     factors: Sequence[Factor],
     conflicts: Conflicts = (),
     believed: Beliefs | None = None,
@@ -86,7 +86,7 @@ class _Search:
         self,
         effects: Effects,
         believed: Beliefs,
-        candidates: Mapping[str, Candidate],
+        candidates: Mapping[str, Alternative],
         exclusive: Collection[frozenset[str]],
     ) -> None:
         self._effects = effects

@@ -10,7 +10,7 @@ import numpy as np
 
 from overdrive.evidence.screening import interactions, regression
 from overdrive.evidence.screening.effects import Effects
-from overdrive.evidence.screening.factors import Block, Factor
+from overdrive.evidence.screening.factors import Factor, Observation
 from overdrive.evidence.screening.matrices import Pairs, Term, paired
 from overdrive.evidence.screening.regression import Problem
 
@@ -18,7 +18,7 @@ from overdrive.evidence.screening.regression import Problem
 _CHI_SQUARED = {1: 6.63, 2: 9.21, 3: 11.34, 4: 13.28, 5: 15.09, 6: 16.81}
 
 
-def estimate(blocks: Iterable[Block], factors: Sequence[Factor], noise: float | None = None) -> Effects:
+def estimate(blocks: Iterable[Observation], factors: Sequence[Factor], noise: float | None = None) -> Effects:
     """Main effects, and the interactions that show.
 
     Args:
@@ -72,7 +72,7 @@ def _differences(pairs: Pairs, terms: Sequence[Term], placebos: Sequence[str], n
 
 
 def _both(
-    pairs: Pairs, terms: tuple[Term, ...], placebos: Sequence[str], sums: interactions.Sums, noise: float
+    pairs: Pairs, terms: tuple[Term, ...], placebos: Sequence[str], sums: interactions.PairSums, noise: float
 ) -> Problem:
     """Differences and sums in one: these tell the effect of a label alone from what it adds beside another."""
     differences = _differences(pairs, terms, placebos, noise)

@@ -31,7 +31,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Block:
+class Observation:
     """Some whole steps of one process under one row, measured in one go."""
 
     process: int  # any number that the blocks of one process have in common
@@ -66,13 +66,13 @@ def on_in(row: Row, factors: Sequence[Factor]) -> tuple[str, ...]:
     return tuple(factor.levels[level - 1] for factor, level in zip(factors, row, strict=False) if level != OFF)
 
 
-def complete(blocks: Iterable[Block]) -> list[tuple[Block, Block]]:
+def complete(blocks: Iterable[Observation]) -> list[tuple[Observation, Observation]]:
     """The pairs that count, both halves there, earlier half first, in order of time.
 
     Raises:
         ValueError: a time is no number, or halves of one pair are of different processes.
     """
-    halves: dict[int, list[Block]] = {}
+    halves: dict[int, list[Observation]] = {}
     for block in sorted(blocks, key=lambda each: each.at):
         if not math.isfinite(block.log_seconds):
             raise ValueError(f"the logarithm of a block's time must be a finite number, and is not: {block}")

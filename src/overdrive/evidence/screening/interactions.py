@@ -30,7 +30,7 @@ _TURNS = 4  # of explaining and smoothing; the second changes a coefficient by a
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class PairSums:
     """Sums of pairs, with the columns of the terms in them, each less its mean in the process."""
 
     values: Array  # (pairs,)
@@ -65,7 +65,7 @@ class Sums:
         return detrended - of_base, detrended - everything @ solution
 
 
-def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> Sums:
+def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> PairSums:
     """The sums with the columns of all pairs of labels, of different factors, that were on together now and then."""
     of_factor = {label: factor.name for factor in factors for label in factor.levels}
     placebos = {label for factor in factors if factor.placebo for label in factor.levels}
@@ -74,7 +74,7 @@ def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> Sums:
     columns = _centred([pairs.sums_of(term) for term in terms], pairs.process)
     base = _centred([*(pairs.sums_of((label,)) for label in real), *pairs.covariates.sum(axis=1).T], pairs.process)
     told = (columns**2).sum(axis=0) > 1.0  # else hardly ever both on, or always
-    return Sums(
+    return PairSums(
         pairs.sums,
         pairs.process,
         base[:, (base**2).sum(axis=0) > 1e-9],
@@ -83,7 +83,7 @@ def sums(pairs: Pairs, factors: tuple[Factor, ...]) -> Sums:
     )
 
 
-def found(sums: Sums) -> tuple[Term, ...]:
+def found(sums: PairSums) -> tuple[Term, ...]:
     """The terms that interact beyond doubt: forward selection, then those go that lost their weight meanwhile."""
     count = len(sums.values)
     chosen: list[int] = []
@@ -108,7 +108,7 @@ def found(sums: Sums) -> tuple[Term, ...]:
     return tuple(sums.terms[index] for index in _still_there(sums, chosen))
 
 
-def _still_there(sums: Sums, chosen: list[int]) -> list[int]:
+def _still_there(sums: PairSums, chosen: list[int]) -> list[int]:
     while chosen:
         columns = _without(sums.columns[:, chosen], sums.base)
         left = huberised(sums.left(sums.columns[:, chosen]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overdrive.evidence.screening.factors import OFF, Block, Factor, Row, complete, labels_of
+from overdrive.evidence.screening.factors import OFF, Factor, Observation, Row, complete, labels_of
 
 Array = NDArray[np.floating[Any]]
 Term = tuple[str, ...]  # (label,): what it adds by itself; (label, label): what the two add beside that, both on
@@ -58,7 +58,7 @@ class Pairs:
         return on
 
 
-def paired(blocks: Iterable[Block], factors: Sequence[Factor]) -> Pairs:
+def paired(blocks: Iterable[Observation], factors: Sequence[Factor]) -> Pairs:
     """The pairs that count, as matrices.
 
     Raises:

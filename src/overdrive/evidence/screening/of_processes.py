@@ -15,7 +15,7 @@ import numpy as np
 
 from overdrive.evidence.screening import regression
 from overdrive.evidence.screening.effects import Effects
-from overdrive.evidence.screening.factors import Block, Factor, Row, complete
+from overdrive.evidence.screening.factors import Factor, Observation, Row, complete
 from overdrive.evidence.screening.matrices import Term, paired
 from overdrive.evidence.screening.regression import Problem
 
@@ -24,7 +24,7 @@ _TRIM = 0.2
 
 
 @dataclass(frozen=True)
-class Run:
+class ProcessMean:
     """One process: its mean over balanced pairs of blocks."""
 
     pair: int  # number of the pair of processes, of which it is one half
@@ -34,7 +34,7 @@ class Run:
     covariates: tuple[float, ...] = ()  # such as page faults a step
 
 
-def mean_of(blocks: Sequence[Block]) -> float:
+def mean_of(blocks: Sequence[Observation]) -> float:
     """Log seconds per sample of a process: over its complete pairs, the fifth at either end left out.
 
     Raises:
@@ -47,7 +47,7 @@ def mean_of(blocks: Sequence[Block]) -> float:
     return float(np.mean(means[cut : len(means) - cut]))
 
 
-def estimate_of_processes(runs: Sequence[Run], factors: Sequence[Factor], spread: float = _SPREAD) -> Effects:
+def estimate_of_processes(runs: Sequence[ProcessMean], factors: Sequence[Factor], spread: float = _SPREAD) -> Effects:
     """The main effects of what distinguishes processes.
 
     Args:
@@ -58,7 +58,7 @@ def estimate_of_processes(runs: Sequence[Run], factors: Sequence[Factor], spread
     """
     if not runs:
         raise ValueError("effects need at least one run")
-    blocks = [Block(0, run.pair, run.row, run.log_seconds, run.began, covariates=run.covariates) for run in runs]
+    blocks = [Observation(0, run.pair, run.row, run.log_seconds, run.began, covariates=run.covariates) for run in runs]
     pairs = paired(blocks, factors)
     terms: tuple[Term, ...] = tuple((label,) for label in pairs.labels)
     columns = [pairs.differences_of(term) for term in terms]

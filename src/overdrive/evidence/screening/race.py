@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from overdrive.core.interval import Interval
 from overdrive.evidence.screening.beliefs import WORTH, Beliefs, beliefs, normal
-from overdrive.evidence.screening.choice import Candidate, Choice, choose
+from overdrive.evidence.screening.choice import Alternative, Choice, choose
 from overdrive.evidence.screening.design import Conflicts
 from overdrive.evidence.screening.effects import Effects
 from overdrive.evidence.screening.factors import Factor
@@ -35,7 +35,7 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LookResult:
     """What a look says."""
 
     drop: tuple[Dropped, ...]
@@ -54,10 +54,10 @@ def next_look(pairs: int, early: bool = False) -> int:
 def race(
     effects: Effects,
     active: Collection[str],
-    candidates: Iterable[Candidate],
+    candidates: Iterable[Alternative],
     factors: Sequence[Factor],
     conflicts: Conflicts = (),
-) -> Verdict:
+) -> LookResult:
     """Judge the candidates that are still active. Call it at looks: a verdict at every pair drops by chance."""
     candidates = list(candidates)
     believed = beliefs(effects, {each.label: each.prior for each in candidates})
@@ -70,7 +70,7 @@ def race(
     stop, reason = _over(effects, believed, left, loss)
     if left and effects.pairs < _FEWEST_TO_STOP:
         stop, reason = False, f"{effects.pairs} pairs are too few to end with"
-    return Verdict(drop, stop, reason, loss, choice)
+    return LookResult(drop, stop, reason, loss, choice)
 
 
 def _dropped(effects: Effects, believed: Beliefs, label: str, choice: Choice) -> Dropped | None:

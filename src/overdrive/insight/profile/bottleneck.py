@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from overdrive.core.bounds import text
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.insight.profile.split import shares
@@ -37,11 +38,11 @@ _TOLD = 0.02  # of a step, from which Python within the bottleneck is told apart
 
 @dataclass(frozen=True)
 class Bottleneck:
-    part: str  # a phase, or "python"
-    seconds: float  # a step
-    share: float
-    techniques: tuple[str, ...]
-    sentence: str
+    part: str = text(40)  # a phase, or "python"
+    seconds: float = 0.0  # a step
+    share: float = 0.0
+    techniques: tuple[str, ...] = ()
+    sentence: str = text(1000)
 
 
 def bottleneck(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
 
 from overdrive.core.units import rate
+from overdrive.insight.profile.operators import OperatorRow, Roof
+from overdrive.insight.profile.record import FlameNode, MemoryProfile
 from overdrive.report import svg
-from overdrive.report.reading import mappings, number, positive, sequence, word
 
 _ROW = 19  # pixels of one level of the flame graph
 _LEAST = 0.6  # pixels; what is narrower is not drawn
@@ -26,26 +26,25 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if abs(seconds) < 0.9995 else f"{seconds * 1e3:,.0f} ms"
 
 
-def flame(tree: Mapping[str, Any], width: int) -> str:
+def flame(tree: FlameNode, width: int) -> str:
     """A step from the top down: phases, modules, operators; as wide as they take long."""
-    whole = positive(tree.get("seconds"))
-    if not whole:
+    whole = tree.seconds
+    if whole <= 0:
         return ""
     drawn: list[str] = []
     deepest = _draw_flame(tree, 0.0, 0, width / whole, "between", drawn)
-    said = ", ".join(
-        f"{word(each.get('name'), 60)} {_share(each, whole)}" for each in mappings(tree.get("children"))[:8]
-    )
+    said = ", ".join(f"{each.name} {each.seconds / whole:.0%}" for each in tree.children[:8])
     return svg.drawing(width, (deepest + 1) * _ROW + 2, "Flame graph of a step", said, drawn)
 
 
-def _draw_flame(node: Mapping[str, Any], left: float, level: int, scale: float, phase: str, drawn: list[str]) -> int:
-    seconds = positive(node.get("seconds")) or 0.0
-    across = seconds * scale
-    name = word(node.get("name"), 120)
+def _draw_flame(node: FlameNode, left: float, level: int, scale: float, phase: str, drawn: list[str]) -> int:
+    across = node.seconds * scale
+    name = node.name
     style = phase if level else "whole"
     drawn.append(
-        svg.rect(left, level * _ROW, across - 0.5, _ROW - 1, f"part {style}", 0, f"{name}: {milliseconds(seconds)}")
+        svg.rect(
+            left, level * _ROW, across - 0.5, _ROW - 1, f"part {style}", 0, f"{name}: {milliseconds(node.seconds)}"
+        )
     )
     shown = name.removeprefix("aten::")
     if across > 30:
@@ -56,36 +55,30 @@ def _draw_flame(node: Mapping[str, Any], left: float, level: int, scale: float, 
             )
     deepest = level
     if level < _DEEPEST:
-        for child in mappings(node.get("children")):
-            wide = (positive(child.get("seconds")) or 0.0) * scale
+        for child in node.children:
+            wide = child.seconds * scale
             if wide >= _LEAST:
-                kind = word(child.get("name"), 40) if level == 0 else phase
+                kind = child.name if level == 0 else phase
                 kind = kind if kind in _PHASES else "between"
                 deepest = max(deepest, _draw_flame(child, left, level + 1, scale, kind, drawn))
             left += wide
     return deepest
 
 
-def _share(node: Mapping[str, Any], whole: float) -> str:
-    return f"{(positive(node.get('seconds')) or 0.0) / whole:.0%}"
-
-
-def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], width: int) -> str:
+def roofline(operators: Sequence[OperatorRow], roof: Roof, width: int) -> str:
     """Operations a second over operations a byte, both on log axes, under what the machine was measured to do."""
-    flops, moved, cached = positive(roof.get("flops")), positive(roof.get("bytes")), positive(roof.get("cache_bytes"))
-    least = _LEAST_OPERATOR * sum(positive(each.get("seconds")) or 0.0 for each in operators)
+    flops, moved, cached = roof.flops, roof.bytes, roof.cache_bytes
+    least = _LEAST_OPERATOR * sum(each.seconds for each in operators)
     points = [
-        (positive(each.get("intensity")), positive(each.get("flops_per_second")), each)
-        for each in operators
-        if positive(each.get("intensity"))
-        and positive(each.get("flops_per_second"))
-        and (positive(each.get("seconds")) or 0.0) >= least
+        (each.intensity, each.flops_per_second, each)
+        for each in sorted(operators, key=lambda one: -one.seconds)
+        if each.intensity and each.flops_per_second and each.seconds >= max(least, 0.0)
     ]
-    if not flops or not moved or not points:
+    if flops <= 0 or moved <= 0 or not points:
         return ""
     ridge = flops / moved
-    across = [each[0] or 1.0 for each in points] + [ridge * 4, ridge / 16]
-    up = [each[1] or 1.0 for each in points] + [flops * 1.6]
+    across = [each[0] for each in points] + [ridge * 4, ridge / 16]
+    up = [each[1] for each in points] + [flops * 1.6]
     x = svg.Scale(min(across) / 1.5, max(across) * 1.5, _AXIS, width - 8)
     height = 360 if width > svg.NARROW_BELOW else 300
     y = svg.Scale(10 ** math.floor(math.log10(min(up))), max(up), height - 44, 12)
@@ -96,24 +89,21 @@ def roofline(operators: Sequence[Mapping[str, Any]], roof: Mapping[str, Any], wi
         drawn.append(svg.line(_AXIS, y.at(decade), width - 8, y.at(decade), "grid"))
         drawn.append(svg.text(_AXIS - 6, y.at(decade) + 4, rate(decade, "FLOP/s"), "tick", "end"))
     drawn.append(svg.text(width - 8, height - 8, "operations per byte", "tick", "end"))
-    drawn += _roof_line(x, y, flops, cached, "roof cache") if cached else []
+    drawn += _roof_line(x, y, flops, cached, "roof cache") if cached > 0 else []
     drawn += _roof_line(x, y, flops, moved, "roof")
-    longest = max(positive(each[2].get("seconds")) or 0.0 for each in points)
-    named = sorted(points, key=lambda each: -(positive(each[2].get("seconds")) or 0.0))[:_MOST_NAMED]
+    longest = points[0][2].seconds
     taken: list[tuple[float, float]] = []
-    for intensity, speed, each in sorted(points, key=lambda one: -(positive(one[2].get("seconds")) or 0.0)):
-        seconds = positive(each.get("seconds")) or 0.0
-        here = x.at(intensity or 1.0), y.at(speed or 1.0)
-        radius = 3 + 7 * math.sqrt(seconds / longest)
-        phase = word(each.get("phase"), 40)
-        name = word(each.get("operator"), 60).removeprefix("aten::")
-        title = escape(f"{name} ({phase}): {milliseconds(seconds)}")
-        kind = phase if phase in _PHASES else "between"
+    for place, (intensity, speed, each) in enumerate(points):
+        here = x.at(intensity), y.at(speed)
+        radius = 3 + 7 * math.sqrt(each.seconds / longest) if longest else 3
+        name = each.operator.removeprefix("aten::")
+        title = escape(f"{name} ({each.phase}): {milliseconds(each.seconds)}")
+        kind = each.phase if each.phase in _PHASES else "between"
         drawn.append(
             f'<circle cx="{here[0]:.1f}" cy="{here[1]:.1f}" r="{radius:.1f}" class="part point {kind}">'
             f"<title>{title}</title></circle>"
         )
-        if any(each is one[2] for one in named) and width > svg.NARROW_BELOW:
+        if place < _MOST_NAMED and width > svg.NARROW_BELOW:
             low = here[1] + 4
             while any(abs(low - other) < 14 and abs(here[0] - at) < 190 for at, other in taken):
                 low += 14
@@ -137,19 +127,18 @@ def _tens(scale: svg.Scale) -> list[float]:
     return [10.0**d for d in range(math.ceil(math.log10(scale.low)), math.floor(math.log10(scale.high)) + 1)]
 
 
-def _decades(scale: svg.Scale, draw: Any) -> list[str]:
+def _decades(scale: svg.Scale, draw: Callable[[float], str]) -> list[str]:
     return [draw(scale.at(decade)) for decade in _tens(scale)]
 
 
-def memory(data: Mapping[str, Any], width: int) -> str:
+def memory(data: MemoryProfile, width: int) -> str:
     """What fills the memory over some steps, stacked by category."""
-    names = [word(each, 40) for each in sequence(data.get("categories"))]
-    rows = []
-    for each in mappings(data.get("curve")):
-        sizes = [max(0.0, number(size) or 0.0) for size in sequence(each.get("bytes"))]
-        at = number(each.get("at"))
-        if at is not None and len(sizes) == len(names):
-            rows.append((min(1.0, max(0.0, at)), sizes))
+    names = data.categories
+    rows = [
+        (min(1.0, max(0.0, each.at)), [max(0.0, size) for size in each.bytes])
+        for each in data.curve
+        if len(each.bytes) == len(names)
+    ]
     most = max((sum(sizes) for _, sizes in rows), default=0.0)
     if len(rows) < 2 or most <= 0:
         return ""

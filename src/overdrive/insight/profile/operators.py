@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from overdrive.core.bounds import positive, text
 from overdrive.core.facts import FORMATS
 
 _ENGINE = "autograd engine"  # as worker.profiling.torch.spans has it, which imports torch
@@ -24,21 +25,49 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot")
 class Roof:
     """What the machine can do at best, measured; for the device and threads that the program uses."""
 
-    flops: float  # operations a second, in the number format of the program
-    bytes: float  # a second, from memory
-    cache_bytes: float  # a second, from the cores' own caches; 0.0 where not known
-    format: str  # "fp32"
-    device: str
+    flops: float = 0.0  # operations a second, in the number format of the program
+    bytes: float = 0.0  # a second, from memory
+    cache_bytes: float = 0.0  # a second, from the cores' own caches; 0.0 where not known
+    format: str = text(20)  # "fp32"
+    device: str = text(40)
     busy_share: float = 0.0  # of all cores, used by others just before it was measured: it is too low by about as much
-
-    @property
-    def ridge(self) -> float:
-        """Operations a byte above which an operator is bound by arithmetic."""
-        return self.flops / self.bytes
 
     def seconds(self, flops: float, moved: float) -> float:
         """The least time that the machine would take, all bytes coming from memory."""
         return max(flops / self.flops, moved / self.bytes)
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """Sums of a step, and where they stand under the roof: see `positioned`. Of its longest part: `operator`, `shapes`,
+    `kernel` and `library`."""
+
+    operator: str = text(80)
+    calls: float = 0.0
+    seconds: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    shapes: str = text(200)
+    kernel: str = text(200)
+    library: str = text(40)
+    intensity: float | None = positive()
+    flops_per_second: float | None = positive()
+    of_roof: float | None = positive()
+    bound: str = text(20)
+
+
+@dataclass(frozen=True)
+class OperatorRow(ProfileRow):
+    phase: str = text(40)
+
+
+@dataclass(frozen=True)
+class ModuleRow(ProfileRow):
+    """`forward` and `backward`: seconds."""
+
+    module: str = text(120)
+    forward: float = 0.0
+    backward: float = 0.0
 
 
 def number_format(kinds: Mapping[str, float]) -> str:
@@ -91,46 +120,60 @@ def _elsewhere(
     return found
 
 
-def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[dict[str, Any]]:
-    return _grouped(found, lambda cell: (cell["operator"], cell["phase"]), ("operator", "phase"), roof)
+R = TypeVar("R", bound=ProfileRow)
 
 
-def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[dict[str, Any]]:
+def by_operator(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[OperatorRow]:
+    groups = _grouped(found, ("operator", "phase"))
+    return _sorted(OperatorRow(**_sums(group, roof), phase=phase) for (_, phase), group in groups.items())
+
+
+def by_module(found: Iterable[Mapping[str, Any]], roof: Roof | None) -> list[ModuleRow]:
     """Sums by module, without those of its children; forward and backward together."""
-    inside = [cell for cell in found if cell["module"]]
-    rows = _grouped(inside, lambda cell: (cell["module"],), ("module",), roof)
-    for row in rows:
-        for phase in ("forward", "backward"):
-            row[phase] = sum(c["seconds"] for c in inside if c["module"] == row["module"] and c["phase"] == phase)
-    return rows
+    groups = _grouped((cell for cell in found if cell["module"]), ("module",))
+
+    def seconds(group: Sequence[Mapping[str, Any]], phase: str) -> float:
+        return sum((float(cell["seconds"]) for cell in group if cell["phase"] == phase), 0.0)
+
+    return _sorted(
+        ModuleRow(
+            **_sums(group, roof),
+            module=module,
+            forward=seconds(group, "forward"),
+            backward=seconds(group, "backward"),
+        )
+        for (module,), group in groups.items()
+    )
 
 
 def _grouped(
-    found: Iterable[Mapping[str, Any]],
-    key: Callable[[Mapping[str, Any]], tuple[str, ...]],
-    names: tuple[str, ...],
-    roof: Roof | None,
-) -> list[dict[str, Any]]:
+    found: Iterable[Mapping[str, Any]], names: tuple[str, ...]
+) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for cell in found:
-        groups.setdefault(key(cell), []).append(cell)
-    rows = []
-    for words, group in groups.items():
-        longest = max(group, key=lambda cell: cell["seconds"])
-        row: dict[str, Any] = dict(zip(names, words, strict=True))
-        row |= {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
-        row |= {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}
-        # Without its arithmetic nothing can be said of what bounds an operator.
-        rows.append(row | positioned(row, None if any(cell["uncounted"] for cell in group) else roof))
-    return sorted(rows, key=lambda row: -float(row["seconds"]))
+        groups.setdefault(tuple(cell[name] for name in names), []).append(cell)
+    return groups
 
 
-def positioned(row: Mapping[str, Any], roof: Roof | None) -> dict[str, Any]:
+def _sums(group: Sequence[Mapping[str, Any]], roof: Roof | None) -> dict[str, Any]:
+    """The fields of a `ProfileRow`."""
+    longest = max(group, key=lambda cell: cell["seconds"])
+    sums = {amount: sum(cell[amount] for cell in group) for amount in ("calls", "seconds", "flops", "bytes")}
+    named = {name: longest[name] for name in ("operator", "shapes", "kernel", "library")}
+    # Without its arithmetic nothing can be said of what bounds an operator.
+    return sums | named | positioned(sums, None if any(cell["uncounted"] for cell in group) else roof)
+
+
+def _sorted(rows: Iterable[R]) -> list[R]:
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def positioned(sums: Mapping[str, float], roof: Roof | None) -> dict[str, Any]:
     """Operations a byte, a second, and the share of what the machine could do; None where it was not counted.
 
     A share above 1 is no error: bytes that are still in a cache come faster than from memory.
     """
-    flops, moved, seconds = row["flops"], row["bytes"], row["seconds"]
+    flops, moved, seconds = sums["flops"], sums["bytes"], sums["seconds"]
     intensity = flops / moved if flops and moved else None
     rate = flops / seconds if flops and seconds else None
     if roof is None or not moved or not seconds:

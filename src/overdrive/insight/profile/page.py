@@ -2,64 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from overdrive.core.tune_result import MachineSummary, TuneResult
 from overdrive.insight.profile import drawings, wording
 from overdrive.insight.profile.drawings import milliseconds
+from overdrive.insight.profile.record import Profile
 from overdrive.report import charts
 from overdrive.report.html import machine_rows, template
 from overdrive.report.plots import Plot, plot
-from overdrive.report.reading import mapping, mappings, positive, read, sequence, word
+from overdrive.report.reading import harmless
 
 _ROWS = 30
 
 
-def page(result: Mapping[str, Any]) -> str:
+def page(profile: Profile) -> str:
     """The whole page as text, to be written as UTF-8."""
-    said, _, rest = wording.sentence(result).partition(": ")
-    step = wording.step_seconds(result)
-    idle = positive(result.get("gpu_idle_seconds"))
-    peak = sum(positive(each) or 0.0 for each in mapping(mapping(result.get("memory")).get("peak")).values())
+    found = harmless(profile)
+    said, _, rest = (found.bottleneck.sentence if found.bottleneck else "").partition(": ")
+    step, idle, peak = found.step_seconds, found.gpu_idle_seconds, sum(found.memory.peak.values())
     numbers = [
-        ("one step", milliseconds(step) if step else ""),
-        ("memory at the peak", wording.size(peak) if peak else ""),
+        ("one step", milliseconds(step) if step > 0 else ""),
+        ("memory at the peak", wording.size(peak) if peak > 0 else ""),
+        ("the GPU does nothing", f"{milliseconds(idle)} of a step" if idle else ""),
     ]
-    numbers.append(("the GPU does nothing", f"{milliseconds(idle)} of a step" if idle else ""))
-    program = word(result.get("program"), 2000)
     claim = said or "A profile"
     return template("profile.html").render(
-        program=program,
-        title=f"{program or 'Overdrive'}: {claim}",
-        date=word(result.get("date"), 60),
+        program=found.program,
+        title=f"{found.program or 'Overdrive'}: {claim}",
+        date=found.date,
         claim=claim,
         rest=rest[:1].upper() + rest[1:],
         numbers=[(name, text) for name, text in numbers if text],
-        step=_step(result),
+        step=_step(found),
         names=wording.PART_NAMES,
-        flame=_flame(result),
-        roofline=_roofline(result),
-        operators=(wording.OPERATOR_HEAD, wording.operator_rows(result, _ROWS)),
-        modules=(wording.MODULE_HEAD, wording.module_rows(result, _ROWS)),
-        reads=wording.read_rows(result, _ROWS),
-        memory=_memory(result),
-        categories=[word(each, 40) for each in sequence(mapping(result.get("memory")).get("categories"))],
-        advice=wording.advice(result) if result.get("advice") is not None else None,
-        notes=wording.notes(result),
-        machine=machine_rows(read(MachineSummary, result.get("machine")), read(TuneResult, result).versions),
+        flame=_flame(found),
+        roofline=_roofline(found),
+        operators=(wording.OPERATOR_HEAD, wording.operator_rows(found, _ROWS)),
+        modules=(wording.MODULE_HEAD, wording.module_rows(found, _ROWS)),
+        reads=wording.read_rows(found, _ROWS),
+        memory=_memory(found),
+        categories=found.memory.categories,
+        advice=found.advice,
+        notes=wording.notes(found),
+        machine=machine_rows(found.machine, found.versions),
     )
 
 
-def _step(result: Mapping[str, Any]) -> Plot | None:
-    known = wording.parts(result)
+def _step(found: Profile) -> Plot | None:
+    known = wording.parts(found)
     if not known:
         return None
     bars = [("A step", known)]
-    data = [(name, seconds) for name, each in mapping(result.get("data")).items() if (seconds := positive(each))]
-    if data:
-        bars.append(("of which waiting for data", [(word(name, 40), seconds) for name, seconds in data]))
-    rows = wording.part_rows(result)
+    if data := [(name, seconds) for name, seconds in found.data.items() if seconds > 0]:
+        bars.append(("of which waiting for data", data))
+    rows = wording.part_rows(found)
     return plot(
         lambda width: charts.stacked(bars, width, "The parts of a step", "per step"),
         ("part", "time", "share", "of which"),
@@ -68,29 +62,25 @@ def _step(result: Mapping[str, Any]) -> Plot | None:
     )
 
 
-def _flame(result: Mapping[str, Any]) -> Plot | None:
-    tree = mapping(result.get("flame"))
-    if not drawings.flame(tree, 720):
+def _flame(found: Profile) -> Plot | None:
+    if not drawings.flame(found.flame, 720):
         return None
-    return plot(lambda width: drawings.flame(tree, width), (), ())
+    return plot(lambda width: drawings.flame(found.flame, width), (), ())
 
 
-def _roofline(result: Mapping[str, Any]) -> Plot | None:
-    roof, operators = mapping(result.get("roof")), mappings(result.get("operators"))
-    if not drawings.roofline(operators, roof, 720):
+def _roofline(found: Profile) -> Plot | None:
+    roof = found.roof
+    if roof is None or not drawings.roofline(found.operators, roof, 720):
         return None
-    flops, moved = positive(roof.get("flops")) or 0.0, positive(roof.get("bytes")) or 0.0
-    kind = word(roof.get("format"), 20)
     note = (
-        f"The roof is what this machine was measured to do: {wording.rate(flops)} in {kind} and "
-        f"{moved / 1e9:.3g} GB/s from memory; they meet at {flops / moved:.3g} operations a byte. "
+        f"The roof is what this machine was measured to do: {wording.rate(roof.flops)} in {roof.format} and "
+        f"{roof.bytes / 1e9:.3g} GB/s from memory; they meet at {roof.flops / roof.bytes:.3g} operations a byte. "
         "The dashed line is its caches. Bytes are those of all tensors that go in and come out."
     )
-    return plot(lambda width: drawings.roofline(operators, roof, width), (), (), [note])
+    return plot(lambda width: drawings.roofline(found.operators, roof, width), (), (), [note])
 
 
-def _memory(result: Mapping[str, Any]) -> Plot | None:
-    data = mapping(result.get("memory"))
-    if not drawings.memory(data, 720):
+def _memory(found: Profile) -> Plot | None:
+    if not drawings.memory(found.memory, 720):
         return None
-    return plot(lambda width: drawings.memory(data, width), ("at the peak", ""), wording.memory_rows(result))
+    return plot(lambda width: drawings.memory(found.memory, width), ("at the peak", ""), wording.memory_rows(found))

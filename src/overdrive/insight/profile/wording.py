@@ -1,12 +1,12 @@
-"""A profile in words: the rows of its tables, for the terminal and the page alike."""
+"""A profile in words: the rows of its tables, for the terminal and the page alike. It is taken as `harmless`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from overdrive.insight.profile.drawings import milliseconds
-from overdrive.report.reading import mapping, mappings, number, positive, sequence, word
+from overdrive.insight.profile.operators import ProfileRow
+from overdrive.insight.profile.record import Profile
 
 PART_NAMES = {
     "data": "waiting for data",
@@ -40,98 +40,77 @@ OPERATOR_HEAD = (
 MODULE_HEAD = ("module", "forward", "backward", "of step", "of roof", "bound by", "longest operator", "FLOP/byte")
 
 
-def sentence(result: Mapping[str, Any]) -> str:
-    return word(mapping(result.get("bottleneck")).get("sentence"), 1000)
-
-
-def step_seconds(result: Mapping[str, Any]) -> float:
-    return positive(result.get("step_seconds")) or 0.0
-
-
-def parts(result: Mapping[str, Any]) -> list[tuple[str, float]]:
+def parts(profile: Profile) -> list[tuple[str, float]]:
     """The parts above zero, in their order."""
-    found = mapping(result.get("parts"))
-    return [(name, seconds) for name in PART_NAMES if (seconds := positive(found.get(name)))]
+    return [(name, seconds) for name in PART_NAMES if (seconds := profile.parts.get(name, 0.0)) > 0]
 
 
-def part_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def part_rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     """Name, time, share of the step, and what it consists of."""
-    known = parts(result)
+    known = parts(profile)
     whole = sum(seconds for _, seconds in known) or 1.0
-    python = {_WITHIN.get(name, name): s for name, s in mapping(result.get("python_by_phase")).items()}
-    inside = {"data": _inside(result.get("data")), "python": _inside(python)}
+    python = {_WITHIN.get(name, name): seconds for name, seconds in profile.python_by_phase.items()}
+    inside = {"data": _inside(profile.data), "python": _inside(python)}
     rows = [(PART_NAMES[name], milliseconds(s), f"{s / whole:.1%}", inside.get(name, "")) for name, s in known]
-    return [*rows, ("together", milliseconds(whole), "", _sum(result, whole))]
+    return [*rows, ("together", milliseconds(whole), "", _sum(profile.step_seconds, whole))]
 
 
-def _inside(data: object) -> str:
-    found = {word(name, 40): positive(seconds) for name, seconds in mapping(data).items()}
-    parts = [f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds]
-    return ", ".join(parts)
+def _inside(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {milliseconds(seconds)}" for name, seconds in found.items() if seconds > 0)
 
 
-def _sum(result: Mapping[str, Any], whole: float) -> str:
-    step = step_seconds(result)
-    return f"{whole / step - 1:+.1%} against the step of the untimed copy, {milliseconds(step)}" if step else ""
+def _sum(step: float, whole: float) -> str:
+    return f"{whole / step - 1:+.1%} against the step of the untimed copy, {milliseconds(step)}" if step > 0 else ""
 
 
-def operator_rows(result: Mapping[str, Any], most: int) -> list[tuple[str, ...]]:
-    whole = _recorded_step(result)
-    rows: list[tuple[str, ...]] = []
-    for each in mappings(result.get("operators"))[:most]:
-        seconds = positive(each.get("seconds")) or 0.0
-        rows.append(
-            (
-                word(each.get("operator"), 80).removeprefix("aten::"),
-                word(each.get("phase"), 40),
-                milliseconds(seconds),
-                f"{seconds / whole:.1%}" if whole else "",
-                _of_roof(each),
-                word(each.get("bound"), 20) or "–",
-                word(each.get("library"), 40) or "–",
-                f"{number(each.get('calls')) or 0:.3g}",
-                _plain(each.get("intensity")),
-                rate(positive(each.get("flops_per_second"))),
-            )
+def operator_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
+    return [
+        (
+            each.operator.removeprefix("aten::"),
+            each.phase,
+            milliseconds(each.seconds),
+            _of_step(each, profile),
+            _of_roof(each),
+            each.bound or "–",
+            each.library or "–",
+            f"{each.calls:.3g}",
+            _intensity(each),
+            rate(each.flops_per_second),
         )
-    return rows
+        for each in profile.operators[:most]
+    ]
 
 
-def module_rows(result: Mapping[str, Any], most: int) -> list[tuple[str, ...]]:
-    whole = _recorded_step(result)
-    rows: list[tuple[str, ...]] = []
-    for each in mappings(result.get("modules"))[:most]:
-        seconds = positive(each.get("seconds")) or 0.0
-        rows.append(
-            (
-                word(each.get("module"), 120),
-                milliseconds(number(each.get("forward")) or 0.0),
-                milliseconds(number(each.get("backward")) or 0.0),
-                f"{seconds / whole:.1%}" if whole else "",
-                _of_roof(each),
-                word(each.get("bound"), 20) or "–",
-                word(each.get("operator"), 80).removeprefix("aten::"),
-                _plain(each.get("intensity")),
-            )
+def module_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
+    return [
+        (
+            each.module,
+            milliseconds(each.forward),
+            milliseconds(each.backward),
+            _of_step(each, profile),
+            _of_roof(each),
+            each.bound or "–",
+            each.operator.removeprefix("aten::"),
+            _intensity(each),
         )
-    return rows
+        for each in profile.modules[:most]
+    ]
 
 
-def _recorded_step(result: Mapping[str, Any]) -> float:
+def _of_step(row: ProfileRow, profile: Profile) -> str:
     """Operators are timed while they are recorded; so is the step that they are compared with."""
-    return positive(mapping(result.get("flame")).get("seconds")) or step_seconds(result)
+    whole = profile.flame.seconds or profile.step_seconds
+    return f"{row.seconds / whole:.1%}" if whole > 0 else ""
 
 
-def _plain(value: object) -> str:
-    found = positive(value)
-    return f"{found:.3g}" if found else "–"
+def _intensity(row: ProfileRow) -> str:
+    return f"{row.intensity:.3g}" if row.intensity else "–"
 
 
-def _of_roof(each: Mapping[str, Any]) -> str:
-    share = positive(each.get("of_roof"))
-    if not share:
+def _of_roof(row: ProfileRow) -> str:
+    if not row.of_roof:
         return "–"
-    return "above" if share > 1 else f"{share:.0%}"
+    return "above" if row.of_roof > 1 else f"{row.of_roof:.0%}"
 
 
 def rate(found: float | None) -> str:
@@ -143,29 +122,11 @@ def rate(found: float | None) -> str:
     return f"{found:.3g} FLOP/s"
 
 
-def read_rows(result: Mapping[str, Any], most: int) -> list[tuple[str, ...]]:
+def read_rows(profile: Profile, most: int) -> list[tuple[str, ...]]:
     """Rows of the places where the program reads tensors back: place, call, times a step, cost a step."""
     return [
-        (
-            f"{word(each.get('file'), 400).rsplit('/', 1)[-1]}:{number(each.get('line')) or 0:.0f}",
-            word(each.get("call"), 40),
-            f"{number(each.get('calls')) or 0:.3g}",
-            milliseconds(number(each.get("seconds")) or 0.0),
-        )
-        for each in mappings(result.get("reads"))[:most]
-    ]
-
-
-def advice(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [
-        {
-            "kind": word(each.get("kind"), 80),
-            "place": f"{word(each.get('file'), 400)}:{number(each.get('line')) or 0:.0f}",
-            "source": word(each.get("source"), 200),
-            "seen": word(each.get("seen"), 600),
-            "edit": word(each.get("edit"), 600),
-        }
-        for each in mappings(result.get("advice"))
+        (f"{each.file.rsplit('/', 1)[-1]}:{each.line}", each.call, f"{each.calls:.3g}", milliseconds(each.seconds))
+        for each in profile.reads[:most]
     ]
 
 
@@ -175,51 +136,38 @@ def _sum_of_parts(off: float) -> str:
     return f"their sum is {abs(off):.1%} {'more' if off > 0 else 'less'} than the step's time"
 
 
-def notes(result: Mapping[str, Any]) -> list[str]:
+def notes(profile: Profile) -> list[str]:
     """How it was measured, what that cost, and what is missing."""
-    overhead = mapping(result.get("overhead"))
-    recorded = mapping(overhead.get("recorded"))
-    steps = mapping(overhead.get("steps"))
+    overhead = profile.overhead
+    dropped = f" ({overhead.dropped} disturbed from outside and left out)" if overhead.dropped > 0 else ""
     found = [
-        f"Step and parts over {number(result.get('steps')) or 0:,.0f} steps each, "
-        f"{number(overhead.get('pairs')) or 0:.0f} pairs of blocks in turns"
-        + (
-            f" ({dropped:.0f} disturbed from outside and left out)"
-            if (dropped := positive(overhead.get("dropped")))
-            else ""
-        )
-        + f"; timing the parts costs {number(overhead.get('timed')) or 0:+.1%} "
-        f"(± {number(overhead.get('error')) or 0:.1%}), which is taken off them as far as looks at the "
-        f"clock explain it; {_sum_of_parts(number(result.get('parts_off')) or 0)}."
+        f"Step and parts over {profile.steps:,} steps each, {overhead.pairs} pairs of blocks in turns{dropped}; "
+        f"timing the parts costs {overhead.timed:+.1%} (± {overhead.error:.1%}), which is taken off them as far as "
+        f"looks at the clock explain it; {_sum_of_parts(profile.parts_off)}."
     ]
     lines = [
-        f"{name} {number(recorded.get(what)) or 0:+.0%} ({number(steps.get(what)) or 0:.0f} steps)"
+        f"{name} {overhead.recorded[what]:+.0%} ({overhead.steps.get(what, 0):.0f} steps)"
         for what, name in (("operators", "operators"), ("lines", "lines"), ("trace", "trace and memory"))
-        if what in recorded and what not in mapping(result.get("left_out"))
+        if what in overhead.recorded and what not in profile.left_out
     ]
     if lines:
         found.append(f"Recorded in steps of their own, which were slower: {', '.join(lines)}.")
-    if positive(result.get("workers")) and mapping(result.get("data")):
+    if profile.workers > 0 and profile.data:
         found.append("Data workers make items ahead: the wait is shared out as the making of an item is.")
-    found += [f"A loader was not taken apart: {word(each, 300)}." for each in sequence(result.get("loaders_not_split"))]
-    if reason := word(result.get("roof_missing"), 300):
-        found.append(f"No roofline: {reason.rstrip('.')}.")
-    found += _roof_too_low(result)
-    if uncounted := ", ".join(word(each, 60) for each in sequence(result.get("uncounted"))):
-        found.append(f"No formula counts the operations of {uncounted}.")
-    found += [
-        f"Not recorded, {word(what, 40)}: {word(why, 300)}." for what, why in mapping(result.get("left_out")).items()
-    ]
-    return found
+    found += [f"A loader was not taken apart: {each}." for each in profile.loaders_not_split]
+    if profile.roof_missing:
+        found.append(f"No roofline: {profile.roof_missing.rstrip('.')}.")
+    found += _roof_too_low(profile)
+    if profile.uncounted:
+        found.append(f"No formula counts the operations of {', '.join(profile.uncounted)}.")
+    return found + [f"Not recorded, {what}: {why}." for what, why in profile.left_out.items()]
 
 
-def _roof_too_low(result: Mapping[str, Any]) -> list[str]:
+def _roof_too_low(profile: Profile) -> list[str]:
     """Bytes may come from a cache; operations cannot be made faster than at the peak."""
-    busy = positive(mapping(result.get("roof")).get("busy_share")) or 0.0
-    beyond = any(
-        each.get("bound") == "arithmetic" and (positive(each.get("of_roof")) or 0.0) > _BEYOND
-        for each in (*mappings(result.get("operators")), *mappings(result.get("modules")))
-    )
+    busy = profile.roof.busy_share if profile.roof else 0.0
+    rows: tuple[ProfileRow, ...] = (*profile.operators, *profile.modules)
+    beyond = any(each.bound == "arithmetic" and (each.of_roof or 0.0) > _BEYOND for each in rows)
     if not beyond and busy < _BUSY:
         return []
     why = f" while others used {busy:.0%} of the cores" if busy >= _BUSY else ""
@@ -227,19 +175,15 @@ def _roof_too_low(result: Mapping[str, Any]) -> list[str]:
     return [f"The roof was measured too low{why}{seen}: `overdrive doctor --fresh`, when nothing else runs."]
 
 
-def memory_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def memory_rows(profile: Profile) -> list[tuple[str, ...]]:
     """Rows of memory at the peak, or between steps where no more is known."""
-    memory = mapping(result.get("memory"))
-    most = mapping(memory.get("most"))
-    known = mapping(memory.get("peak")) or {
-        **mapping(memory.get("standing")),
-        word(most.get("name"), 40): most.get("bytes"),
-    }
-    return [(word(name, 40), size(positive(amount) or 0.0)) for name, amount in known.items() if positive(amount)]
+    memory, most = profile.memory, profile.memory.most
+    known = memory.peak or {**memory.standing, most.name: most.bytes or 0.0}
+    return [(name, size(amount)) for name, amount in known.items() if amount > 0]
 
 
-def memory_head(result: Mapping[str, Any]) -> str:
-    return "memory at the peak" if mapping(mapping(result.get("memory")).get("peak")) else "memory"
+def memory_head(profile: Profile) -> str:
+    return "memory at the peak" if profile.memory.peak else "memory"
 
 
 def size(amount: float) -> str:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
+from overdrive.core.requirements_result import RankLayout
 from overdrive.insight.requirements.needs import Needs
 
 _STATES = ("gradients", "optimizer states")  # which are of the weights' sizes
 _OF_SAMPLES = ("activations", "workspace")  # which are of the batch's
 
 
-@dataclass(frozen=True)
-class RankLayout:
-    """`memory`: bytes a rank at the peak, by part (see `needs.PARTS`)."""
-
-    name: str
-    memory: dict[str, int]
-    said: str
-
-    def to_dict(self, limit: int | None) -> dict[str, Any]:
-        total = sum(self.memory.values())
-        fits = None if limit is None else total <= limit
-        return {"layout": self.name, "parts": self.memory, "bytes": total, "fits": fits, "said": self.said}
-
-
-def layouts(needs: Needs, ranks: int) -> list[RankLayout]:
-    """One process, each batch divided, and layers divided, all over so many ranks."""
+def layouts(needs: Needs, ranks: int, limit: int | None = None) -> list[RankLayout]:
+    """One process, each batch divided, and layers divided, all over so many ranks, which have `limit` bytes each."""
     alone = dict(needs.memory)
     batch = {name: -(-each // ranks) if name in _OF_SAMPLES else each for name, each in alone.items()}
     pairs = [held for between, held in needs.pairs if between % ranks == 0]
@@ -34,10 +18,15 @@ def layouts(needs: Needs, ranks: int) -> list[RankLayout]:
     share = min(1.0, saved / alone["parameters"]) if alone["parameters"] else 0.0
     layers = {name: round(each * (1 - share)) if name in _STATES else each for name, each in alone.items()}
     layers["parameters"] = alone["parameters"] - min(saved, alone["parameters"])
+    found = (
+        ("one process", alone, ""),
+        (f"data={ranks}", batch, "the batch, and results gathered, come on top"),
+        (f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
+    )
+    sizes = [sum(parts.values()) for _, parts, _ in found]
     return [
-        RankLayout("one process", alone, ""),
-        RankLayout(f"data={ranks}", batch, "the batch, and results gathered, come on top"),
-        RankLayout(f"tensor={ranks}", layers, _said(len(pairs), len(needs.pairs))),
+        RankLayout(name, parts, size, None if limit is None else size <= limit, said)
+        for (name, parts, said), size in zip(found, sizes, strict=True)
     ]
 
 

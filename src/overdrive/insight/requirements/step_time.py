@@ -8,9 +8,8 @@ https://www.usenix.org/conference/atc21/presentation/yu): what it loses against 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from overdrive.core.facts import FORMATS
+from overdrive.core.requirements_result import Prediction
 from overdrive.insight.requirements.gpus import Gpu
 from overdrive.insight.requirements.needs import Needs, Operator
 from overdrive.machine.limits import Limits, Roofline
@@ -25,15 +24,6 @@ LAUNCH = 6e-6
 # Of the peak arithmetic, 40 to 58 % are reached by well-made training of large language models: 46.2 % in PaLM
 # (https://arxiv.org/abs/2204.02311, table 3), 150 to 180 of 312 TFLOP/s on an A100 (stas00/ml-engineering).
 USUAL_SHARE = 0.4
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Seconds of a step. `least` is a bound; that it takes `usual` or less is usual, not certain."""
-
-    least: float
-    usual: float
-    bound_by: str  # "arithmetic", "memory", "launches" or "data"
 
 
 def on_gpu(needs: Needs, gpu: Gpu, half: bool = False, launch: float = LAUNCH) -> Prediction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 # Of so many ranks, what each link carries for each byte of the algorithm: nccl-tests, doc/PERFORMANCE.md.
 BUS: Mapping[str, Callable[[int], float]] = {
@@ -15,26 +15,39 @@ BUS: Mapping[str, Callable[[int], float]] = {
 }
 
 
-def rows(operation: str, ranks: int, seconds: Mapping[int, float]) -> list[dict[str, Any]]:
-    """Of seconds by size: of all ranks' data together, where an operation puts it together."""
+@dataclass(frozen=True)
+class CurvePoint:
+    """One size of one operation: of all ranks' data together, where it puts that together."""
+
+    operation: str
+    bytes: int
+    seconds: float
+    algorithm_bytes_per_second: float
+    bus_bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """`latency_seconds` + size ÷ `bytes_per_second`; None where a time does not grow with the size.
+
+    `worst_error` is the largest relative one.
+    """
+
+    latency_seconds: float
+    bytes_per_second: float | None
+    worst_error: float
+
+
+def points_of(operation: str, ranks: int, seconds: Mapping[int, float]) -> list[CurvePoint]:
+    """Of seconds by size in bytes."""
     factor = BUS[operation](ranks)
     return [
-        {
-            "operation": operation,
-            "bytes": size,
-            "seconds": took,
-            "algorithm_bytes_per_second": size / took,
-            "bus_bytes_per_second": size / took * factor,
-        }
-        for size, took in sorted(seconds.items())
+        CurvePoint(operation, size, took, size / took, size / took * factor) for size, took in sorted(seconds.items())
     ]
 
 
-def fit(seconds: Mapping[int, float]) -> dict[str, float | None]:
-    """`latency_seconds` + size ÷ `bytes_per_second`, with the least squares of relative errors.
-
-    A time that does not grow with the size has no bandwidth: None. `worst_error` is the largest relative one.
-    """
+def fit(seconds: Mapping[int, float]) -> CurveFit:
+    """Of seconds by size in bytes, with the least squares of relative errors."""
     points = [(float(size), took) for size, took in seconds.items()]
     latency, slope = _line(points)
     if latency < 0:
@@ -42,11 +55,7 @@ def fit(seconds: Mapping[int, float]) -> dict[str, float | None]:
     if slope < 0:
         latency, slope = _constant(points), 0.0
     worst = max(abs(latency + slope * size - took) / took for size, took in points)
-    return {
-        "latency_seconds": latency,
-        "bytes_per_second": 1 / slope if slope > 0 else None,
-        "worst_error": worst,
-    }
+    return CurveFit(latency, 1 / slope if slope > 0 else None, worst)
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -48,18 +48,13 @@ class Finding:
     command: str = ""
     source: str = ""
 
-    def to_dict(self) -> dict[str, str]:
-        return {
-            "rule": self.rule,
-            "severity": self.severity.value,
-            "what": self.what,
-            "cost": self.cost,
-            "basis": self.basis.value,
-            "fix": self.fix,
-            "command": self.command,
-            "sure": self.sure.value,
-            "source": self.source,
-        }
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What could not be looked at, and why."""
+
+    what: str
+    why: str
 
 
 def plural(count: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.seams.arrival import Arrival
 from overdrive.seams.hub import Handle
 from overdrive.seams.points import reason_of
@@ -112,7 +112,7 @@ class Decoding(Handle):
 
     def __init__(self, seams: Seams) -> None:
         self.decoded = 0  # pictures, without Pillow, in this process
-        self.switch = Switch()
+        self.switch = SharedFlag()
         super().__init__(seams, self.switch.on, self.switch.off)
 
 

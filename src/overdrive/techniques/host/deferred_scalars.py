@@ -69,7 +69,7 @@ class DeferredScalars(Technique):
         return lambda: {"reads": reads[0]}
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        early = Early(self.line or Stream)
+        early = EarlyReads(self.line or Stream)
         seams.loss_backward.subscribe(early.sent_backward)
         seams.scalar_read.subscribe(early.read)
         seams.on_undo(early.forget)
@@ -97,7 +97,7 @@ class _Mark:
     version: int
 
 
-class Early:
+class EarlyReads:
     """Subscribers of the seams: marks, and what may be read at which of them."""
 
     def __init__(self, line: Callable[[], Line]) -> None:

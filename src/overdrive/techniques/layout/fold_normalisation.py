@@ -71,8 +71,8 @@ class FoldNormalisation(Technique):
             return "no model that is evaluated has batch normalisation"
         return None
 
-    def usual_saving(self, facts: Facts) -> float:
-        return facts.share("forward") * self.expected_saving if facts.inference else super().usual_saving(facts)
+    def expected_step_saving(self, facts: Facts) -> float:
+        return facts.share("forward") * self.expected_saving if facts.inference else super().expected_step_saving(facts)
 
     def observe(self, seams: Seams) -> Callable[[], Mapping[str, Any]]:
         looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # models, where they were evaluated

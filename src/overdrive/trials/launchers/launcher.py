@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Protocol
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """The processes of one trial. Each runs `overdrive.worker.main`, and with it whatever the program starts."""
 
     @property
@@ -43,5 +43,5 @@ class Group(Protocol):
 
 
 class Launcher(Protocol):
-    def start(self, environment: Mapping[str, str], output: BinaryIO) -> Group:
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> ProcessGroup:
         """A fresh group. `output`: the file for what its processes print."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
 from overdrive.ranks.membership import environment_of, threads_of
-from overdrive.trials.launchers.launcher import Group, Launcher
+from overdrive.trials.launchers.launcher import Launcher, ProcessGroup
 
 
 class RanksLauncher:
@@ -27,7 +27,7 @@ class RanksLauncher:
 
     def start(self, environment: Mapping[str, str], output: BinaryIO) -> RanksGroup:
         port, seed = _free_port(), secrets.token_hex(16)
-        started: list[Group] = []
+        started: list[ProcessGroup] = []
         try:
             for rank in range(self._ranks):
                 threads = {"OMP_NUM_THREADS": str(threads_of(self._ranks)), **environment}
@@ -42,7 +42,7 @@ class RanksLauncher:
 class RanksGroup:
     """Rank 0 speaks for the program. All stand still together, and all are ended where one is."""
 
-    def __init__(self, ranks: Sequence[Group]) -> None:
+    def __init__(self, ranks: Sequence[ProcessGroup]) -> None:
         self._ranks = ranks
 
     @property

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import BinaryIO
 
-from overdrive.trials.launchers.launcher import Group, Launcher
+from overdrive.trials.launchers.launcher import Launcher, ProcessGroup
 from overdrive.trials.launchers.local import LocalGroup
 
 _MOST = 2  # nurseries at once: each holds a quarter of a GB
@@ -36,7 +36,7 @@ class WarmLauncher:
         self._starts: Counter[frozenset[tuple[str, str]]] = Counter()
         self._lock = threading.Lock()  # trials may be started from several threads
 
-    def start(self, environment: Mapping[str, str], output: BinaryIO) -> Group:
+    def start(self, environment: Mapping[str, str], output: BinaryIO) -> ProcessGroup:
         nursery = self._nursery_for(environment)
         group = nursery.fork(output) if nursery is not None else None
         return group if group is not None else self._cold.start(environment, output)

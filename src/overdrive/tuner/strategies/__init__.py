@@ -10,7 +10,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.settings import Chosen
 from overdrive.techniques.technique import Settings, Technique
-from overdrive.tuner.findings import Adopted, Rejected
+from overdrive.tuner.outcomes import Adopted, Rejected
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from overdrive.evidence.speed import LEAST_GAIN
 from overdrive.techniques.catalogue import catalogue, conflict
 from overdrive.techniques.technique import Settings, Technique
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.reasons import lost_narrowly, peaks
 from overdrive.tuner.schedule import Schedule
 from overdrive.tuner.screened import Gain
 from overdrive.tuner.strategies import Candidate, label
+from overdrive.tuner.strategies.worth import Worth
 
 # A candidate that lost narrowly is tried once more, when the plan has become so many times as fast since: what was a
 # small share of a step may then be a large one.
@@ -30,11 +32,6 @@ _OTHER_PROGRAM = 1.1
 _NEXT_SETTING = 0.7
 # What usually saves more than this share of a step has its duel though the screening saw nothing of it.
 _EVEN_SO = 0.2
-# What a technique saves where it helps counts for as much beside what others were measured at: most do not help (the
-# prior of the screening, evidence/screening/prior.py).
-_HELPS = 0.4
-# Of public makemore `compile`, 1.29x, was tried after five that gained nothing, and no time was left for its proof.
-_USUAL_COUNTS = 4  # programs, for as many as which counts what a technique usually saves
 
 
 class Greedy:
@@ -50,7 +47,7 @@ class Greedy:
         """`elsewhere`: what techniques gained in other programs. It counts where the screening measured nothing."""
         self._found = found
         self._screened = found.screened
-        self._elsewhere = elsewhere
+        self._worth = Worth(found, schedule, elsewhere)
         self._schedule = schedule
         self._progress = progress
         self._tried: set[str] = set()
@@ -65,7 +62,7 @@ class Greedy:
             if first := self._worth_more(self._groups[0]):
                 return self._begun(first)
             group = self._groups.pop(0)
-            if group.label not in self._tried and self._in_time(group):
+            if group.label not in self._tried and self._worth.in_time(group):
                 return group
         rated = list(self._waiting())
         if self._contenders:
@@ -75,16 +72,16 @@ class Greedy:
                 return self._begun(others[0])
             self._adopt_the_mildest()
             return self.ask()
-        in_time = [(each, rating) for each, rating in rated if self._in_time(each) and self._pays(each)]
+        in_time = [(each, rating) for each, rating in rated if self._worth.in_time(each) and self._worth.pays(each)]
         if in_time:
-            return self._begun(self._next_of(in_time))
+            return self._begun(self._worth.next_of(in_time))
         untried = {each.names[0]: each for each, _ in rated if each.label not in self._tried}
         for each in untried.values():
             self._tried.add(each.label)
-            reason = f"not tried: {self._lacks(each)}"
-            self._found.rejected.append(Rejected(*each.chosen[0], reason, kind="time"))
+            reason = f"not tried: {self._worth.lacks(each)}"
+            self._found.reject(Rejected(*each.chosen[0], reason, kind="time"))
         if untried:
-            worth = [name for name, each in untried.items() if self._pays(each)]
+            worth = [name for name, each in untried.items() if self._worth.pays(each)]
             if worth:
                 self._progress.outcome(f"no time is left to try {', '.join(worth)}")
             if len(worth) < len(untried):
@@ -123,10 +120,14 @@ class Greedy:
             return None
         for each in sorted(self._second_chances.values(), key=lambda each: -each.candidate.promise):
             candidate, schedule = each.candidate, self._schedule
-            if candidate.promise < LEAST_GAIN or not self._pays(candidate) or not self._suits(candidate.techniques[0]):
+            if (
+                candidate.promise < LEAST_GAIN
+                or not self._worth.pays(candidate)
+                or not self._suits(candidate.techniques[0])
+            ):
                 continue
             if self._found.adopted:
-                in_time = schedule.time_for_all(self._seconds(candidate))
+                in_time = schedule.time_for_all(self._worth.seconds(candidate))
             else:
                 in_time = schedule.time_to_confirm_first(candidate.contract, candidate.promise)
             if in_time:
@@ -136,25 +137,8 @@ class Greedy:
     def _begun(self, candidate: Candidate) -> Candidate:
         """Begin a candidate. Its second attempt is the last one, and replaces its earlier rejection."""
         if self._second_chances.pop(candidate.label, None):
-            rejected = self._found.rejected
-            self._found.rejected = [each for each in rejected if label(each.name, each.settings) != candidate.label]
+            self._found.take_back(*candidate.chosen[0])
         return candidate
-
-    def _lacks(self, candidate: Candidate) -> str:
-        start, contract = candidate.usual_start, candidate.contract
-        if not self._pays(candidate):
-            return f"over {self._found.runs} runs it is expected to gain less than trying it takes (--runs)"
-        if not self._schedule.time_for_another(start):
-            return "too little of the budget is left to try and confirm it"
-        more = math.ceil(self._schedule.seconds_missing(start, contract, candidate.promise) / 60)
-        return f"no time is left for a {contract} proof: the budget lacks {more} min at least"
-
-    def _pays(self, each: Candidate) -> bool:
-        named = self._found.only.intersection(each.names)
-        return bool(named) or self._found.wanted() != "time" or self._schedule.pays(each.promise)
-
-    def _in_time(self, each: Candidate) -> bool:
-        return self._schedule.time_for_another(each.usual_start, each.contract, each.promise)
 
     def _chosen_together(self) -> list[Candidate]:
         """The screening's choice, what gains most for its time first: it may be too short for all of it.
@@ -166,34 +150,9 @@ class Greedy:
         chosen = [(known[name], self._screened.settings[name]) for name in self._screened.choice]
         by_contract = [[each for each in chosen if each[0].contract is level] for level in Contract]
         groups = [self._group(members) for members in by_contract if members]
-        return sorted(groups, key=self._worth, reverse=True)  # of equal worth the strictest, as `Contract` has them
-
-    def _worth(self, candidate: Candidate) -> float:
-        """What it is expected to gain, on the logarithm of speed, for each second that it takes."""
-        return _gain(candidate) / self._seconds(candidate)
-
-    def _seconds(self, candidate: Candidate) -> float:
-        return self._schedule.seconds_to_adopt(candidate.contract, candidate.promise, candidate.usual_start)
-
-    def _next_of(self, rated: Sequence[tuple[Candidate, float]]) -> Candidate:
-        """What promises most; or, where there is no time for all, what gains most for its time, if it leaves the time
-        for that, or if what can be tried in its place promises more together.
-
-        Of public siamese, 0.6 s a step, `compile` came first, 11 % by its promise: 93 s of the 160 that were left.
-        """
-        best = max(rated, key=lambda each: each[1])[0]
-        schedule, candidates = self._schedule, [each for each, _ in rated]
-        if schedule.time_for_all(math.fsum(map(self._seconds, candidates))) or self._found.wanted() != "time":
-            return best
-        by_worth = sorted(candidates, key=self._worth, reverse=True)
-        first = by_worth[0]
-        if schedule.time_for_all(self._seconds(first) + self._seconds(best)):
-            return first
-        left, gain = self._seconds(best), 0.0
-        for each in by_worth:
-            if each is not best and self._seconds(each) <= left:
-                left, gain = left - self._seconds(each), gain + _gain(each)
-        return first if gain > _gain(best) else best
+        return sorted(
+            groups, key=self._worth.per_second, reverse=True
+        )  # of equal worth the strictest, as `Contract` has them
 
     def _worth_more(self, group: Candidate) -> Candidate | None:
         """One that the screening was not sure enough of to choose it, and that is worth more for its time all the same.
@@ -208,11 +167,11 @@ class Greedy:
             and each.label not in self._tried
             and self._screened.saving(each.names[0]) is not None
             and not each.techniques[0].compare_all
-            and self._in_time(each)
-            and self._pays(each)
+            and self._worth.in_time(each)
+            and self._worth.pays(each)
         ]
-        best = max(others, key=self._worth, default=None)
-        return best if best and self._worth(best) > self._worth(group) else None
+        best = max(others, key=self._worth.per_second, default=None)
+        return best if best and self._worth.per_second(best) > self._worth.per_second(group) else None
 
     def _group(self, members: Sequence[tuple[Technique, Settings]]) -> Candidate:
         gain = sum(self._screened.beliefs[technique.name].mean for technique, _ in members)
@@ -222,7 +181,7 @@ class Greedy:
         """What failed together: by halves where it was faster and not the same, one by one where it was not faster."""
         self._progress.outcome(f"not together: {outcome.reason}")
         if outcome.duel:
-            self._found.other_duels.append((candidate.label, outcome.duel))
+            self._found.keep_duel(candidate.label, outcome.duel)
         if outcome.check is None:
             return
         middle = len(candidate.members) // 2
@@ -235,13 +194,13 @@ class Greedy:
         for technique in catalogue().values():
             if not self._suits(technique):
                 continue
-            promise = self._promise(technique)
+            promise = self._worth.promise(technique)
             for rank, settings in enumerate(technique.candidates(facts)):
                 candidate = Candidate(((technique, settings),), promise)
                 if not rank and (reason := self._hopeless(candidate)):
                     self._tried.add(candidate.label)
                     measured = self._screened.speedups.get(technique.name)
-                    found.rejected.append(Rejected(technique.name, settings, reason, measured=measured))
+                    found.reject(Rejected(technique.name, settings, reason, measured=measured))
                     continue
                 # Cheap techniques first where the promise is alike: compiling takes a minute.
                 promised = candidate.promise * _NEXT_SETTING**rank
@@ -256,16 +215,6 @@ class Greedy:
                     # Half of it is what was promised: by one pair of processes autocast saved -4, 10 and 43 %.
                     yield candidate, (rating + lost.candidate.promise) / 2
 
-    def _promise(self, technique: Technique) -> float:
-        """The share of a step that it is expected to save."""
-        saving = self._screened.saving(technique.name)
-        if saving is not None:
-            return max(0.0, saving)
-        usual = technique.usual_saving(self._found.facts) * (_HELPS if self._screened.beliefs else 1.0)
-        gains = self._elsewhere.get(technique.name, ())
-        saved = math.fsum(max(0.0, 1 - math.exp(-gain)) for gain, _ in gains)  # what gains nothing is not adopted
-        return (_USUAL_COUNTS * usual + saved) / (_USUAL_COUNTS + len(gains)) if usual else 0.0
-
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Why the screening leaves it out, if it was not tried yet.
 
@@ -274,7 +223,7 @@ class Greedy:
         (technique,) = candidate.techniques
         if candidate.label in self._tried:
             return None
-        if technique.name not in self._screened.failed and technique.usual_saving(self._found.facts) > _EVEN_SO:
+        if technique.name not in self._screened.failed and technique.expected_step_saving(self._found.facts) > _EVEN_SO:
             return None
         return self._screened.hopeless(technique.name)
 
@@ -289,7 +238,7 @@ class Greedy:
                 self._tried.add(technique.name)
                 reason = f"its contract is {technique.contract}, you asked for {found.contract}"
                 measured = self._screened.speedups.get(technique.name)
-                found.rejected.append(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
+                found.reject(Rejected(technique.name, {}, reason, kind="contract", measured=measured))
             return False
         return not technique.applies(found.facts) and not conflict(technique.name, chosen)
 
@@ -315,12 +264,12 @@ class Greedy:
                 reason = (
                     f"{each.duel.describe()}; {label(taken.name, taken.settings)} is taken: {taken.duel.describe()}"
                 )
-                self._found.rejected.append(Rejected(each.name, each.settings, reason, each.duel, each.check))
+                self._found.reject(Rejected(each.name, each.settings, reason, each.duel, each.check))
         self._adopt([taken])
 
     def _reject(self, rejected: Rejected) -> None:
         self._tried.add(label(rejected.name, rejected.settings))
-        self._found.rejected.append(rejected)
+        self._found.reject(rejected)
         self._progress.outcome(f"left out: {rejected.reason}")
 
 
@@ -330,8 +279,3 @@ class _Loser:
 
     candidate: Candidate
     gain: float
-
-
-def _gain(candidate: Candidate) -> float:
-    """What it promises, on the logarithm of speed."""
-    return -math.log1p(-candidate.promise)

@@ -11,7 +11,8 @@ from overdrive.evidence.speed import Verdict
 from overdrive.machine.gpu import gpus
 from overdrive.techniques.catalogue import catalogue
 from overdrive.tuner.duel_runner import Progress
-from overdrive.tuner.findings import Adopted, Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Adopted, Rejected
 from overdrive.tuner.strategies import Candidate
 
 _NAME = "data_parallel"
@@ -42,8 +43,9 @@ class Ranks:
             self._take(max(self._won, key=lambda each: each.speedup.estimate if each.speedup else 0.0))
         else:
             reason = self._against or "no number of ranks was seen to be faster"
-            self._found.notes.append(f"The plan is for one process: {reason}.")
-            self._progress.outcome(self._found.notes[-1])
+            note = f"The plan is for one process: {reason}."
+            self._found.note(note)
+            self._progress.outcome(note)
         return None
 
     def tell(self, candidate: Candidate, outcome: Sequence[Adopted] | Rejected) -> None:
@@ -51,7 +53,7 @@ class Ranks:
             self._won += outcome
             self._progress.outcome(outcome[0].duel.describe())
             return
-        self._found.rejected.append(outcome)
+        self._found.reject(outcome)
         self._progress.outcome(f"{candidate.label}: {outcome.reason}")
         if outcome.duel and outcome.duel.verdict is Verdict.SLOWER:
             self._sizes = []  # more ranks than such as were slower are not tried
@@ -60,13 +62,11 @@ class Ranks:
         found, self.taken = self._found, True
         for each in self._won:
             if each is not best:
-                found.rejected.append(
-                    Rejected(each.name, each.settings, "other ranks gain more", each.duel, each.check)
-                )
+                found.reject(Rejected(each.name, each.settings, "other ranks gain more", each.duel, each.check))
         found.adopt(best)
-        found.only = frozenset({_NAME})
-        found.notes.append(_efficiency(best))
-        found.notes.append("Beside ranks no other technique was looked for: `overdrive tune` without --ranks does.")
+        found.restrict(_NAME)
+        found.note(_efficiency(best))
+        found.note("Beside ranks no other technique was looked for: `overdrive tune` without --ranks does.")
 
     def _reason_against(self) -> str:
         found = self._found

@@ -1,8 +1,8 @@
 """A step that is made more than once, each time in a process of its own, from the moment at which it is forked.
 
-The program forks a *keeper*, which stands still as the program was at that moment, and forks itself for each time that
-the step is to be made. Such a *copy* goes on as the program would: it returns from `Keeper.fork`, and ends by `tell`
-or `leave` where its step does. So the program pays for one fork, and the same step can be made in several ways.
+The program forks a *fork server*, which stands still as the program was at that moment, and forks itself for each time
+that the step is to be made. Such a *copy* goes on as the program would: it returns from `ForkServer.fork`, and ends by
+`tell` or `leave` where its step does. So the program pays for one fork, and the same step can be made in several ways.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class Told:
+class CopyResult:
     """What a copy tells: what its step came to, or why it does not tell that."""
 
     way: Repetition
@@ -57,7 +57,7 @@ class Told:
     failed: str = ""
 
 
-class Keeper(ForkedProcess):
+class ForkServer(ForkedProcess):
     """The program's side. Its seconds are those of its copies, too."""
 
     def __init__(self, pid: int, telling: int, orders: int) -> None:
@@ -70,8 +70,8 @@ class Keeper(ForkedProcess):
         self._poll.register(telling, select.POLLIN | select.POLLHUP)
 
     @classmethod
-    def fork(cls, way: Repetition) -> Keeper | Copy:
-        """A keeper, which makes the step once in this way. Returns a `Copy` in each process that makes it.
+    def fork(cls, way: Repetition) -> ForkServer | Copy:
+        """A fork server, which makes the step once in this way. Returns a `Copy` in each process that makes it.
 
         Raises:
             ForkFailed: no process could be made.
@@ -97,12 +97,12 @@ class Keeper(ForkedProcess):
             import fcntl
 
             fcntl.fcntl(telling[0], fcntl.F_SETPIPE_SZ, _PIPE)
-        keeper = cls(pid, telling[0], orders[1])
+        fork_server = cls(pid, telling[0], orders[1])
         os.set_blocking(telling[0], False)
-        if shares and not keeper._is_ready():
-            keeper.end()
+        if shares and not fork_server._is_ready():
+            fork_server.end()
             raise ForkFailed("memory that is shared with other processes could not be copied in time")
-        return keeper
+        return fork_server
 
     def _is_ready(self) -> bool:
         return bool(self._poll.poll(_READY_WITHIN * 1000)) and not self.is_gone()
@@ -113,7 +113,7 @@ class Keeper(ForkedProcess):
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, json.dumps(asdict(way)).encode() + b"\n")
 
-    def told(self) -> list[Told] | None:
+    def told(self) -> list[CopyResult] | None:
         """What was told since the last look; None where there is nobody left to tell, or nothing told in time. Some
         microseconds."""
         if not self._poll.poll(0):
@@ -137,10 +137,10 @@ class Keeper(ForkedProcess):
         return self.seconds
 
 
-def _read(line: bytes) -> Told | None:
+def _read(line: bytes) -> CopyResult | None:
     try:
         way, found, failed = json.loads(line)
-        return Told(Repetition(**way), found, failed)
+        return CopyResult(Repetition(**way), found, failed)
     except (ValueError, TypeError):  # of a copy that was killed as it told
         return None
 
@@ -187,8 +187,8 @@ class Copy:
 
 
 def _keep(way: Repetition, telling: int, orders: int, origin: _Origin) -> Copy:
-    """The keeper, which never returns but in a copy, and runs none of the program's cleaning up."""
-    keeper = os.getpid()
+    """The fork server, which never returns but in a copy, and runs none of the program's cleaning up."""
+    fork_server = os.getpid()
     try:
         own_memory()
         os.write(telling, b"\n")  # ready: the program goes on, where it shares memory
@@ -205,7 +205,7 @@ def _keep(way: Repetition, telling: int, orders: int, origin: _Origin) -> Copy:
         while True:
             pid = os.fork()
             if pid == 0:
-                return _begin(way, telling, keeper, origin)
+                return _begin(way, telling, fork_server, origin)
             _, status = os.waitpid(pid, 0)
             if status:
                 failed = f"the step ended its process (signal {os.WTERMSIG(status)})"
@@ -215,18 +215,18 @@ def _keep(way: Repetition, telling: int, orders: int, origin: _Origin) -> Copy:
                 break
             way = Repetition(**json.loads(line))
     finally:
-        if os.getpid() == keeper:
+        if os.getpid() == fork_server:
             os._exit(0)
     raise AssertionError("not reached")
 
 
-def _begin(way: Repetition, telling: int, keeper: int, origin: _Origin) -> Copy:
+def _begin(way: Repetition, telling: int, fork_server: int, origin: _Origin) -> Copy:
     copy = Copy(way, telling)
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(PATIENCE)  # first: what follows may find a lock taken (the dynamic linker's, say)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
+        if os.getppid() != fork_server:
             os._exit(0)
         resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
         origin.chance.restore()  # Python has seeded its generator anew

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from overdrive.core.contract import Contract
-from overdrive.evidence.sentinels import DISTURBED, Doubt, Sums, Values, distance, is_plainly_rounding
-from overdrive.worker.sentinels.processes import Keeper, Repetition, Told
+from overdrive.evidence.sentinels import DISTURBED, Doubt, StepSums, Values, distance, is_plainly_rounding
+from overdrive.worker.sentinels.processes import CopyResult, ForkServer, Repetition
 
 _MOST_SUSPECTS = 6  # techniques that are tried one by one
 
@@ -64,26 +64,26 @@ class NotCompared(Exception):
 
 
 @dataclass
-class Memory:
+class SentinelHistory:
     """What is known from the sentinels before."""
 
     doubt: Doubt = field(default_factory=Doubt)
-    sums: Sums = field(default_factory=Sums)
+    sums: StepSums = field(default_factory=StepSums)
 
 
-class Replay:
+class SentinelReplay:
     """Compares the program's step with copies of it, and orders more of them as long as they are needed.
 
     Attributes:
-        keeper: of the copies; None in these.
+        fork_server: of the copies; None in these.
         levels: of the techniques that are switched off in copies.
         mine: what the program came to; None until its step ends.
         verdict: once `look` says so; None where nothing can be said, for the reason `failed`.
     """
 
-    def __init__(self, levels: Mapping[str, Contract], memory: Memory, step: int) -> None:
+    def __init__(self, levels: Mapping[str, Contract], memory: SentinelHistory, step: int) -> None:
         """`levels`: of the techniques that can be switched off, what they are to keep."""
-        self.keeper: Keeper | None = None
+        self.fork_server: ForkServer | None = None
         self.step = step
         self.mine: Picture | None = None
         self.verdict: StepVerdict | None = None
@@ -101,20 +101,20 @@ class Replay:
         """Take in what was told; whether all is known."""
         if self.failed:
             return True
-        if self.mine is None or self.keeper is None:
+        if self.mine is None or self.fork_server is None:
             return False
-        told = self.keeper.told()
+        told = self.fork_server.told()
         if told is None:
             self.failed = "the processes in which it was made ended"
             return True
         return any(self._take(each) for each in told)
 
-    def _take(self, told: Told) -> bool:
-        assert self.mine is not None and self.keeper is not None
+    def _take(self, told: CopyResult) -> bool:
+        assert self.mine is not None and self.fork_server is not None
         try:
             if told.failed:
                 raise NotCompared(told.failed)
-            self.keeper.order(self._conversation.send(self._comparable(Picture.of_plain(told.found))))
+            self.fork_server.order(self._conversation.send(self._comparable(Picture.of_plain(told.found))))
             return False
         except StopIteration as end:
             self.verdict = end.value

@@ -14,7 +14,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import OBSERVER, reason_of
 from overdrive.worker.replay import DISTURBANCE
 from overdrive.worker.sentinels.processes import Copy
-from overdrive.worker.sentinels.replay import Picture, Replay
+from overdrive.worker.sentinels.replay import Picture, SentinelReplay
 from overdrive.worker.session import Session
 from overdrive.worker.switching import switch
 
@@ -29,7 +29,7 @@ class Segment:
     """`copy`: in a process in which the step is made again. Someone else is to want losses and batches all the time:
     only then do the seams tell of them."""
 
-    def __init__(self, session: Session, subject: Subject, replay: Replay, copy: Copy | None) -> None:
+    def __init__(self, session: Session, subject: Subject, replay: SentinelReplay, copy: Copy | None) -> None:
         self._session = session
         self._seams: Seams = session.seams
         self._subject = subject

@@ -29,8 +29,8 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.points import reason_of
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.sentinels import openmp
-from overdrive.worker.sentinels.processes import Copy, Keeper
-from overdrive.worker.sentinels.replay import Memory, Replay, StepVerdict
+from overdrive.worker.sentinels.processes import Copy, ForkServer
+from overdrive.worker.sentinels.replay import SentinelHistory, SentinelReplay, StepVerdict
 from overdrive.worker.sentinels.segment import NEXT_BATCH, OWNER, STEPPED, Segment
 from overdrive.worker.session import Session
 
@@ -75,8 +75,8 @@ class Sentinels:
         self._first_at, self._first_step = 0.0, 0  # when it was first asked whether one can be paid
         self._soon = True  # the next is due as soon as it can be paid: something has happened
         self._process = os.getpid()
-        self._memory = Memory()
-        self._replay: Replay | None = None
+        self._memory = SentinelHistory()
+        self._replay: SentinelReplay | None = None
         self._segment: Segment | None = None
         # Batches of a step that accumulates gradients: those before the one that is looked at, each in its turn.
         self._skips = self._to_skip = 0
@@ -204,12 +204,12 @@ class Sentinels:
             return self._stop("CUDA is in use, or the model is on another device")
         if are_going() or not (may_fork() and unnoticed()):
             raise ForkFailed("no process can be started now")
-        replay = Replay(levels, self._memory, self._steps())
-        made = Keeper.fork(replay.first)
+        replay = SentinelReplay(levels, self._memory, self._steps())
+        made = ForkServer.fork(replay.first)
         if isinstance(made, Copy):
             self.in_copy = True
         else:
-            replay.keeper = made
+            replay.fork_server = made
             began(self)
             self._copied = CopiedPages()
         self._replay = replay
@@ -222,11 +222,11 @@ class Sentinels:
         if replay is not None and replay.look():
             self._conclude(replay)
 
-    def _conclude(self, replay: Replay) -> None:
+    def _conclude(self, replay: SentinelReplay) -> None:
         self._replay = None
         over(self)
-        assert replay.keeper is not None
-        beside = replay.keeper.end()
+        assert replay.fork_server is not None
+        beside = replay.fork_server.end()
         self._skips = self._skips + 1 if replay.mine and replay.mine.where == NEXT_BATCH else 0
         verdict = replay.verdict
         if verdict is None:
@@ -266,8 +266,8 @@ class Sentinels:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
-        if replay.keeper is not None:
-            self.budget.spend(replay.in_program, replay.keeper.end())
+        if replay.fork_server is not None:
+            self.budget.spend(replay.in_program, replay.fork_server.end())
 
     def end(self) -> None:
         """The session ends."""

@@ -35,7 +35,7 @@ _FUTURES = reduce(lambda flags, name: flags | getattr(__future__, name).compiler
 
 
 @dataclass(frozen=True)
-class Place:
+class CutPoint:
     """Before the statement of this number, when so many of its operations are done."""
 
     statement: int
@@ -75,7 +75,7 @@ class Cuttable:
         self._self, self._index = code.co_varnames[:2]
         self._check()
         self.places = [
-            Place(number, done)
+            CutPoint(number, done)
             for number, statement in enumerate(self.statements)
             for done in range(len(lifted_from(statement, number, None)[0]) + 1)
         ]
@@ -107,7 +107,7 @@ class Cuttable:
         call = ast.Call(ast.Name(_MARK, ast.Load()), [ast.Constant(number)], [])
         return cast(ast.stmt, placed(ast.Expr(call), near))
 
-    def at(self, place: Place) -> Halves:
+    def at(self, place: CutPoint) -> Halves:
         """The two halves of a cut at this place."""
         statement = self.statements[place.statement]
         lifted, rest = lifted_from(statement, place.statement, place.operations)

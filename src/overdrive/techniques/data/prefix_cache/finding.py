@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.changes.standing import STANDS_FOR
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.core.progress import progress
-from overdrive.datacache.draws import Contents, Draws, Generators, contents_of
+from overdrive.datacache.draws import Draws, Generators, WalkContents, contents_of
 from overdrive.datacache.source import Source, spread, start_method
 from overdrive.forks.effects import only_reading
 from overdrive.forks.forked import Tick, in_child
@@ -66,7 +66,7 @@ def source_of(loader: Any) -> Source:
     return Source(dataset, loader.collate_fn, workers, init_of_program(loader), 16)
 
 
-def find_methods(source: Source, contents: Contents) -> list[list[Method]]:
+def find_methods(source: Source, contents: WalkContents) -> list[list[Method]]:
     """The methods in which a sample's first draw happens, for each object that fetches: the innermost first.
 
     Raises:

@@ -14,7 +14,7 @@ from overdrive.datacache.draws import Generators, contents_of
 from overdrive.datacache.manager import CacheManager
 from overdrive.datacache.share import Shares
 from overdrive.datacache.source import Source
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.forks.layout import Unfit
 from overdrive.seams.torch.loaders import live_loaders
 from overdrive.techniques.data.prefix_cache.finding import Method, find_methods, source_of
@@ -37,7 +37,7 @@ class Halving:
     """All first halves that are kept in one session, and the methods that serve them."""
 
     def __init__(
-        self, memory_share: float, at_once: bool, switch: Switch, make_audit: MakeAudit = lambda drop: None
+        self, memory_share: float, at_once: bool, switch: SharedFlag, make_audit: MakeAudit = lambda drop: None
     ) -> None:
         self._switch = switch
         self._make_audit = make_audit

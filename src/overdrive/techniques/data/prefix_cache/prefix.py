@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.changes.code import is_library_module
-from overdrive.changes.standing import STANDS_FOR
 from overdrive.changes.state import PLAIN
 from overdrive.datacache.decoding import decode
 from overdrive.datacache.draws import Generators

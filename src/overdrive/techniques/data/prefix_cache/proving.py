@@ -27,13 +27,12 @@ from overdrive.datacache.source import Source, spread
 from overdrive.forks.effects import only_reading
 from overdrive.forks.forked import Tick, in_child
 from overdrive.forks.layout import Unfit
-from overdrive.techniques.data.prefix_cache.cut import Cuttable, Place
+from overdrive.techniques.data.prefix_cache.cut import CutPoint, Cuttable
 from overdrive.techniques.data.prefix_cache.finding import SAMPLES, SEEDS, Method, entered
 from overdrive.techniques.data.prefix_cache.guard import Reached, guarded
 from overdrive.techniques.data.prefix_cache.prefix import Odd, Prefix
 from overdrive.techniques.data.prefix_cache.recall import Recall
-from overdrive.techniques.data.prefix_cache.sequence import Chain, Strayed, find_chain
-from overdrive.techniques.data.prefix_cache.sequence import Place as ListPlace
+from overdrive.techniques.data.prefix_cache.sequence import Chain, ListPlace, Strayed, find_chain
 
 # Samples that are fetched for the first time, which a data set with a memory would remember.
 _FRESH = 3
@@ -68,7 +67,7 @@ def find_prefix(method: Method, source: Source, generators: Generators, recall: 
 
 def _prefix_as(told: dict[str, Any], method: Method, cuttable: Cuttable) -> Prefix:
     names = None if told["names"] is None else frozenset(told["names"])
-    halves = cuttable.at(Place(told["statement"], told["operations"]))
+    halves = cuttable.at(CutPoint(told["statement"], told["operations"]))
     chain = None
     if told["chain"]:
         path, name, live, moved = told["chain"]
@@ -108,7 +107,7 @@ class _Examination:
         last = self._last_place()
         reasons = []
         places = self.cuttable.places[max(0, last + 1 - _PLACES_TRIED) : last + 1][::-1]
-        tries: list[tuple[Place, Chain | None]] = [(place, None) for place in places]
+        tries: list[tuple[CutPoint, Chain | None]] = [(place, None) for place in places]
         if longer := self._chain_at(places[0]):
             tries.insert(0, (places[0], longer))
         for place, chain in tries:
@@ -154,7 +153,7 @@ class _Examination:
 
         return mark
 
-    def _chain_at(self, place: Place) -> Chain | None:
+    def _chain_at(self, place: CutPoint) -> Chain | None:
         """The transforms after this place that can be done beforehand, if there are some."""
         halves = self.cuttable.at(place)
         prefix = Prefix(self.method, halves, None, None)
@@ -171,7 +170,7 @@ class _Examination:
         found = find_chain(self.method.owner, halves.live, self.generators, name, runs)
         return Chain(self.method.owner, *found, name) if found else None
 
-    def _learn(self, place: Place, chain: Chain | None) -> tuple[Prefix, float]:
+    def _learn(self, place: CutPoint, chain: Chain | None) -> tuple[Prefix, float]:
         """What the half up to this place reads and gives, and how long it takes."""
         owner, halves = self.method.owner, self.cuttable.at(place)
         seen: set[str] = set()

@@ -22,7 +22,7 @@ _MOST_LISTS = 50
 
 
 @dataclass(frozen=True)
-class Place:
+class ListPlace:
     """Where the list is: attributes that lead from the data set to its holder, and its own name there."""
 
     path: tuple[str, ...]
@@ -40,7 +40,7 @@ class Chain:
         Unfit: there is no such list.
     """
 
-    def __init__(self, owner: Any, place: Place, live: str, moved: int, again: str) -> None:
+    def __init__(self, owner: Any, place: ListPlace, live: str, moved: int, again: str) -> None:
         self.place = place
         self.live = live
         self.moved = moved
@@ -102,7 +102,7 @@ def find_chain(
     generators: Generators,
     again: str,
     runs: Callable[[], Iterator[tuple[tuple[Any, ...], Callable[[Any], Any]]]],
-) -> tuple[Place, str, int] | None:
+) -> tuple[ListPlace, str, int] | None:
     """The list of which most can be done beforehand: where it is, the name of the value, how many items.
 
     Args:
@@ -111,7 +111,7 @@ def find_chain(
         runs: gives some runs, each as the values at the cut, and the second half as a function of its object,
             after putting the generators into some state.
     """
-    best: tuple[Place, str, int] | None = None
+    best: tuple[ListPlace, str, int] | None = None
     for place in _places(owner):
         try:
             found = _moved(owner, place, live, generators, again, runs)
@@ -122,7 +122,7 @@ def find_chain(
     return best
 
 
-def _moved(owner: Any, place: Place, live: tuple[str, ...], generators: Generators, again: str, runs: Any) -> Any:
+def _moved(owner: Any, place: ListPlace, live: tuple[str, ...], generators: Generators, again: str, runs: Any) -> Any:
     links = _links(owner, place)
     items = _items_of(links[-1][2])
     names, moved = set(live), len(items) - 1
@@ -164,7 +164,7 @@ def _recording(item: Any, number: int, calls: list[_Call], generators: Generator
     return record
 
 
-def _places(owner: Any) -> Iterator[Place]:
+def _places(owner: Any) -> Iterator[ListPlace]:
     """All lists of callables that attributes lead to."""
     seen: set[int] = set()
     pending: list[tuple[tuple[str, ...], Any]] = [((), owner)]
@@ -178,7 +178,7 @@ def _places(owner: Any) -> Iterator[Place]:
             items = _items_of(value)
             if len(items) > 1 and all(map(callable, items)):
                 found += 1
-                yield Place(path, name)
+                yield ListPlace(path, name)
             elif len(path) < _DEEPEST and isinstance(getattr(value, "__dict__", None), dict):
                 pending.append(((*path, name), value))
 
@@ -209,7 +209,7 @@ def _items_of(value: Any) -> list[Any]:
     return []
 
 
-def _links(owner: Any, place: Place) -> list[tuple[Any, str, Any]]:
+def _links(owner: Any, place: ListPlace) -> list[tuple[Any, str, Any]]:
     links = []
     for name in (*place.path, place.name):
         value = _child(owner, name)

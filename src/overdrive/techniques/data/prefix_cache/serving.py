@@ -7,10 +7,10 @@ import functools
 import os
 from typing import Any
 
-from overdrive.changes.standing import STANDS_FOR
+from overdrive.changes.bindings import STANDS_FOR
 from overdrive.datacache.cached_dataset import CachedDataset
 from overdrive.datacache.draws import Draws, Generators
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.datacache.unchanged import UnchangedInFork
 from overdrive.seams.torch.fetchers import before_each_batch, in_worker
 from overdrive.techniques.data.prefix_cache.finding import Paused
@@ -211,7 +211,7 @@ class Served:
             self._recall.write(self.kept.key)
 
 
-def serving(real: Any, all_served: dict[tuple[int, bool], Served], switch: Switch) -> Any:
+def serving(real: Any, all_served: dict[tuple[int, bool], Served], switch: SharedFlag) -> Any:
     """A method that takes the place of the real one, for all objects of its class."""
 
     @functools.wraps(real)

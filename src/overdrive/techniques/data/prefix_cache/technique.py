@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
-from overdrive.datacache.switch import Switch
+from overdrive.datacache.switch import SharedFlag
 from overdrive.seams.hub import Handle
 from overdrive.seams.points import reason_of
 from overdrive.techniques.technique import Knob, Settings, Technique
@@ -83,7 +83,7 @@ class PrefixHandle(Handle):
         self.halving: Halving | None = None
         self._seams = seams
         self._memory_share = memory_share
-        self.switch = Switch()
+        self.switch = SharedFlag()
         self._opened_off: WeakSet[Any] = WeakSet()  # loaders
         super().__init__(seams, self._turn_on, self.switch.off)
 

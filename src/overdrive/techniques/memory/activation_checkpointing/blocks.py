@@ -10,7 +10,7 @@ import torch
 
 from overdrive.model_state.contents import Contents, fault_of_copies, is_copied_at_once
 from overdrive.model_state.state import State
-from overdrive.techniques.memory.activation_checkpointing.measure import Keys, Measured
+from overdrive.techniques.memory.activation_checkpointing.measure import Keys, MeasuredCall
 
 _SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)  # of all that is kept: the largest block that is not taken apart
 _LEAST_SAVED = 0.05  # of the peak; calling blocks again for less is time lost
@@ -44,13 +44,13 @@ class Recomputable:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BlockChoice:
     blocks: list[Recomputable]
     peak: int  # bytes, estimated
     again: int  # bytes that are made again
 
 
-def choose(model: torch.nn.Module, measured: Measured, budget: float) -> Choice | None:
+def choose(model: torch.nn.Module, measured: MeasuredCall, budget: float) -> BlockChoice | None:
     """The blocks with the least to make again so that no more than `budget` of all bytes is in memory at a time.
 
     Where none reach that, those that come nearest. None where it is not worth while.
@@ -65,11 +65,11 @@ def choose(model: torch.nn.Module, measured: Measured, budget: float) -> Choice 
 
 
 class _Finder:
-    def __init__(self, measured: Measured) -> None:
+    def __init__(self, measured: MeasuredCall) -> None:
         self._measured = measured
         self._known: dict[tuple[torch.nn.Module, ...], Repeatable] = {}
 
-    def of_size(self, model: torch.nn.Module, room: float, largest: float) -> Choice:
+    def of_size(self, model: torch.nn.Module, room: float, largest: float) -> BlockChoice:
         measured = self._measured
         blocks = sorted(self._blocks(model, largest, top=True), key=lambda block: -measured.bytes(block.inside))
         total, gone, most, held = measured.total, 0, 0, 0
@@ -80,7 +80,7 @@ class _Finder:
             size = measured.bytes(block.inside)
             chosen.append(block)
             gone, most, held = gone + size, max(most, size), held + block.repeatable.held
-        return Choice(chosen, total - gone + most + held, gone)
+        return BlockChoice(chosen, total - gone + most + held, gone)
 
     def _blocks(self, module: torch.nn.Module, largest: float, top: bool = False) -> Iterator[Recomputable]:
         kept = self._measured.modules.get(module)

@@ -35,7 +35,7 @@ class ModuleMemory:
 
 
 @dataclass
-class Measured:
+class MeasuredCall:
     """A model's call."""
 
     sizes: dict[int, int]  # of every block of memory that is kept
@@ -126,7 +126,7 @@ class _Measuring:
         return stack
 
 
-def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Measured:
+def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> MeasuredCall:
     """Makes the call, without a trace, and with no more memory than a call without gradients takes.
 
     Raises:
@@ -149,7 +149,7 @@ def measure(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs:
 
     sizes, found = tried(model, count).made
     kept = {modules[place]: ModuleMemory(safe, *map(set, keys)) for place, safe, *keys in found}
-    return Measured(dict(sizes), kept)
+    return MeasuredCall(dict(sizes), kept)
 
 
 def _count(model: torch.nn.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> _Measuring:

@@ -18,7 +18,7 @@ STEPS = "overdrive steps"  # how the steps that are recorded are marked
 
 
 @dataclass(frozen=True)
-class Event:
+class TraceEvent:
     """Times in nanoseconds; `thread` is a number within the recording."""
 
     name: str
@@ -30,7 +30,7 @@ class Event:
     details: dict[str, Any]
 
 
-def window(events: Sequence[Event]) -> tuple[int, int]:
+def window(events: Sequence[TraceEvent]) -> tuple[int, int]:
     """From the first step's begin to the last one's end.
 
     Raises:
@@ -42,7 +42,7 @@ def window(events: Sequence[Event]) -> tuple[int, int]:
     raise NotHere("the framework's profiler recorded no steps")
 
 
-def phases(events: Sequence[Event]) -> list[tuple[int, int, str]]:
+def phases(events: Sequence[TraceEvent]) -> list[tuple[int, int, str]]:
     return [(each.start, each.end, each.name[len(PHASE) :]) for each in events if each.name.startswith(PHASE)]
 
 
@@ -55,11 +55,11 @@ def steady(phases: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]
     return [(s, e, INTERRUPTED if name == GRAPH and e - s > limit else name) for s, e, name in phases]
 
 
-def on_a_gpu(events: Sequence[Event]) -> bool:
+def on_a_gpu(events: Sequence[TraceEvent]) -> bool:
     return any(each.device.startswith("/device:GPU") for each in events)
 
 
-def write_trace(events: Sequence[Event], path: Path) -> None:
+def write_trace(events: Sequence[TraceEvent], path: Path) -> None:
     """As Perfetto and Chrome read it."""
     told = [
         {

@@ -27,7 +27,7 @@ class Reader(Protocol):
     def recording(self, batch: int) -> Recording:
         """A new one; `batch`: samples a step."""
 
-    def runs(self, events: Sequence[recorded.Event], layers: Set[str]) -> list[OperatorRun]:
+    def runs(self, events: Sequence[recorded.TraceEvent], layers: Set[str]) -> list[OperatorRun]:
         """The operators in a recording."""
 
     def shapes(self, run: OperatorRun) -> str: ...
@@ -37,7 +37,7 @@ class Reader(Protocol):
     def memory(
         self,
         there: dict[str, int],
-        events: Sequence[recorded.Event],
+        events: Sequence[recorded.TraceEvent],
         runs: Sequence[OperatorRun],
         window: tuple[int, int],
     ) -> dict[str, Any]:

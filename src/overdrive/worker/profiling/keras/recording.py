@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from overdrive.worker.profiling.keras.events import STEPS, Event
+from overdrive.worker.profiling.keras.events import STEPS, TraceEvent
 from overdrive.worker.profiling.timeline import PHASE, Timeline
 
 EVERYTHING = 3  # the level at which all operators are told
@@ -39,7 +39,7 @@ class Recording:
         self._timeline = timeline
         self._folder = folder
         self._steps: Any = None
-        self.events: list[Event] = []
+        self.events: list[TraceEvent] = []
 
     def start(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -55,7 +55,7 @@ class Recording:
         lines = (line for path in paths for line in self._profiler.lines(path))
         for thread, (plane, name, told) in enumerate(lines, start=1):
             device = "" if plane.startswith("/host:") else plane
-            self.events += [Event(what, start, end, thread, name, device, more) for what, start, end, more in told]
+            self.events += [TraceEvent(what, start, end, thread, name, device, more) for what, start, end, more in told]
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _mark(self, name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from overdrive.machine.memory import peak_resident
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.control import peak_memory
-from overdrive.worker.profiling.keras.events import Event
+from overdrive.worker.profiling.keras.events import TraceEvent
 from overdrive.worker.profiling.keras.moments import OperatorRun, OperatorSpan
 from overdrive.worker.profiling.keras.on_jax import trace
 from overdrive.worker.profiling.keras.on_jax.counting import count, product
@@ -52,7 +52,7 @@ class StepReader:
         self._wants = not self._name
         return Recording(trace, self._timeline, self._folder / "jax")
 
-    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[OperatorRun]:
+    def runs(self, events: Sequence[TraceEvent], layers: Set[str]) -> list[OperatorRun]:
         if self._lowered is not None:
             self._read(self._lowered, layers)
             self._lowered = None
@@ -73,7 +73,7 @@ class StepReader:
         self._purposes = purposes(self._module, layers, self._scopes)
         self._temporary = int(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
 
-    def _run(self, event: Event, name: str, trains: bool) -> OperatorRun:
+    def _run(self, event: TraceEvent, name: str, trains: bool) -> OperatorRun:
         instruction = self._module.instructions.get(name) if trains else None
         if instruction is None:
             return OperatorRun(
@@ -95,7 +95,7 @@ class StepReader:
         return self._counts[run.name]
 
     def memory(
-        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], window: tuple[int, int]
+        self, there: dict[str, int], events: Sequence[TraceEvent], runs: Sequence[OperatorRun], window: tuple[int, int]
     ) -> dict[str, Any]:
         on_gpu = peak_memory()
         most = ("of the GPU at its peak", on_gpu) if on_gpu else ("the whole process at its peak", peak_resident())

@@ -12,7 +12,7 @@ from typing import Any
 
 from overdrive.machine.memory import peak_resident
 from overdrive.seams.keras.control import peak_memory
-from overdrive.worker.profiling.keras.events import Event
+from overdrive.worker.profiling.keras.events import TraceEvent
 from overdrive.worker.profiling.keras.moments import OperatorRun
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
 from overdrive.worker.profiling.memory import CATEGORIES, over_the_step
@@ -21,7 +21,11 @@ _GIVEN, _TAKEN = "MemoryAllocation", "MemoryDeallocation"
 
 
 def memory_of(
-    there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], graphs: Graphs, window: tuple[int, int]
+    there: dict[str, int],
+    events: Sequence[TraceEvent],
+    runs: Sequence[OperatorRun],
+    graphs: Graphs,
+    window: tuple[int, int],
 ) -> dict[str, Any]:
     """As `worker.profiling.memory` has it; without a curve where no allocator told anything."""
     given = [each for each in events if each.name in (_GIVEN, _TAKEN) and window[0] <= each.start <= window[1]]
@@ -36,7 +40,9 @@ def memory_of(
     return {**told, **over_the_step(_changes(given, starts, graphs), {**dict.fromkeys(CATEGORIES, 0), **there}, window)}
 
 
-def _changes(events: Sequence[Event], starts: dict[str, list[int]], graphs: Graphs) -> dict[str, list[tuple[int, int]]]:
+def _changes(
+    events: Sequence[TraceEvent], starts: dict[str, list[int]], graphs: Graphs
+) -> dict[str, list[tuple[int, int]]]:
     """By category. Made in forward and there when backward begins: an activation; made in backward and there when the
     optimizer begins: a gradient; made outside of the graph: a batch; all else is temporary."""
     found: dict[str, list[tuple[int, int]]] = {name: [] for name in CATEGORIES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 
-from overdrive.worker.profiling.keras.events import Event
+from overdrive.worker.profiling.keras.events import TraceEvent
 from overdrive.worker.profiling.keras.layers import layer_of
 from overdrive.worker.profiling.keras.moments import DATA, OperatorRun, OperatorSpan
 from overdrive.worker.profiling.keras.on_tensorflow.graphs import Graphs
@@ -20,7 +20,7 @@ _DATA_THREADS = ("tf_data_private_threadpool", "tf_data_iterator_resource")
 _TAKES = ("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")
 
 
-def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list[OperatorRun]:
+def operators(events: Sequence[TraceEvent], graphs: Graphs, layers: Set[str]) -> list[OperatorRun]:
     ahead = _made_ahead(events)
     found = []
     for each in events:
@@ -34,7 +34,7 @@ def operators(events: Sequence[Event], graphs: Graphs, layers: Set[str]) -> list
     return found
 
 
-def _run(event: Event, graphs: Graphs, layers: Set[str]) -> OperatorRun | None:
+def _run(event: TraceEvent, graphs: Graphs, layers: Set[str]) -> OperatorRun | None:
     if event.name == _WAIT:
         return OperatorRun(_span(event, _TAKES[0], DATA), "")
     if compiled := event.details.get("hlo_op"):  # XLA made it of many, and does not say of which
@@ -50,7 +50,7 @@ def _run(event: Event, graphs: Graphs, layers: Set[str]) -> OperatorRun | None:
     return OperatorRun(_span(event, operator, part, layer_of(name, layers)), name)
 
 
-def _made_ahead(events: Sequence[Event]) -> dict[int, list[tuple[int, int]]]:
+def _made_ahead(events: Sequence[TraceEvent]) -> dict[int, list[tuple[int, int]]]:
     """When each thread ran functions of `tf.data`: beside the step, which waits for what it needs of that."""
     runs = {each.details.get("id") for each in events if each.name == _DATA_RUN}
     found: dict[int, list[tuple[int, int]]] = {}
@@ -60,5 +60,5 @@ def _made_ahead(events: Sequence[Event]) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def _span(event: Event, operator: str, part: str, layer: str = "") -> OperatorSpan:
+def _span(event: TraceEvent, operator: str, part: str, layer: str = "") -> OperatorSpan:
     return OperatorSpan(event.start, event.end, event.thread, operator, part, layer)

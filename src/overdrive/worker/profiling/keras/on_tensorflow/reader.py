@@ -8,7 +8,7 @@ from typing import Any
 
 from overdrive.seams.hub import Seams
 from overdrive.seams.keras.internals import renew_functions
-from overdrive.worker.profiling.keras.events import Event
+from overdrive.worker.profiling.keras.events import TraceEvent
 from overdrive.worker.profiling.keras.moments import OperatorRun
 from overdrive.worker.profiling.keras.on_tensorflow import trace
 from overdrive.worker.profiling.keras.on_tensorflow.counting import as_traced, count, plain, shapes
@@ -40,7 +40,7 @@ class GraphReader:
             renew_functions()
         return Recording(trace, self._timeline, self._folder / "tensorflow")
 
-    def runs(self, events: Sequence[Event], layers: Set[str]) -> list[OperatorRun]:
+    def runs(self, events: Sequence[TraceEvent], layers: Set[str]) -> list[OperatorRun]:
         self._graphs.read()
         return operators(events, self._graphs, layers)
 
@@ -52,6 +52,6 @@ class GraphReader:
         return count(run.span.operator, self._graphs.operation(run.name), self._batch)
 
     def memory(
-        self, there: dict[str, int], events: Sequence[Event], runs: Sequence[OperatorRun], window: tuple[int, int]
+        self, there: dict[str, int], events: Sequence[TraceEvent], runs: Sequence[OperatorRun], window: tuple[int, int]
     ) -> dict[str, Any]:
         return memory_of(there, events, runs, self._graphs, window)

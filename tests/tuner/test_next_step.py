@@ -12,8 +12,9 @@ from overdrive.core.program import Program
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
-from overdrive.tuner.advice import next_step
-from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.next_step import next_step
+from overdrive.tuner.outcomes import Rejected
 from overdrive.tuner.screened import Screened
 
 

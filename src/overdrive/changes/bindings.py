@@ -11,7 +11,7 @@ _OURS = f"{__name__.split('.')[0]}."
 _ABSENT = object()
 
 
-class Standing:
+class Bindings:
     """Gives what stands by these names now; where it is ours, what stood there when this was first asked."""
 
     def __init__(self, names: Iterable[str]) -> None:

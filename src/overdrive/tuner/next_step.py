@@ -13,7 +13,8 @@ from overdrive.core.program import Program
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
-from overdrive.tuner.findings import Findings, Rejected
+from overdrive.tuner.findings import Findings
+from overdrive.tuner.outcomes import Rejected
 
 STEPS = 200  # that a process should make for its blocks and what goes before them
 _LENGTH_OPTIONS = ("--epochs", "--num-epochs", "--num_epochs", "--max-steps", "--max_steps", "--steps", "--iters")

@@ -15,7 +15,7 @@ from overdrive.machine.rules import (
     storage,
     tensorflow,
 )
-from overdrive.machine.rules.finding import Finding, Rule, Severity, Survey
+from overdrive.machine.rules.finding import Finding, LeftOut, Rule, Severity, Survey
 
 RULES: tuple[Rule, ...] = (
     *software.RULES,
@@ -33,7 +33,7 @@ RULES: tuple[Rule, ...] = (
 _ORDER = list(Severity)
 
 
-def advise(survey: Survey, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], list[dict[str, str]]]:
+def apply_rules(survey: Survey, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], list[LeftOut]]:
     """The findings, the worst first; and the rules that failed on this survey, with the reason."""
     findings: list[Finding] = []
     failed = []
@@ -41,6 +41,6 @@ def advise(survey: Survey, rules: tuple[Rule, ...] = RULES) -> tuple[list[Findin
         try:
             findings += rule(survey)
         except Exception as error:  # a machine that answers in a way nobody foresaw
-            failed.append({"what": f"advice {rule.__name__}", "why": f"{type(error).__name__}: {error}"})
+            failed.append(LeftOut(f"advice {rule.__name__}", f"{type(error).__name__}: {error}"))
     findings.sort(key=lambda each: _ORDER.index(each.severity))
     return findings, failed

@@ -1,13 +1,14 @@
-"""Advice on edits of the program: each finding rests on what was seen at run time, with file and line."""
+"""Edits of the program that are worth making: each rests on what was seen at run time, with file and line."""
 
 from __future__ import annotations
 
 import linecache
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from overdrive.core.bounds import text
 from overdrive.core.facts import Facts
 
 _LEAST_SHARE = 0.01  # of a step; what costs less is not worth an edit
@@ -35,23 +36,20 @@ _HOW_TO_READ = "Keep it as a tensor (`total += loss.detach()`) and read it once 
 
 
 @dataclass(frozen=True)
-class Finding:
+class Edit:
     """`seconds`: of a step that were seen to go there, 0 where it is no matter of time; `bytes` of memory likewise."""
 
-    kind: str
-    file: str
-    line: int
-    source: str  # the line as it stands
-    seen: str
-    edit: str
+    kind: str = text(80)
+    file: str = ""
+    line: int = 0
+    source: str = text(200)  # the line as it stands
+    seen: str = text(600)
+    edit: str = text(600)
     seconds: float = 0.0
     bytes: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def findings(lines: Mapping[str, Any], step: float, facts: Facts | None) -> list[Finding]:
+def edits(lines: Mapping[str, Any], step: float, facts: Facts | None) -> list[Edit]:
     """The costliest first. `step`: seconds of a plain step."""
     steps = max(1, int(lines.get("steps", 1)))
     found = [
@@ -68,13 +66,13 @@ def findings(lines: Mapping[str, Any], step: float, facts: Facts | None) -> list
     return sorted(found, key=lambda each: (-each.seconds, -each.bytes, each.file, each.line))
 
 
-def _finding(kind: str, place: Mapping[str, Any], seen: str, edit: str, seconds: float = 0.0, size: int = 0) -> Finding:
+def _edit(kind: str, place: Mapping[str, Any], seen: str, edit: str, seconds: float = 0.0, size: int = 0) -> Edit:
     file, line = str(place["file"]), int(place["line"])
     source = linecache.getline(file, line).strip()
-    return Finding(kind, os.path.relpath(file), line, source, seen, edit, seconds, size)
+    return Edit(kind, os.path.relpath(file), line, source, seen, edit, seconds, size)
 
 
-def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float) -> list[Finding]:
+def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float) -> list[Edit]:
     found = []
     for each in reads:
         seconds = each["seconds"] / steps
@@ -83,51 +81,51 @@ def _reads(reads: Sequence[Mapping[str, Any]], steps: int, step: float) -> list[
         calls = each["calls"] / steps
         waits = "each waits until the GPU has done all that was ordered" if each["on_gpu"] else "each copies to Python"
         seen = f"`{each['call']}` {calls:.3g} times a step, {_time(seconds)} of it: {waits}."
-        found.append(_finding("reads a tensor back", each, seen, _HOW_TO_READ, seconds))
+        found.append(_edit("reads a tensor back", each, seen, _HOW_TO_READ, seconds))
     return found
 
 
-def _items(items: Sequence[Mapping[str, Any]], steps: int, step: float, edit: str) -> list[Finding]:
+def _items(items: Sequence[Mapping[str, Any]], steps: int, step: float, edit: str) -> list[Edit]:
     found = []
     for each in items:
         calls, seconds = each["calls"] / steps, each["amount"] / steps
         if each["line"] and calls >= _ITEM_CALLS and seconds >= _LEAST_SHARE * step:
             seen = f"{calls:.0f} calls of PyTorch functions a step while a batch is made, {_time(seconds)} together."
-            found.append(_finding("works on single items", each, seen, edit, seconds))
+            found.append(_edit("works on single items", each, seen, edit, seconds))
     return found
 
 
-def _zeroing(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _zeroing(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     found = []
     for each in lines:
         size = int(each["amount"] / each["calls"])
         if size >= _LEAST_BYTES:
             seen = f"The last step's gradients ({size / 1e6:,.1f} MB) stay in memory while the model runs forward."
             edit = "Call zero_grad() before the model, or straight after the optimizer's step."
-            found.append(_finding("zeroes gradients late", each, seen, edit, size=size))
+            found.append(_edit("zeroes gradients late", each, seen, edit, size=size))
     return found
 
 
-def _checks(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _checks(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     return [
-        _finding(_CHECKS[each["check"]][0], each, *_CHECKS[each["check"]][1:])
+        _edit(_CHECKS[each["check"]][0], each, *_CHECKS[each["check"]][1:])
         for each in lines
         if each["line"] and each["check"] in _CHECKS
     ]
 
 
-def _evaluations(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _evaluations(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     found = []
     for each in lines:
         seconds = each["amount"] / each["calls"]
         seen = f"A model in evaluation mode was called {each['calls']:.0f} times with gradients recorded, never used; "
         seen += f"{_time(seconds)} a call."
         edit = "Put the evaluation into `with torch.no_grad():` (or `torch.inference_mode()`): less memory, less time."
-        found.append(_finding("evaluates with gradients on", each, seen, edit))
+        found.append(_edit("evaluates with gradients on", each, seen, edit))
     return found
 
 
-def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None) -> list[Finding]:
+def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None) -> list[Edit]:
     if facts is not None and "torch.float64" in facts.parameter_dtypes:
         return []  # the whole program is in fp64, and means to be
     found = []
@@ -136,11 +134,11 @@ def _doubles(lines: Sequence[Mapping[str, Any]], steps: int, facts: Facts | None
             times = f"{each['calls'] / steps:.3g} times a step"
             seen = f"`{each['call']}` gives 64-bit numbers here, {times}; the model's have 32."
             edit = "Make them 32-bit where they arise: `array.astype(numpy.float32)`, or dtype=torch.float32."
-            found.append(_finding("64-bit numbers", each, seen, edit))
+            found.append(_edit("64-bit numbers", each, seen, edit))
     return found
 
 
-def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     by_line: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for each in lines:
         if each["line"]:
@@ -153,18 +151,18 @@ def _norms(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
         else:
             seen, whom = f"{layers} add a bias, and their results go into {norms}.", "these layers"
         edit = f"Give {whom} bias=False: the normalisation takes any constant away again."
-        found.append(_finding("bias before a batch norm", group[0], seen, edit))
+        found.append(_edit("bias before a batch norm", group[0], seen, edit))
     return found
 
 
-def _widths(lines: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _widths(lines: Sequence[Mapping[str, Any]]) -> list[Edit]:
     found = []
     for each in lines:
         if each["line"] and each["dtype"] in _TENSOR_CORES:
             kind = each["dtype"].removeprefix("torch.")
             seen = f"{each['layer']} ({each['sizes']}) on a GPU in {kind}: not multiples of 8."
             edit = "Round the width up to a multiple of 8, better 64: tensor cores work in such pieces."
-            found.append(_finding("width that tensor cores pad", each, seen, edit))
+            found.append(_edit("width that tensor cores pad", each, seen, edit))
     return found
 
 

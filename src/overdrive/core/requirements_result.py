@@ -1,0 +1,98 @@
+"""What hardware a program would like, as data: what `doctor --for --json` writes. Bytes and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A step here, and what its operators compute and move. `roofline_seconds`: the least by the measured roofline."""
+
+    seconds: float
+    data_seconds: float
+    samples: float
+    flops: float
+    bytes: float
+    operators: int
+    roofline_seconds: float | None
+
+
+@dataclass(frozen=True)
+class MemoryNeeds:
+    """At the peak, by part. `program`: libraries and data between two steps, on a CPU."""
+
+    parts: Mapping[str, int]
+    tensors: int
+    program: int | None
+    estimated_peak: int
+    measured_peak: int
+    kept_peak: int | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of a step. `least` is a bound; that it takes `usual` or less is usual, not certain."""
+
+    least: float
+    usual: float
+    bound_by: str  # "arithmetic", "memory", "launches" or "data"
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """On a GPU that need not be here, by its data sheet. `half`: in 16 bits."""
+
+    name: str
+    memory: float
+    needed: float
+    fits: bool
+    largest_batch: int
+    as_it_is: Prediction
+    half: Prediction
+    source: str
+
+
+@dataclass(frozen=True)
+class OnThreads:
+    threads: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """Of giving a GPU one thing to do; assumed where none is here to be measured."""
+
+    value: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class RankLayout:
+    """What each rank holds at the peak under a layout. `fits`: None where its memory was not told."""
+
+    layout: str
+    parts: Mapping[str, int]
+    bytes: int
+    fits: bool | None
+    said: str
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a program needs, and how long a step would take elsewhere at least."""
+
+    overdrive: str
+    date: str
+    program: str
+    device: str
+    threads: int
+    step: StepCost
+    memory: MemoryNeeds
+    threads_seconds: tuple[OnThreads, ...]
+    gpus: tuple[OnGpu, ...]
+    launch_seconds: LaunchTime
+    gpu_here: OnGpu | None
+    notes: tuple[str, ...]
+    layouts: tuple[RankLayout, ...] = ()
