@@ -26,7 +26,7 @@ class Runs:
     def run(self, spec: TrialSpec, steps: int) -> Trace | ExitReason:
         self.asked.append((steps, spec.deterministic))
         if spec.deterministic:
-            return ExitReason("exception", "RuntimeError: scatter_add_cuda does not have a deterministic implementation")
+            return ExitReason("exception", "RuntimeError: some_cuda does not have a deterministic implementation")
         records = [
             StepRecord(parameters=str(len(self.asked) if step >= self._from else 0)) for step in range(1, steps + 1)
         ]
@@ -47,7 +47,7 @@ def test_what_differs_at_once_is_seen_in_a_few_steps() -> None:
     assert check.level is None
     assert check.sentence == (
         "two runs of the untouched program differ: other parameters in step 1; "
-        "scatter_add_cuda has no deterministic implementation"
+        "some_cuda has no deterministic implementation"
     )
     assert runs.asked == [(5, False), (5, False), (5, True)]
 

@@ -28,7 +28,7 @@ def fingerprint(tensor: torch.Tensor) -> bytes:
         data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
         whole = data.numel() // 8 * 8
         words = data[:whole].clone() if data.storage_offset() % 8 else data[:whole]
-        sums = [_sum(part) for part in words.view(torch.int64).split(_WORDS)] if whole else []
+        sums = [_sum(part) for part in torch.split(words.view(torch.int64), _WORDS)] if whole else []
         told = torch.stack(sums).tolist() if sums else []
         rest = bytes(data[whole:].tolist()) if whole < data.numel() else b""
     return struct.pack(f"<{len(told)}q", *told) + rest
