@@ -25,6 +25,7 @@ from overdrive.cli.values import (
     ObjectiveName,
     PriceName,
     RanksToTry,
+    Whole,
     metric_option,
     stdin_option,
 )
@@ -157,7 +158,7 @@ def _has_something(path: Path) -> bool:
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=10,
     show_default=True,
     help="How many runs like this one you will make: what --budget auto is worth.",

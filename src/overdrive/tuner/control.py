@@ -14,7 +14,7 @@ from overdrive.proof.prover import Prover
 from overdrive.trials.duel import Duel
 from overdrive.trials.trial import MANY_FILES
 from overdrive.trials.untimed import UntimedRunner
-from overdrive.tuner.advice import STEPS, too_short
+from overdrive.tuner.advice import too_short
 from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
@@ -49,7 +49,7 @@ class Control:
         if failure and len(duel.pairs) < 2:
             found.refusal, found.refusal_is_failure = _refusal(failure)
             run = duel.old_trace or duel.new_trace
-            if failure.kind == "ended" and run and 0 < run.steps < STEPS:
+            if failure.kind == "ended" and run and run.steps:
                 found.refusal = f"The program is too short to be measured. {too_short(found, run.steps)}"
             return None
         if duel.sequential:
