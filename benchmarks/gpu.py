@@ -146,7 +146,17 @@ def main() -> int:
 
 def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
     import torch
-    from gpu_rows import GRACE, ROWS, all_facts, broken_off_at, least_seconds, limits_and_costs, measure, table
+    from gpu_rows import (
+        GRACE,
+        ROW_SECONDS,
+        ROWS,
+        all_facts,
+        broken_off_at,
+        least_seconds,
+        limits_and_costs,
+        measure,
+        table,
+    )
 
     from overdrive.machine.inventory import machine, versions
     from overdrive.trials.pool import TrialPool
@@ -191,11 +201,12 @@ def untimed(options: argparse.Namespace, folder: Path, end: float) -> int:
         facts = all_facts(pool, rows, options.tiny, time.monotonic() + _LIMITS_SECONDS)
         for number, (row_name, row) in enumerate(rows.items()):
             left = end - GRACE - time.monotonic()
-            deadline = time.monotonic() + left / (len(rows) - number)
-            if left < 15:
+            seconds = min(left, max(ROW_SECONDS, left / (len(rows) - number)))
+            deadline = time.monotonic() + seconds
+            if seconds < (15 if options.tiny else ROW_SECONDS / 2):
                 results["rows"].setdefault(row_name, {"not_run": "no time was left"})
                 continue
-            print(f"== {row_name}, {left / (len(rows) - number):.0f} s", flush=True)
+            print(f"== {row_name}, {seconds:.0f} s", flush=True)
             own = folder / str(number)
             own.mkdir()
             try:

@@ -39,8 +39,10 @@ GIVEN = (
 )
 _TUNE_FROM = 120.0  # seconds that a tune must have, else the plan is the given one
 _MEASURE_SECONDS = 75.0  # that starting and stepping all arms of a row takes, compiling included
+ROW_SECONDS = 60.0  # that a row has at the least: with 33, on an H100, hardly an arm came to its usual pace
 GRACE = 20.0  # after its deadline a row is broken off
 _ROUNDS = 12
+_FEWEST_ROUNDS = 3  # of which a speed is told
 _BUSY_SECONDS = 1.5  # during which the GPU's use is sampled
 
 
@@ -335,6 +337,8 @@ def _cells(arm: Result) -> Sequence[str]:
         return f"the plan is that of {arm['same_as']}", *[""] * 5
     if "samples_per_s" not in arm:
         return f"failed: {arm['failed'] or 'no time'}", *[""] * 5
+    if sum(arm["rounds"]) < _FEWEST_ROUNDS:
+        return "too few rounds to tell", *[""] * 5
     share = arm.get("share_of_limit")
     return (
         f"{arm['samples_per_s']:,.0f}",

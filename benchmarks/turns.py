@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from overdrive.core.interval import Interval
 from overdrive.core.program import Program
-from overdrive.core.records import Block, TrialOver
+from overdrive.core.records import Block, ExitReason, TrialOver
 from overdrive.core.settings import Chosen
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair, speedup
@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 _BLOCK_SECONDS = 0.2
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 3
+_FEWEST_WARM_UP_STEPS = 20  # in the first dozen CUDA graphs are recorded: 0.16 s a step, and then 0.002 ...
+_LONGEST_WARM_UP_SECONDS = 5.0  # ... but of slow steps fewer
 
 
 @dataclass
@@ -103,12 +105,15 @@ def _warm_up(arm: Arm, trial: Trial, deadline: float) -> float:
     first = trial.first_step(max(deadline, time.monotonic() + 5))
     arm.setup_seconds = min(arm.setup_seconds or first.seconds, first.seconds)
     arm.left_out.update(trial.left_out)
-    seconds, chunk = 0.0, _WARM_UP_STEPS
+    seconds, steps, chunk = 0.0, 0, _WARM_UP_STEPS
     while True:
         block: Block = trial.run(chunk)
-        seconds += block.seconds
-        if seconds >= _WARM_UP_SECONDS or time.monotonic() > deadline:
+        seconds, steps = seconds + block.seconds, steps + block.steps
+        enough = steps >= _FEWEST_WARM_UP_STEPS or seconds >= _LONGEST_WARM_UP_SECONDS
+        if seconds >= _WARM_UP_SECONDS and enough:
             return max(1e-6, block.seconds / block.steps)
+        if time.monotonic() > deadline:
+            raise TrialOver(ExitReason("late", "no time was left to warm it up"))
         chunk = min(2 * chunk, 256)
 
 

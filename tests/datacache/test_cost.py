@@ -210,7 +210,7 @@ def test_the_bytes_of_a_batch() -> None:
 
 def facts_of(loader: Any, costs: bool = True, device: str = "cpu") -> Facts:
     """The facts that a worker takes of a program that trains on this loader."""
-    probe, recorder = Probe(2), Recorder()
+    probe, recorder = Probe(2), Recorder(losses=True)
 
     def observe(seams: Seams) -> None:
         recorder(seams)

@@ -311,6 +311,7 @@ def _module(gpu: FakeGpu, patch: pytest.MonkeyPatch) -> None:
     for name, value in names.items():
         patch.setattr(torch.cuda, name, value)
     patch.setattr(torch.version, "cuda", "13.0")
+    patch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # of a PyTorch that has it
     optimizer: Any = torch.optim.Optimizer
     grouped = optimizer._group_tensors_by_device_and_dtype
 

@@ -56,6 +56,7 @@ class FakeGpu(TorchDispatchMode):
         self.generator_broken = False
         self.pools: dict[Any, int] = {}  # bytes that graphs hold, whether a tensor uses them or not
         self._pooled: dict[int, Any] = {}
+        self.broken_pools: set[Any] = set()  # to which a recording began that failed: none begins there again
         self._thread = threading.local()
         self._there: dict[int, tuple[StorageWeakRef, int]] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
@@ -264,6 +265,8 @@ class FakeGpu(TorchDispatchMode):
             raise RuntimeError("CUDA graphs must be captured on a non-default stream.")
         if self.fails:
             raise torch.AcceleratorError(CAPTURING)
+        if pool in self.broken_pools:
+            raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
         self.tape = Tape(self.stream, pool)
         return self.tape
 
@@ -274,6 +277,7 @@ class FakeGpu(TorchDispatchMode):
             tape.end()
         if tape.broken:
             self.generator_broken = True
+            self.broken_pools.add(tape.pool)
             raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
         self.captures += 1
         self._pooled |= tape.storages()

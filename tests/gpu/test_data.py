@@ -1,4 +1,4 @@
-"""Batches gathered into pinned memory, and what copying costs. Skipped without a GPU, saying so. Not yet run on one."""
+"""Batches gathered into pinned memory, and what copying costs. Skipped without a GPU, saying so."""
 
 from __future__ import annotations
 

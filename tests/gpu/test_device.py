@@ -1,4 +1,4 @@
-"""`device` and `deferred_scalars` on a GPU. Skipped, saying so, where there is none. Not yet run on a GPU."""
+"""`device` and `deferred_scalars` on a GPU. Skipped, saying so, where there is none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CUDA graphs, really captured and replayed. Skipped, saying so, where there is no GPU.
 
-Not yet run on a GPU. What surrounds capture and replay is tested in tests/techniques/compile/test_cuda_graphs.py.
+What surrounds capture and replay is tested in tests/techniques/compile/test_cuda_graphs.py.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_a_capture_that_fails_leaves_the_gpu_usable() -> None:
         graph_pool.captured().record(reads)
     assert torch.cuda.current_stream() == stream
     assert torch.nn.functional.dropout(torch.ones(1000, device="cuda")).sum().item() > 0  # draws again
-    good = graph_pool.captured()
+    good = captured.CudaGraphPool(source.device).captured()
     (made,) = good.record(lambda: [source * 2])
     source.fill_(3.0)
     good.replay()

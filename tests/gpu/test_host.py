@@ -1,4 +1,4 @@
-"""Host techniques and larger batches on a GPU. Skipped, saying so, where there is none; not yet run on one."""
+"""Host techniques and larger batches on a GPU. Skipped, saying so, where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout techniques on a GPU. Skipped, saying so, where there is none. Not yet run on a GPU."""
+"""The layout techniques on a GPU. Skipped, saying so, where there is none."""
 
 from __future__ import annotations
 

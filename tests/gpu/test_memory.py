@@ -1,4 +1,4 @@
-"""The memory techniques on a GPU: not yet run on one. Skipped, saying so, where there is none."""
+"""The memory techniques on a GPU. Skipped, saying so, where there is none."""
 
 from __future__ import annotations
 

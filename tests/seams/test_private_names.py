@@ -34,6 +34,7 @@ IN_SEAMS = (
     "torch._C._autograd._profiler_enabled",
     "torch._C._autograd._top_saved_tensors_default_hooks",
     "torch._C._cuda_endAllocateToPool",
+    "torch._C._cuda_releasePool",
     "torch._C._current_autograd_node",
     "torch._C._current_graph_task_id",
     "torch._C._dynamo.eval_frame.get_eval_frame_callback",
@@ -76,6 +77,7 @@ IN_SEAMS = (
     "torch.utils.data._utils.fetch._IterableDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher",
     "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",
+    "torch.utils.data._utils.signal_handling._remove_worker_pids",
     "torch.utils.data._utils.worker.WorkerInfo",
     "torch.utils.data._utils.worker._worker_info",
     "torch.utils.data.dataloader._BaseDataLoaderIter",
@@ -109,6 +111,7 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "iterator with workers": (
         *("_prefetch_factor", "_try_put_index", "_worker_queue_idx_cycle", "_worker_init_fn", "_shutdown_workers"),
+        "_worker_pids_set",
     ),
     "picture": ("_mode", "_size", "_exclusive_fp", "_close_exclusive_fp_after_loading"),
     "PNG": ("_PngImageFile__prepare_idat", "_PngImageFile__idat"),

@@ -158,7 +158,7 @@ def test_nothing_is_left_when_the_pool_is_closed(tmp_path: Path) -> None:
     soon(lambda: not any(map(psutil.pid_exists, nurseries)))
 
 
-@pytest.mark.parametrize("facts", [{"device": "cuda"}, {"framework": "keras"}, {"sets_environment": True}])
+@pytest.mark.parametrize("facts", [{"framework": "keras"}, {"sets_environment": True}])
 def test_what_would_see_a_difference_is_started_afresh(facts: dict[str, object], pool: TrialPool) -> None:
     pool.isolation = "overlay"
     assert pool.untimed_launcher(Facts(**facts)) is pool.launcher  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ _SLOW_STEPS = 20  # ... and where it does not: each state from which a replayed 
 MOST_STEPS = 400
 _PAST_THE_EPOCH = 20  # steps into the second epoch, where a cache that froze random draws shows
 _SECONDS = 15.0  # that the steps of one run may take, beyond FEWEST_STEPS
+_HASHING = 9e-9  # seconds for a parameter and two numbers of its optimizer: 12 bytes, 1.3 GB a second (on a GPU none)
 # Runs under seeds share the cores of a CPU, each with its share of threads, both arms alike: starting is most of
 # a short run, and is done by one core. Programs of more parameters than this run alone, for the memory's sake.
 _AT_ONCE = 4
@@ -50,8 +51,9 @@ def horizon(facts: Facts, seconds: float = math.inf) -> int:
     """
     epochs = [-(-loader.length // loader.batch_size) for loader in facts.loaders if loader.length and loader.batch_size]
     wanted = max(epochs, default=0) + _PAST_THE_EPOCH
-    affordable = int(_SECONDS / facts.step_seconds) if facts.step_seconds else MOST_STEPS
+    each = facts.step_seconds and facts.step_seconds + _HASHING * facts.parameters * (facts.device == "cpu")
+    affordable = int(_SECONDS / each) if each else MOST_STEPS
     steps = max(FEWEST_STEPS, min(wanted, affordable, MOST_STEPS))
-    if facts.step_seconds and steps * facts.step_seconds > seconds:
-        return max(_SLOW_STEPS, int(seconds / facts.step_seconds))
+    if each and steps * each > seconds:
+        return max(_SLOW_STEPS, int(seconds / each))
     return steps

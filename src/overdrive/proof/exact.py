@@ -9,9 +9,11 @@ from overdrive.core.contract import Contract
 from overdrive.core.records import ExitReason, Trace
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.equivalence import Check, first_difference, judged_exact
-from overdrive.proof.budget import FEWEST_STEPS
 from overdrive.proof.runs import ProofRuns, broke_off
 from overdrive.techniques.catalogue import catalogue
+
+_FEW = 5  # steps, in which a program that does not repeat itself mostly shows it
+_DIFFER = "two runs of the untouched program differ"
 
 
 class ExactProof:
@@ -22,28 +24,44 @@ class ExactProof:
         self.restricted = False  # the program repeats itself with deterministic operations, and only with them
         self._runs = runs
 
-    def repeats(self, plain: TrialSpec, restricted: bool = False) -> Check:
+    def repeats(self, plain: TrialSpec, restricted: bool = False, in_doubt: bool = False) -> Check:
         """The program against itself, bit for bit; where they differ, with what differs and who is to blame.
 
-        `restricted`: find out as well whether it repeats itself with deterministic operations, in two more trials.
+        Args:
+            restricted: find out as well whether it repeats itself with deterministic operations, in two more trials.
+            in_doubt: two of its runs were seen to differ already: look at its first few steps first.
         """
+        if in_doubt and not restricted and (told := self._differs_at_once(plain)):
+            return Check(None, told)
         first, second = self._runs.digests(plain, "bits"), self._runs.digests(plain, "bits", again=True)
         if isinstance(first, ExitReason) or isinstance(second, ExitReason):
             return Check(None, f"it could not be run twice ({first if isinstance(first, ExitReason) else second})")
         difference = first_difference(first, second)
         if difference is None:
             return Check(Contract.EXACT, f"two runs of the untouched program are the same in {first.steps} steps")
-        told = f"two runs of the untouched program differ: {difference}"
+        told = f"{_DIFFER}: {difference}"
         if not restricted:
-            short = self._runs.untimed.run(replace(plain, deterministic=True), min(self._runs.steps, FEWEST_STEPS))
-            return Check(None, f"{told}{_blame([short])}")
+            return Check(None, f"{told}{self._blame(plain)}")
         again = [self._runs.digests(replace(plain, deterministic=True), "bits", again=again) for again in (False, True)]
         if isinstance(again[0], ExitReason) or isinstance(again[1], ExitReason):
-            return Check(None, f"{told}{_blame(again)}")
+            return Check(None, f"{told}{_blamed(again)}")
         if first_difference(again[0], again[1]) is None:
             self.restricted = True
             told += "; with deterministic operations they are the same"
         return Check(None, told)
+
+    def _differs_at_once(self, plain: TrialSpec) -> str:
+        """How two runs differ in their first few steps, if they do: on a GPU many programs do so in the first one, and
+        hashing each step of two whole logs took half of a tune's two minutes."""
+        spec = replace(plain, digests="bits")
+        first, second = (self._runs.untimed.run(spec, min(self._runs.steps, _FEW)) for _ in range(2))
+        if isinstance(first, ExitReason) or isinstance(second, ExitReason):
+            return ""
+        difference = first_difference(first, second)
+        return f"{_DIFFER}: {difference}{self._blame(plain)}" if difference else ""
+
+    def _blame(self, plain: TrialSpec) -> str:
+        return _blamed([self._runs.untimed.run(replace(plain, deterministic=True), min(self._runs.steps, _FEW))])
 
     def compare(self, old: TrialSpec, new: TrialSpec) -> Check:
         """`new` against `old`, which is the program itself or was proved to be the same bit for bit."""
@@ -63,7 +81,7 @@ def _computes_alike(old: TrialSpec, new: TrialSpec) -> bool:
     return not any(known[name].computes for name, settings in new.techniques if (name, settings) not in old.techniques)
 
 
-def _blame(trials: Sequence[Trace | ExitReason]) -> str:
+def _blamed(trials: Sequence[Trace | ExitReason]) -> str:
     """The operation that PyTorch's deterministic mode refuses, as the end of a sentence."""
     for trial in trials:
         if isinstance(trial, ExitReason) and "deterministic" in trial.detail:

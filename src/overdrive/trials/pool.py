@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 
 from overdrive.core.facts import Facts
-from overdrive.machine.gpu import gpus
 from overdrive.sandbox.isolation import discard_scratch
 from overdrive.techniques.catalogue import also_in
 from overdrive.trials.launchers.launcher import Launcher
@@ -64,11 +63,12 @@ class TrialPool:
     def untimed_launcher(self, facts: Facts) -> Launcher:
         """What starts trials of this program that nobody times.
 
-        Its processes are forked where that is known to be the same: PyTorch on a CPU (a GPU's driver does not outlive a
-        fork), no variables set before it is imported, writes kept away by the kernel and not by what is patched first.
+        Its processes are forked where that is known to be the same: PyTorch (on a GPU, too: what they are forked from
+        has only imported it, and each starts the driver itself), no variables set before it is imported, writes kept
+        away by the kernel and not by what is patched first.
         """
         kernel = not self.isolate or self.isolation.startswith("overlay")
-        if facts.framework != "torch" or facts.device != "cpu" or facts.sets_environment or not kernel or gpus():
+        if facts.framework != "torch" or facts.sets_environment or not kernel:
             return self.launcher
         self._warm = self._warm or WarmLauncher(self.launcher)
         return self._warm

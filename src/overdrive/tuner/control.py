@@ -126,7 +126,7 @@ class Control:
         found.deterministic = same_bits(duel.old_trace, duel.new_trace)
         if found.deterministic:
             return True
-        repeats = prover.repeats(found.reference(), restricted=found.contract is Contract.EXACT)
+        repeats = prover.repeats(found.reference(), restricted=found.contract is Contract.EXACT, in_doubt=True)
         sentence = f"The level exact cannot be seen to hold for this program: {repeats.sentence}."
         if found.contract is Contract.EXACT and prover.restricted:
             found.notes.append(f"{sentence} What leaves its operations as they are is proved with those alone.")

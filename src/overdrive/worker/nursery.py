@@ -116,7 +116,9 @@ class Nursery:
 def main(kind: type[Nursery] = Nursery) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes when its launcher does
     nursery = kind(socket.socket(fileno=int(sys.argv[1])))
-    importlib.import_module(_FRAMEWORK)
+    torch = importlib.import_module(_FRAMEWORK)
+    if torch.cuda.is_initialized():  # by what it imports of its own accord: a GPU's driver does not outlive a fork
+        return
     born = nursery.serve()
     if born is None:
         return

@@ -298,6 +298,25 @@ def test_where_a_worker_is_killed_the_program_fetches_for_itself() -> None:
     assert not running.seams.left_out
 
 
+def test_a_worker_that_is_killed_ends_nothing_of_the_program() -> None:
+    """PyTorch's handler of SIGCHLD raises an error wherever the main thread is just then."""
+    seed()
+    expected = epochs(loader())
+    seed()
+    seen: list[Any] = []
+    with session() as running:
+        loaded = loader()
+        for _ in range(2):
+            for number, (x, y) in enumerate(loaded):
+                if number == 1:
+                    multiprocessing.active_children()[0].kill()
+                    time.sleep(0.3)
+                seen.append((x.numpy().tobytes(), x.stride(), y.tolist()))
+            seen.append(states())
+    assert seen == expected
+    assert not running.seams.left_out
+
+
 def test_an_error_of_the_data_set_comes_at_the_same_batch() -> None:
     expected, before = failure(None, Faulty())
     with session() as running:

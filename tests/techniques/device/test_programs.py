@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.session import Session
@@ -33,6 +34,7 @@ def test_a_program_trains_there_and_prints_the_same(
     command: tuple[str, ...], capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = There()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # else these programs go to a real one themselves
     monkeypatch.setattr(type(catalogue()["device"]), "place", staticmethod(lambda: place))
     printed = []
     for moved in (False, True):

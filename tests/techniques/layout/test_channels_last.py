@@ -121,3 +121,19 @@ def test_weights_that_somebody_else_refers_to_stay_as_they_are() -> None:
         held.zero_()
         array[:] = 1
         assert float(model.conv.weight.detach().abs().sum()) == 0 and bool((model.last.weight == 1).all())
+
+
+def test_what_the_compiler_asks_of_a_tensor_is_no_view_of_the_programs() -> None:
+    """On an H100 it was left out in the midst of a compiled step, and its tensors came to lie in the memory of CUDA
+    graphs: "Detected 20 tensor(s) in the cudagraph pool not tracked as outputs" ended the program."""
+    from torch._inductor.utils import clone_preserve_strides
+
+    with Session([("channels_last", {})]) as session:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.randn(2, 3, 8, 8)).sum().backward()
+            copy = clone_preserve_strides(model.last.weight)
+            assert copy.stride() == model.last.weight.stride() != torch.empty(5, 4, 3, 3).stride()
+            optimizer.step()
+    assert not session.seams.left_out

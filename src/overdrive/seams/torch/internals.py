@@ -138,9 +138,14 @@ def forget_package(package: Any) -> None:
     torch.serialization._package_registry.remove(package)
 
 
-def end_allocating_to_pool(device: Any, pool: Any) -> None:
-    """What `torch.cuda.use_mem_pool` does at its end, for a recording that failed before it came to it."""
+def give_up_pool(device: Any, pool: Any) -> None:
+    """What `torch.cuda.use_mem_pool` does at its end, for a recording that failed before it came to it.
+
+    Raises:
+        RuntimeError: nothing is recorded to this pool.
+    """
     torch._C._cuda_endAllocateToPool(device.index, pool)
+    torch._C._cuda_releasePool(device.index, pool)
 
 
 def onednn_multiplies_bf16() -> bool:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from overdrive.core.progress import log
@@ -57,6 +58,11 @@ def open_while(
         vars(iterator).update(overdrive_valid=valid, overdrive_live=live, overdrive_undelivered=drawn)
         vars(iterator).update(overdrive_loader=weakref.ref(loader), overdrive_seeded_by=state)
         vars(iterator).update(overdrive_given_up=given_up)
+        if live and iterator._worker_pids_set:
+            # PyTorch raises an error for a worker that is killed wherever the program is just then. This program has
+            # none of its own, and must not end for ours: what waits for a batch sees it in any case.
+            signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+            iterator._worker_pids_set = False
         iterator.__class__ = _while_valid(kind)
     elif isinstance(gate := getattr(iterator, "_sampler_iter", None), Gate):
         gate.open = True  # another technique has opened it without workers

@@ -15,7 +15,7 @@ from overdrive.seams.hub import Seams
 from overdrive.seams.patch import Patches
 from overdrive.seams.place import called_from
 from overdrive.seams.points import Answer
-from overdrive.seams.torch.tracing import traced
+from overdrive.seams.torch.tracing import of_the_compiler, traced
 
 OPERATORS = {  # by name, functions of `torch`
     "conv": ("conv1d", "conv2d"),
@@ -56,7 +56,8 @@ def _seen(point: Answer, plain: Callable[..., Any]) -> Callable[..., Any]:
     def operator(*args: Any, **kwargs: Any) -> Any:
         if not args or type(args[0]) not in (torch.Tensor, torch.nn.Parameter) or traced():
             return plain(*args, **kwargs)
-        answer = point.ask(plain, args, kwargs)
-        return called_from(sys._getframe(1), plain)(*args, **kwargs) if answer is None else answer
+        frame = sys._getframe(1)
+        answer = None if of_the_compiler(frame) else point.ask(plain, args, kwargs)
+        return called_from(frame, plain)(*args, **kwargs) if answer is None else answer
 
     return operator

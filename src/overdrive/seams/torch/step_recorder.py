@@ -14,6 +14,7 @@ from overdrive.seams.answering import AnsweringModel
 from overdrive.seams.batches import leading_size
 from overdrive.seams.hub import Seams
 from overdrive.seams.parameters import parameters_of
+from overdrive.seams.torch.fingerprints import fingerprint
 
 # A program that makes a new optimizer every episode must not keep all its models in memory.
 _MOST_OPTIMIZERS = 8
@@ -168,11 +169,14 @@ class _Losses:
 
 
 def update(digest: Any, value: Any) -> None:
-    """Add a tensor's bytes in logical order, whatever its memory format, or a plain value's text."""
+    """Add a tensor's bytes in logical order, whatever its memory format, or a plain value's text. Of a tensor on a GPU
+    its fingerprint."""
     if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
+        if value.device.type == "cuda":
+            digest.update(fingerprint(value))
+        else:
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     elif isinstance(value, (list, tuple)):
         for each in value:
             update(digest, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 from torch._C import _functorch, _is_tracing, _len_torch_dispatch_stack
@@ -18,6 +19,14 @@ def transformed() -> bool:
 def compiled(module: Any) -> bool:
     """Whether this module itself is compiled, in place or as a wrapper."""
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+
+
+_COMPILER = ("torch._inductor.", "torch._functorch.", "torch._dynamo.")
+
+
+def of_the_compiler(frame: FrameType) -> bool:
+    """Whether this is code of PyTorch's compiler, which runs beside what it has compiled: no call of the program's."""
+    return str(frame.f_globals.get("__name__", "")).startswith(_COMPILER)
 
 
 def traced() -> bool:

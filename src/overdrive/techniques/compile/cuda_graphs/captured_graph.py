@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import torch
 
 from overdrive.core.silence import overheard
-from overdrive.seams.torch.internals import end_allocating_to_pool
+from overdrive.seams.torch.internals import give_up_pool
 
 DEVICE = "cuda"  # the type of device whose work is recorded
 Work: TypeAlias = Callable[[], Sequence[Any]]  # gives the tensors (or None) that it made
@@ -18,9 +18,13 @@ Work: TypeAlias = Callable[[], Sequence[Any]]  # gives the tensors (or None) tha
 
 class Failures:
     """How many recordings have failed in this process. Each gives the GPU's random generator a new state, to which
-    older recordings do not listen: they would draw what the program draws as well, and must be made anew."""
+    older recordings do not listen: they would draw what the program draws as well, and must be made anew.
+
+    The graphs stay: the allocator of page-locked memory believes that they are being recorded for as long as the
+    process lives, and asks them for whom."""
 
     count = 0
+    graphs: ClassVar[list[Any]] = []
 
 
 class CapturedGraph(Protocol):
@@ -31,7 +35,8 @@ class CapturedGraph(Protocol):
 
 
 class GraphPool(Protocol):
-    """Makes captured graphs that share memory, recorded in the order in which they will be replayed."""
+    """Makes captured graphs that share memory, recorded in the order in which they will be replayed. Where one fails
+    to be recorded, none is after it: PyTorch believes that the failed one is still being recorded there."""
 
     def captured(self) -> CapturedGraph: ...
 
@@ -71,10 +76,11 @@ class CudaCapturedGraph:
                 self._graph.capture_end()
         except BaseException:
             Failures.count += 1
+            Failures.graphs.append(self._graph)
             with contextlib.suppress(Exception):
                 self._graph.reset()
             with contextlib.suppress(Exception):
-                end_allocating_to_pool(device, self._pool)
+                give_up_pool(device, self._pool)
             with contextlib.suppress(Exception):
                 generator.graphsafe_set_state(spare)  # the old one may still believe that it is recorded
             with contextlib.suppress(Exception):
