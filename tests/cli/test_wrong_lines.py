@@ -87,6 +87,12 @@ def test_a_script_that_may_not_be_read_is_told_so(folder: Path, monkeypatch: pyt
     assert (answer.exit_code, answer.stderr) == (2, "overdrive: Cannot read train.py: you have no permission to.\n")
 
 
+def test_a_script_with_the_name_of_an_option_is_a_script(folder: Path, overdrive: Run) -> None:
+    (folder / "o").write_text("import sys\nsys.exit('it ran')\n")
+    done = overdrive("tune", "o", cwd=folder)
+    assert done.returncode == 1 and "it ran" in done.stderr  # and not: did you mean -o?
+
+
 def test_a_script_that_refuses_its_own_line_has_the_last_word(folder: Path, overdrive: Run) -> None:
     (folder / "train.py").write_text("import sys\nsys.exit('usage: train.py --lr LR')\n")
     done = overdrive("run", "train.py", cwd=folder)

@@ -62,9 +62,8 @@ class _Commands(click.Group):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         own = {name for option in self.params for name in option.opts} | {"-h", "--help"}
-        if (
-            args and args[0] not in {*COMMANDS, *own} and not context.resilient_parsing
-        ):  # which completion in a shell is
+        completing = context.resilient_parsing  # in a shell
+        if args and args[0] not in {*COMMANDS, *own} and not completing:
             from overdrive.cli.unknown import meant
 
             raise _Wrong(click.UsageError(meant(args, list(COMMANDS)), context))

@@ -43,7 +43,7 @@ class ProgramCommand(click.Command):
         plan: list[str] = []
         rest = list(args)
         while rest and rest[0] not in ("-m", "--"):
-            if f"-{rest[0].partition('=')[0]}" in options:  # else -budget is -b with a value
+            if rest[0].startswith("-") and f"-{rest[0].partition('=')[0]}" in options:  # -budget
                 raise click.UsageError(f"There is no option {rest[0]}. Did you mean -{rest[0]}?", context)
             if rest[0].startswith("-") and rest[0] != "-":
                 size = 2 if rest[0] in valued else 1
