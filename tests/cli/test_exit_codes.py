@@ -91,6 +91,7 @@ def test_what_keeps_nothing_does_not_promise_to_go_on(script: Write) -> None:
     process = _started("profile", path)
     while process.poll() is None and not _waits(process.pid):
         time.sleep(0.1)
+    time.sleep(2)  # a child is there before its trial is
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, BEGINS_ANEW)
