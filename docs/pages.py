@@ -56,8 +56,13 @@ SCHEMAS = {
     "plan": ("the plan, `NAME.overdrive.toml`, as data", lambda: plan_schema(catalogue())),
     "result": ("what `tune --json` and `report --json` write", lambda: schema_of(TuneResult, "Result of a tune")),
     "proof": ("what `verify --json` writes", lambda: schema_of(ProofRecord, "Proof of a plan")),
+    "resume": ("what `verify --resume --json` writes", lambda: schema_of(json_forms.ResumeForm, "A run gone on with")),
     "run": ("what `run --json` writes", lambda: schema_of(RunRecord, "Record of a run")),
     "search": ("what `search --json` writes", lambda: schema_of(SearchResult, "Result of a search")),
+    "parameters": (
+        "what `search --list --json` writes",
+        lambda: schema_of(json_forms.ParametersForm, "Hyperparameters of a program"),
+    ),
     "profile": ("what `profile --json` writes", lambda: schema_of(Profile, "Profile")),
     "doctor": ("what `doctor --json` writes", lambda: schema_of(Diagnosis, "A machine")),
     "pool": ("what `doctor --pool --json` writes", lambda: schema_of(PoolDiagnosis, "Collectives")),

@@ -33,7 +33,7 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
 right = seen = 0
-for epoch in range(2):
+for epoch in range(8):
     for samples, labels in torch.utils.data.DataLoader(Samples(), options.batch_size, shuffle=True):
         outputs = model(samples)
         loss = torch.nn.functional.cross_entropy(outputs, labels)
@@ -43,11 +43,12 @@ for epoch in range(2):
         right, seen = right + int((outputs.argmax(1) == labels).sum()), seen + len(labels)
 print(f"Accuracy: {{100 * right / seen:.2f}}")
 """
+SHORT = TRAIN.replace("range(8)", "range(1)")  # for a search, which runs it some twelve times
 INFER = f"""{IMPORT_TORCH}
 torch.manual_seed(0)
-model = torch.nn.Linear(8, 2).eval()
+model = torch.nn.Linear(512, 512).eval()
 with torch.no_grad():
-    print(sum(int(model(torch.randn(8, 8)).argmax(1).sum()) for _ in range(300)))
+    print(sum(int(model(torch.randn(64, 512)).argmax(1).sum()) for _ in range(3000)))
 """
 PLAN = 'overdrive = 1\nprogram = "{}"\ncontract = "rounding"\n{}[[technique]]\nname = "{}"\n'
 PLANS = {
@@ -60,6 +61,7 @@ PLANS = {
 }
 ELSEWHERE = ("--ranks", "mnist_keras", "--pool", "doctor --fresh")  # make test-cluster, make test-keras; takes a minute
 SBATCH = "#!/bin/sh\ncat > given.sh\necho 41\n"
+BUDGETS = {"tune": "6s", "search": "90s"}
 WAYS = {"doctor": (0, 1), "tune": (0,)}
 
 
@@ -81,9 +83,9 @@ def words_of(line: str) -> list[str]:
     words = [re.sub(r"^/scratch/", "scratch/", word.replace("=/scratch/", "=scratch/")) for word in words]
     program = next((place for place, word in enumerate(words) if word.endswith(".py")), 0)
     if "--budget" in words[:program]:
-        words[words.index("--budget") + 1] = "6s"
-    elif words[0] in ("tune", "search"):
-        words[1:1] = ["--budget", "6s"]
+        words[words.index("--budget") + 1] = BUDGETS.get(words[0], "6s")
+    elif words[0] in BUDGETS:
+        words[1:1] = ["--budget", BUDGETS[words[0]]]
     return words
 
 
@@ -92,7 +94,8 @@ def test_a_command_of_the_docs_does_what_it_is_shown_for(
     words: list[str], tmp_path: Path, overdrive: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("train.py", "run_glue.py", "infer.py", "server.py"):
-        (tmp_path / name).write_text(INFER if name in ("infer.py", "server.py") else TRAIN)
+        train = SHORT if words[0] == "search" else TRAIN
+        (tmp_path / name).write_text(INFER if name in ("infer.py", "server.py") else train)
     for name, text in PLANS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

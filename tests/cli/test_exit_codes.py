@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +23,7 @@ Write = Callable[[str], Path]
 
 WAITS = "print('ready', flush=True)\nopen('ready', 'w').close()\nimport time\ntime.sleep(60)\n"
 STOPPED = "overdrive: stopped. What was established is kept: the same command goes on from there.\n"
+BEGINS_ANEW = "overdrive: stopped, and nothing was written: the same command begins anew.\n"
 
 
 def test_the_page_names_those_that_are_tested_here() -> None:
@@ -76,16 +78,35 @@ def test_70_is_a_defect_of_overdrives_own(script: Write, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.fault(10)
 def test_a_signal_is_answered_with_what_is_kept(number: int, code: int, script: Write) -> None:
-    path = script(WAITS)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "overdrive", "tune", "train.py"],
-        cwd=path.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = _started("tune", script(WAITS))
     assert process.stdout is not None and "Tuning train.py" in process.stdout.readline()
     time.sleep(1)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (code, STOPPED)
+
+
+def test_what_keeps_nothing_does_not_promise_to_go_on(script: Write) -> None:
+    path = script(WAITS)
+    process = _started("profile", path)
+    while process.poll() is None and not _waits(process.pid):
+        time.sleep(0.1)
+    time.sleep(2)  # a child is there before its trial is
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, BEGINS_ANEW)
+
+
+def _waits(number: int) -> bool:
+    """Whether its trial has been started."""
+    return bool(psutil.Process(number).children(recursive=True))
+
+
+def _started(command: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "overdrive", command, "train.py"],
+        cwd=path.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

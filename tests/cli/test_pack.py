@@ -174,7 +174,7 @@ def test_what_cannot_be_packed_is_told(
             "opens no DataLoader",
         ),
         ("import torch\n", "no training step"),
-        ("raise ValueError('mine')\n", r"fails by itself \(exception: ValueError: mine\)"),
+        ("raise ValueError('mine')\n", r"fails by itself \(ValueError: mine\)"),
     ],
 )
 def test_a_program_without_samples_is_told_why(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.schemas import held
 from tests.warm_trials import OVERDRIVE, PATHS, warm_trials
 
 pytest.importorskip("optuna")
@@ -176,7 +177,8 @@ def test_without_optuna_one_sentence_says_what_to_type(project: Make, overdrive:
     try:
         done = search(overdrive, folder, "--vary", "lr=0..1")
         assert done.returncode == 1 and "pip install" in done.stderr and "Traceback" not in done.stderr
-        listed = overdrive("search", "--list", "train.py", cwd=folder)
-        assert listed.returncode == 0 and "lr" in listed.stdout
+        listed = overdrive("search", "--list", "--json", "-", "train.py", cwd=folder)
+        assert listed.returncode == 0 and "lr" in listed.stderr
+        held("parameters", json.loads(listed.stdout))
     finally:
         os.environ["PYTHONPATH"] = before

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.schemas import held
 
 PROGRAM = """
 import numpy, torch
@@ -97,3 +98,13 @@ def test_a_program_that_differs_from_itself_is_told_so(project: Project, warm_ov
 def test_bad_words_are_one_sentence(project: Project, overdrive: Run, words: tuple[str, ...], says: str) -> None:
     done = overdrive("verify", *words, cwd=project("allocator", "pass"))
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_run_that_was_killed_is_told_as_data(script: Callable[..., Path], overdrive: Run) -> None:
+    path = script("import time\nfor i in range(10):\n    print(i, flush=True)\n    time.sleep(0.03)\n")
+    words = ("--resume", "--kills", "1", "--seed", "3", "--json", "-", "train.py")
+    done = overdrive("verify", *words, cwd=path.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    held("resume", told)
+    assert told["verdict"] in done.stderr and all(told["same"].values()) and told["other_files"] == []

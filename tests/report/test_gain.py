@@ -9,10 +9,10 @@ import pytest
 
 from overdrive.cli.values import PriceName
 from overdrive.core.interval import Interval
-from overdrive.core.tune_result import OwnRun, Price, SideFigures, TuneResult
+from overdrive.core.tune_result import Energy, OwnRun, Price, SideFigures, TuneResult
 from overdrive.core.units import duration
 from overdrive.report import words
-from overdrive.report.gain import gains, money
+from overdrive.report.gain import gains, money, watt_hours
 from overdrive.report.words import sentences
 
 FASTER = TuneResult(
@@ -99,3 +99,11 @@ def test_durations_for_people(seconds: float, told: str) -> None:
 )
 def test_the_command_to_type_names_the_plan_only_where_it_lies_elsewhere(program: str, plan: str, command: str) -> None:
     assert " ".join(words.command(replace(FASTER, program=program, plan=plan))) == command
+
+
+def test_energy_where_the_machine_counted_it() -> None:
+    counted = replace(FASTER, energy=Energy(36.0, 14.4, "the processor's packages"))
+    told = "1,000 steps take 4 Wh instead of 10 Wh, by the counters of the processor's packages."
+    assert gains(counted)[-1] == told
+    assert "Your 351 steps take 1.4 Wh instead of 3.51 Wh" in gains(replace(counted, own_run=OWN))[-1]
+    assert watt_hours(12_345.0) == "12.3 kWh" and not any("Wh" in each for each in gains(FASTER))

@@ -141,7 +141,7 @@ def test_a_rate_that_the_program_sets_before_each_step_is_scaled(
 
 
 def test_a_program_that_fails_is_told_so(pool: TrialPool, script: Callable[[str], Path]) -> None:
-    with pytest.raises(CannotList, match=r"fails by itself: exception: ValueError: no data \(ValueError: no data\)"):
+    with pytest.raises(CannotList, match=r"fails by itself: ValueError: no data \(ValueError: no data\)"):
         listing(pool, Program(str(script("raise ValueError('no data')"))))
 
 

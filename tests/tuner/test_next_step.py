@@ -13,7 +13,7 @@ from overdrive.core.trial_spec import TrialSpec
 from overdrive.evidence.speed import Pair
 from overdrive.trials.duel import Duel, Side
 from overdrive.tuner.findings import Findings
-from overdrive.tuner.next_step import next_step
+from overdrive.tuner.next_step import next_step, too_short
 from overdrive.tuner.outcomes import Rejected
 from overdrive.tuner.screened import Screened
 
@@ -75,3 +75,10 @@ def test_nothing_is_said_where_there_is_nothing_to_say() -> None:
     refused.refusal = "The program fails by itself."
     assert next_step(refused) == ""
     assert next_step(Findings(Program("x.py"), Contract.EXACT)) == ""
+
+
+@pytest.mark.parametrize(("steps", "says", "epochs"), [(72, "200 are needed", 6), (300, "300 steps are over", 4)])
+def test_a_program_that_is_too_short_is_told_how_it_becomes_longer(steps: int, says: str, epochs: int) -> None:
+    told = too_short(found(), steps)
+    assert says in told and "times as many by its own options" in told
+    assert f"train.py --epochs {epochs}`" in too_short(found(("--epochs", "2")), steps)

@@ -545,7 +545,7 @@ def test_a_program_that_fails_by_itself_is_refused(
     offer(fast={})
     Simulated(exit_reason=lambda active: ExitReason("exception", "ValueError: no data")).enter(monkeypatch)
     found = searched(tmp_path)
-    assert found.refusal == "The program fails by itself (exception: ValueError: no data)." and found.refusal_is_failure
+    assert found.refusal == "The program fails by itself (ValueError: no data)." and found.refusal_is_failure
 
 
 @pytest.mark.fault(9)

@@ -21,7 +21,7 @@ from overdrive.cli.line import (
     program_command,
     why_it_fails,
 )
-from overdrive.cli.values import SizeText, stdin_option
+from overdrive.cli.values import SizeText, Whole, stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.insight.requirements.counting import CannotCount
 from overdrive.machine.diagnosis import Diagnosis
@@ -110,9 +110,7 @@ def _limits(quick: bool, measure: Callable[[bool], Limits]) -> tuple[Limits | No
 @stdin_option
 @click.option("--for", "wanted", is_flag=True, help="What hardware SCRIPT would like: memory by part, steps on GPUs.")
 @click.option("--pool", "among_ranks", is_flag=True, help="What goes between processes and hosts: bandwidth, latency.")
-@click.option(
-    "--ranks", type=click.IntRange(min=2), help="With --pool, so many processes here; with --for, what each holds."
-)
+@click.option("--ranks", type=Whole(min=2), help="With --pool, so many processes here; with --for, what each holds.")
 @click.option("--memory", type=SizeText(), metavar="SIZE", help="With --for and --ranks, what each rank has (80GB).")
 @program_argument("[SCRIPT [ARGS]...]")
 def command(
@@ -140,7 +138,7 @@ def command(
     if among_ranks:
         if wanted or fresh or memory or words:
             fail("--pool measures what goes between ranks: run it alone.")
-        with faults_as_sentences():
+        with faults_as_sentences(goes_on=False):
             code = pool.pool(ranks, quick, json_path)
         sys.exit(code)
     if ranks and not wanted:
@@ -152,7 +150,7 @@ def command(
     if wanted:
         program = parse_trial_program(words, stdin)
 
-        with faults_as_sentences():
+        with faults_as_sentences(goes_on=False):
             try:
                 code = requirements.wanted(program, quick, json_path, ranks, memory)
             except CannotCount as error:
@@ -161,6 +159,6 @@ def command(
     if words:
         fail(f"doctor looks at the machine, not at {words[0]}: put --for before it to ask what it would like.")
 
-    with faults_as_sentences():
+    with faults_as_sentences(goes_on=False):
         code = doctor(quick, json_path, fresh)
     sys.exit(code)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
@@ -34,6 +35,21 @@ _BEGIN = {
 }
 
 
+class _Wrong(click.ClickException):
+    """A line that cannot be read: one sentence, without the lines of usage that would stand above it."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        told = error.format_message().rstrip(".") + ("" if error.format_message().endswith("?") else ".")
+        path = error.ctx.command_path if error.ctx else "overdrive"
+        asks = isinstance(error, (click.NoSuchOption, click.MissingParameter))
+        super().__init__(f"{told} `{path} --help` lists the options." if asks else told)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"overdrive: {self.message}", file=file, err=file is None)
+
+
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -45,12 +61,19 @@ class _Commands(click.Group):
         return found
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        unknown = args[:1] == ["-m"] or (args and args[0] not in COMMANDS and not args[0].startswith("-"))
-        if unknown and not context.resilient_parsing:  # which completion in a shell is
+        own = {name for option in self.params for name in option.opts} | {"-h", "--help"}
+        completing = context.resilient_parsing  # in a shell
+        if args and args[0] not in {*COMMANDS, *own} and not completing:
             from overdrive.cli.unknown import meant
 
-            raise click.UsageError(meant(args, list(COMMANDS)), context)
+            raise _Wrong(click.UsageError(meant(args, list(COMMANDS)), context))
         return super().parse_args(context, args)
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except click.UsageError as error:
+            raise _Wrong(error) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -60,7 +83,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="overdrive")
+@click.version_option(__version__, "-V", "--version", prog_name="overdrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs a deep-learning program, as its author wrote it, as fast as the machine allows."""

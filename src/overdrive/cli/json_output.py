@@ -25,7 +25,18 @@ class JsonPlace(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Path:
         if str(value).endswith(".py"):
             self.fail(f"{value} is a script; name a file for the JSON, or - for standard output", param, context)
-        return Path(value)
+        path = Path(value)
+        if path != STDOUT and (wrong := self.refused(path)):  # now, and not when hours of work are to be written
+            self.fail(wrong, param, context)
+        return path
+
+    def refused(self, path: Path) -> str:
+        """Why nothing can be written there; ""."""
+        if path.is_dir():
+            return f"{path} is a folder; name a file"
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}"
+        return "" if os.access(path.parent, os.W_OK) else f"the folder {path.parent} cannot be written to"
 
 
 STDOUT = Path("-")

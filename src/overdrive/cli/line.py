@@ -19,7 +19,8 @@ from overdrive.cli.misplaced import Misplaced, misplaced, options_of, takes_a_wo
 from overdrive.core.program import Program, ProgramError
 
 _MISPLACED = "overdrive.misplaced"
-_STOPPED = "stopped. What was established is kept: the same command goes on from there."
+_GOES_ON = "stopped. What was established is kept: the same command goes on from there."
+_STOPPED = "stopped, and nothing was written: the same command begins anew."
 
 
 def fail(sentence: str, code: int = 2) -> NoReturn:
@@ -36,11 +37,14 @@ class ProgramCommand(click.Command):
     takes_plan = False
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        valued = {name for name, option in options_of(self).items() if takes_a_word(option)}
+        options = options_of(self)
+        valued = {name for name, option in options.items() if takes_a_word(option)}
         before: list[str] = []
         plan: list[str] = []
         rest = list(args)
         while rest and rest[0] not in ("-m", "--"):
+            if rest[0].startswith("-") and f"-{rest[0].partition('=')[0]}" in options:  # -budget
+                raise click.UsageError(f"There is no option {rest[0]}. Did you mean -{rest[0]}?", context)
             if rest[0].startswith("-") and rest[0] != "-":
                 size = 2 if rest[0] in valued else 1
                 before += rest[:size]
@@ -101,15 +105,20 @@ def _terminate(number: int, frame: Any) -> NoReturn:
 
 
 @contextlib.contextmanager
-def faults_as_sentences() -> Iterator[None]:
-    """Whatever goes wrong in a long command ends in one sentence; what was established is in the ledger."""
+def faults_as_sentences(goes_on: bool = True) -> Iterator[None]:
+    """Whatever goes wrong in a long command ends in one sentence.
+
+    Args:
+        goes_on: what was established is kept, in the ledger say, for the same command.
+    """
+    stopped = _GOES_ON if goes_on else _STOPPED
     signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except KeyboardInterrupt:
-        fail(_STOPPED, 130)
+        fail(stopped, 130)
     except _Terminated:
-        fail(_STOPPED, 143)
+        fail(stopped, 143)
     except OSError as error:
         fail(f"{error.filename or 'A file'} could not be used: {error.strerror}. Your script was not touched.", 1)
     except Exception as error:
@@ -123,6 +132,11 @@ def faults_as_sentences() -> Iterator[None]:
 
 
 def parse_program(words: Sequence[str]) -> Program:
+    from overdrive.cli.no_script import no_script
+
+    context = click.get_current_context(silent=True)
+    if told := no_script(context.info_name or "" if context else "", words):
+        fail(told)
     try:
         return Program.parse(words)
     except ProgramError as error:
@@ -151,6 +165,8 @@ def _is_given_a_file() -> bool:
 def parse_plan_and_program(words: Sequence[str], stdin: str | None) -> tuple[Path, Program]:
     """`[PLAN] SCRIPT [ARGS]...`: without a plan, the one that lies beside the script."""
     if words and words[0] != "-m" and not is_script(words[0]):
+        if len(words) == 1:
+            fail(f"No program named: write {words[0]} and then a SCRIPT, or a SCRIPT alone for the plan beside it.")
         return Path(words[0]), parse_trial_program(words[1:], stdin)
     program = parse_trial_program(words, stdin)
     return plan_beside(program), program

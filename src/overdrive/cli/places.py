@@ -36,6 +36,7 @@ def check_places(program: Program, places: Mapping[str, Path | None]) -> None:
         try:
             tempfile.TemporaryFile(dir=path.parent).close()
         except OSError as error:
+            again = option if option.startswith("-") else "-o"  # the report lies beside the plan
             raise CannotWrite(
-                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with -o."
+                f"Cannot write into the folder {path.parent} ({error.strerror}): choose another place with {again}."
             ) from None

@@ -113,7 +113,7 @@ def command(
     The script runs as it is, in copies that leave no trace; it and its files are never touched.
     """
     program = parse_trial_program(words, stdin)
-    with faults_as_sentences():
+    with faults_as_sentences(goes_on=False):
         try:
             place = output or default_output(program)
             code = profile(program, place, trace, json_path, advise)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from overdrive.cli.json_output import STDOUT, JsonPlace
+from overdrive.cli.json_output import STDOUT
 from overdrive.cli.later import Later
 from overdrive.cli.layout import technique_of
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
 from overdrive.cli.misplaced import STARTED_AGAIN
+from overdrive.cli.record_place import RecordPlace
 from overdrive.cli.started_again import hash_alike, membership_in, prepare_environment, start_again, start_ranks
 from overdrive.cli.survive import Wish, survivor_of
-from overdrive.cli.values import Duration
+from overdrive.cli.values import Duration, Whole
 from overdrive.cli.watching import WatchWish, watch_options
 from overdrive.cli.whole_run import run
 from overdrive.core.plan import REMOVED, Plan, PlanError
@@ -162,7 +163,7 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 
 
 @program_command
-@click.option("--ranks", type=click.IntRange(min=1), help="Run it as so many processes, with the numbers of one.")
+@click.option("--ranks", type=Whole(min=1), help="Run it as so many processes, with the numbers of one.")
 @click.option(
     "--layout", metavar="KIND=N", help="What the ranks divide: data=N (each batch, the default) or tensor=N (layers)."
 )
@@ -178,9 +179,9 @@ def _plan(path: Path, program: Program, force: bool) -> Plan:
 @click.option("--every", type=Duration(), help="Of --survive: time between two snapshots, whatever they cost.")
 @click.option("--mtbf", type=Duration(), help=_MTBF)
 @click.option("--fresh", is_flag=True, help="Of --survive: forget what was done, and begin anew.")
-@click.option("--requeue-code", type=click.IntRange(0, 255), metavar="N", help=_REQUEUE)
+@click.option("--requeue-code", type=Whole(0, 255), metavar="N", help=_REQUEUE)
 @watch_options
-@click.option("--record", "--json", type=JsonPlace(), metavar="FILE", help=_RECORD)
+@click.option("--record", "--json", type=RecordPlace(), metavar="FILE", help=_RECORD)
 @program_argument("SCRIPT [ARGS]...")
 def command(
     ranks: int | None,

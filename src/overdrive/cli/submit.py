@@ -11,6 +11,7 @@ import click
 
 from overdrive.cli.json_output import STDOUT, json_option, write_json
 from overdrive.cli.line import fail, parse_program, program_argument, program_command
+from overdrive.cli.values import Whole
 from overdrive.ranks.batch_script import Allocation, CannotWriteScript, batch_script, output
 
 _PATIENCE = 120.0  # seconds that Slurm has to take a job
@@ -38,12 +39,10 @@ def submit(script: str, program_name: str, folder: Path) -> tuple[str, str]:
 
 
 @program_command
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Machines.")
-@click.option("--gpus-per-node", type=click.IntRange(0), default=0, help="GPUs of each, with a rank for each.")
-@click.option(
-    "--ranks-per-node", type=click.IntRange(1), help="Ranks of each machine, where they are not one a GPU, or one."
-)
-@click.option("--cpus-per-rank", type=click.IntRange(1), help="Cores of each rank.")
+@click.option("--nodes", type=Whole(1), default=1, show_default=True, help="Machines.")
+@click.option("--gpus-per-node", type=Whole(0), default=0, help="GPUs of each, with a rank for each.")
+@click.option("--ranks-per-node", type=Whole(1), help="Ranks of each machine, where they are not one a GPU, or one.")
+@click.option("--cpus-per-rank", type=Whole(1), help="Cores of each rank.")
 @click.option("--time", "limit", default="", metavar="H:MM:SS", help="The longest it may take.")
 @click.option(
     "--sbatch",

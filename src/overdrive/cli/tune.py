@@ -25,6 +25,7 @@ from overdrive.cli.values import (
     ObjectiveName,
     PriceName,
     RanksToTry,
+    Whole,
     metric_option,
     stdin_option,
 )
@@ -36,14 +37,17 @@ from overdrive.core.metric import Metric
 from overdrive.core.objective import Objective
 from overdrive.core.plan import Plan, PlanError
 from overdrive.core.plan.evidence import remember
-from overdrive.core.tune_result import Price, TuneResult
+from overdrive.core.tune_result import Energy, Price, TuneResult
 from overdrive.core.units import duration
+from overdrive.evidence.speed import Verdict
+from overdrive.machine.energy import EnergyMeter
 from overdrive.report.html import page
 from overdrive.report.live import Live
 from overdrive.report.terminal import table
 from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.checkpoint import TuneCheckpoint
 from overdrive.trials.pool import TrialPool
+from overdrive.tuner.energy import energy_of
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.request import TuneRequest
 from overdrive.tuner.result import plan_of, result_of
@@ -95,8 +99,10 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
     with TrialPool() as pool, Live(console, most) as live:
         pool.on_fill = live.filling
         found = run_tune(request, pool, checkpoint, live)
+        result = result_of(found, str(outputs.plan))
+        energy = _energy(found, result, pool) if outputs.price else None
         last_output = pool.last_output
-    result = replace(result_of(found, str(outputs.plan)), price=outputs.price)
+    result = replace(result, price=outputs.price, energy=energy)
     if found.refusal:
         checkpoint.forget()
         if found.refusal_is_failure and last_output.strip():
@@ -107,6 +113,16 @@ def tune(request: TuneRequest, outputs: Outputs) -> int:
     checkpoint.finished(result.date, to_json(result))
     ledger.close()
     return 0
+
+
+def _energy(found: Findings, result: TuneResult, pool: TrialPool) -> Energy | None:
+    """Of a plan that was established, where the machine counts it: some ten seconds more."""
+    if not found.chosen or found.verdict is not Verdict.FASTER:
+        return None
+    new = found.spec((each.name, each.settings) for each in found.chosen)
+    length = result.own_run.steps if result.own_run else None
+    with EnergyMeter() as meter:
+        return energy_of(pool, found.reference(), new, meter, length)
 
 
 def _keep(found: Findings, result: TuneResult, outputs: Outputs, ledger: Ledger, console: Console) -> None:
@@ -157,12 +173,17 @@ def _has_something(path: Path) -> bool:
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=10,
     show_default=True,
     help="How many runs like this one you will make: what --budget auto is worth.",
 )
-@click.option("--price", type=PriceName(), metavar="PRICE", help="What the machine costs, as 2.50/h: gains in money.")
+@click.option(
+    "--price",
+    type=PriceName(),
+    metavar="PRICE",
+    help="What the machine costs, as 2.50/h: gains in money, and in energy where the machine counts it.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @json_option
 @metric_option

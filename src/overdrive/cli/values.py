@@ -34,6 +34,17 @@ def _meant(text: str) -> str:
     return ""
 
 
+class Whole(click.IntRange):
+    """A whole number within its limits; the refusal says which."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, context))
+        except click.UsageError:
+            most = f" to {self.max}" if self.max is not None else " or more"
+            self.fail(f"{str(value)!r} is not a whole number, {self.min}{most}", param, context)
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not subscriptable before click 8.5
     name = "duration"
 
@@ -129,6 +140,8 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         from overdrive.techniques.catalogue import catalogue
 
         names = frozenset(filter(None, (each.strip() for each in str(value).split(","))))
+        if value and not names:
+            self.fail(f"{value!r} names no technique; `overdrive techniques` lists them", param, context)
         for unknown in sorted(names - catalogue().keys()):
             if unknown in REMOVED:
                 self.fail(f"{unknown!r} is no technique any more: {REMOVED[unknown]}", param, context)

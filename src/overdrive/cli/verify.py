@@ -21,7 +21,7 @@ from overdrive.cli.line import (
     why_it_fails,
 )
 from overdrive.cli.run import force_option, read_plan
-from overdrive.cli.values import Duration, metric_option, stdin_option
+from overdrive.cli.values import Duration, Whole, metric_option, stdin_option
 from overdrive.core.contract import Contract
 from overdrive.core.facts import Facts
 from overdrive.core.json_data import to_json
@@ -66,6 +66,7 @@ def verify(
     techniques = tuple((each.name, each.settings) for each in plan.techniques)
     if not techniques:
         console.print(f"{plan_path} changes nothing: there is nothing to prove.", markup=False)
+        write_json(json_path, to_json(proof_record(Check(Contract.EXACT, "the plan changes nothing"))))
         return 0
     level = _level(plan, full, metric)
     deadline = time.monotonic() + budget
@@ -154,7 +155,7 @@ def _identity(techniques: tuple[tuple[str, object], ...]) -> str:
 @click.option("--margin", type=float, help="The difference of the metric that you would accept, in its own unit.")
 @click.option("--budget", type=Duration(), default="1h", show_default=True, help="Time to spend at most.")
 @click.option("--resume", is_flag=True, help="Kill the program, go on, and compare the end: of --survive, no plan.")
-@click.option("--kills", type=click.IntRange(1), default=5, show_default=True, help="Of --resume: how often.")
+@click.option("--kills", type=Whole(1), default=5, show_default=True, help="Of --resume: how often.")
 @click.option("--seed", type=int, help="Of --resume: draws the moments of the kills; drawn itself by default.")
 @json_option
 @stdin_option
@@ -183,7 +184,9 @@ def command(
     if resume:
         from overdrive.cli.verify_resume import verify_resume
 
-        sys.exit(verify_resume(parse_program(words), kills, seed))
+        with faults_as_sentences(goes_on=False):
+            code = verify_resume(parse_program(words), kills, seed, json_path)
+        sys.exit(code)
     plan_path, program = parse_plan_and_program(words, stdin)
     if margin is not None and not 0 < margin < float("inf"):
         fail("The margin must be above 0.")

@@ -17,8 +17,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
+from overdrive.cli.json_output import console_beside, write_json
 from overdrive.cli.line import fail
 from overdrive.cli.survive import SEED
+from overdrive.core.json_forms import ResumeForm
 from overdrive.core.program import Program
 
 _MOST_BYTES = 500_000_000
@@ -83,8 +87,9 @@ class _Place:
         return _End(code, (self._log / "out").read_bytes(), weights, files)
 
 
-def verify_resume(program: Program, kills: int, seed: int | None) -> int:
+def verify_resume(program: Program, kills: int, seed: int | None, json_path: Path | None = None) -> int:
     """The exit code: 0 where the end is the same, 1 where not."""
+    console = console_beside(json_path, soft_wrap=True)
     size = sum(path.stat().st_size for path in Path.cwd().rglob("*") if path.is_file() and not path.is_symlink())
     if size > _MOST_BYTES:
         fail(f"{os.getcwd()} holds {size / 1e9:.1f} GB, and two copies are made of it: start this in a smaller folder.")
@@ -98,37 +103,73 @@ def verify_resume(program: Program, kills: int, seed: int | None) -> int:
         code = whole.run(1e6)
         seconds = time.monotonic() - began
         assert code is not None
-        print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.", flush=True)
-        every, killed = max(0.05, seconds / _SNAPSHOTS), 0
+        console.print(f"The uninterrupted run took {seconds:.1f} s. Kills at moments drawn with --seed {seed}.")
+        every = max(0.05, seconds / _SNAPSHOTS)
+        moments: list[float] = []
         end: int | None = None
-        while killed < kills and end is None:
+        while len(moments) < kills and end is None:
             moment = chance.uniform(0.2, 1.0) * seconds
             end = broken.run(every, moment)
             if end is None:
-                killed += 1
-                print(f"  killed after {moment:.1f} s", flush=True)
+                moments.append(moment)
+                console.print(f"  killed after {moment:.1f} s")
         if end is None:
             end = broken.run(every)
         assert end is not None
-        return _compare(whole.end(code), broken.end(end), broken.told(), killed)
-
-
-def _compare(one: _End, other: _End, told: str, kills: int) -> int:
+        told = broken.told()
+        found = _compared(whole.end(code), broken.end(end))
     gone_on, anew = told.count("overdrive: gone on after"), told.count("overdrive: the run begins from its start")
-    for line in dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line):
-        print(f"  {line.removeprefix('overdrive: ')}")
+    _show(console, found, told)
+    verdict = "The end is the same" if found.alike else "The end is ANOTHER one"
+    console.print(
+        f"{verdict}: killed {len(moments)} times, gone on {gone_on} times in the middle, {anew} times sent back to the "
+        "start."
+    )
+    form = ResumeForm(
+        version=1,
+        program=program.command(),
+        verdict=verdict,
+        seed=seed,
+        seconds=seconds,
+        killed_after=moments,
+        gone_on=gone_on,
+        begun_anew=anew,
+        same=found.same,
+        other_files=found.differ,
+    )
+    write_json(json_path, form)
+    return 0 if found.alike else 1
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """`same`: by what was compared; `differ`: the files that are not the same."""
+
+    same: dict[str, bool]
+    files: int
+    differ: list[str]
+
+    @property
+    def alike(self) -> bool:
+        return all(self.same.values())
+
+
+def _compared(one: _End, other: _End) -> _Comparison:
     names = sorted(one.files.keys() | other.files.keys())
     differ = [name for name in names if one.files.get(name) != other.files.get(name)]
     same = {
         "exit code": one.code == other.code,
         "standard output": one.printed == other.printed,
         "weights": one.weights == other.weights,
-        f"{len(names)} files" + (f" (not {', '.join(differ[:3])})" if differ else ""): not differ,
+        "files": not differ,
     }
-    for what, equal in same.items():
-        print(f"  {'same ' if equal else 'OTHER'}  {what}")
-    verdict = "The end is the same" if all(same.values()) else "The end is ANOTHER one"
-    print(
-        f"{verdict}: killed {kills} times, gone on {gone_on} times in the middle, {anew} times sent back to the start."
-    )
-    return 0 if all(same.values()) else 1
+    return _Comparison(same, len(names), differ)
+
+
+def _show(console: Console, found: _Comparison, told: str) -> None:
+    for line in dict.fromkeys(line for line in told.splitlines() if "begins from its start" in line):
+        console.print(f"  {line.removeprefix('overdrive: ')}", markup=False)
+    differ = f" (not {', '.join(found.differ[:3])})" if found.differ else ""
+    for what, equal in found.same.items():
+        named = f"{found.files} files{differ}" if what == "files" else what
+        console.print(f"  {'same ' if equal else 'OTHER'}  {named}", markup=False)

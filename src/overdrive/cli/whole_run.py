@@ -110,7 +110,8 @@ def run(
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
-        if not broke:
+        refused = recorder.clock.steps == 0 and _is_failure(failure)  # its line, say: what it said of that stands alone
+        if not broke and not refused:
             say(summary(recorder, session, plan_name))
             for told in answered(session):
                 say(told)
@@ -119,6 +120,10 @@ def run(
             _what_may_be_ours(failure, session)
     code = watching.code(end_as_python_would(failure) if failure else 0)
     return rank.over(failure, code) if rank and os.getpid() == process else code
+
+
+def _is_failure(failure: BaseException | None) -> bool:
+    return isinstance(failure, SystemExit) and failure.code not in (None, 0)
 
 
 def _what_may_be_ours(failure: Exception, session: Session) -> None:
@@ -214,6 +219,7 @@ def _write_record(
         if is_tracker(str(path)):
             send(record, str(path))
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, to_json(record))
     except OSError as error:
         say(f"the record could not be written to {path}: {error.strerror}")

@@ -53,3 +53,26 @@ class JobForm(TypedDict):
     script: str
     job: str
     output: str
+
+
+class ResumeForm(TypedDict):
+    """A run that was killed and gone on with, beside one that was not. `same`: by what was compared."""
+
+    version: int
+    program: str
+    verdict: str
+    seed: int
+    seconds: float
+    killed_after: Sequence[float]
+    gone_on: int
+    begun_anew: int
+    same: Mapping[str, bool]
+    other_files: Sequence[str]
+
+
+class ParametersForm(TypedDict):
+    """What of a program can be varied, and where it was found."""
+
+    version: int
+    program: str
+    parameters: Rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -43,7 +44,11 @@ class Program:
         if script.is_dir():
             raise ProgramError(f"{words[0]} is a folder, not a script.")
         if not script.exists():
+            if script.is_symlink():
+                raise ProgramError(f"{words[0]} is a link to {os.readlink(script)}, which is not there.")
             raise ProgramError(f"There is no script {words[0]}{_closest(script)}.")
+        if not os.access(script, os.R_OK):
+            raise ProgramError(f"Cannot read {words[0]}: you have no permission to.")
         return cls(words[0], tuple(words[1:]))
 
     @property
@@ -97,5 +102,7 @@ def _sources(folder: Path) -> Iterator[tuple[str, int, int]]:
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name != "site-packages")
         for name in sorted(names):
             if name.endswith(".py"):
-                status = os.stat(os.path.join(parent, name))
-                yield os.path.join(parent, name), status.st_size, status.st_mtime_ns
+                path = os.path.join(parent, name)
+                with contextlib.suppress(OSError):  # a link to nowhere, as an editor's lock (.#train.py) is
+                    status = os.stat(path)
+                    yield path, status.st_size, status.st_mtime_ns

@@ -28,6 +28,8 @@ class ExitReason:
         return self.kind in ("ended", "answers")
 
     def __str__(self) -> str:
+        if self.kind == "exception" and self.detail:
+            return self.detail.rstrip(".")  # it names its own kind, or is an exit code
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 

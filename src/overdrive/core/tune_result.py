@@ -168,6 +168,15 @@ class Price:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """Joules that a step takes, by the machine's own counters. `of`: the parts that they count, whatever ran there."""
+
+    before: float | None = positive()
+    after: float | None = positive()
+    of: str = text(80)
+
+
+@dataclass(frozen=True)
 class Losses:
     """By step. `seeds`: curves of the untouched program under other seeds."""
 
@@ -216,6 +225,7 @@ class TuneResult:
     whole_run: tuple[RunGain, ...] = ()
     own_run: OwnRun | None = None
     price: Price | None = None
+    energy: Energy | None = None  # asked for with the price
     machine: MachineSummary = field(default_factory=MachineSummary)
     versions: Mapping[str, str] = field(default_factory=dict)
     duels: tuple[DuelRecord, ...] = ()

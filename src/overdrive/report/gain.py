@@ -9,8 +9,8 @@ from overdrive.core.units import duration
 
 
 def gains(result: TuneResult) -> list[str]:
-    """A sentence each, for a plan that is faster: a run of this script, when the tune has paid for itself, money."""
-    return [each for each in (_run(result), _pays(result), _money(result)) if each]
+    """A sentence each, of a plan that is faster: a run of this script, when the tune has paid, money, energy."""
+    return [each for each in (_run(result), _pays(result), _money(result), _energy(result)) if each]
 
 
 def money(price: Price, seconds: float) -> str:
@@ -53,3 +53,18 @@ def _money(result: TuneResult) -> str:
         return ""
     after = money(price, 3600 / result.speedup.estimate)
     return f"{hourly}, training that cost {money(price, 3600)} costs {after}{tuning}."
+
+
+def _energy(result: TuneResult) -> str:
+    energy, own = result.energy, result.own_run
+    if energy is None or not (energy.before and energy.after):
+        return ""
+    steps = own.steps if own and own.steps else 1000
+    before, after = (watt_hours(steps * joules / 3600) for joules in (energy.before, energy.after))
+    whose = "Your " if own and own.steps else ""
+    return f"{whose}{steps:,} {result.unit}s take {after} instead of {before}, by the counters of {energy.of}."
+
+
+def watt_hours(value: float) -> str:
+    """`0.12 Wh`, `3.4 kWh`."""
+    return f"{value / 1000:,.3g} kWh" if value >= 1000 else f"{value:.3g} Wh"

@@ -21,7 +21,7 @@ from overdrive.core.settings import Chosen
 from overdrive.machine.inventory import fingerprint
 from overdrive.search import names
 from overdrive.search.domain import Domain, DomainError, Wish, domain_of
-from overdrive.search.engine import Engine
+from overdrive.search.engine import Engine, check_optuna
 from overdrive.search.goal import Goal
 from overdrive.search.listing import ParameterList, listing
 from overdrive.search.parameters import Parameter, Values, find, set_in, written
@@ -59,6 +59,7 @@ def conduct(request: SearchRequest, pool: TrialPool, tell: Callable[[str], None]
         CannotList, CannotSearch, UnknownParameter, DomainError, NoOptuna, Busy, PlanError.
         OSError: the journal cannot be written.
     """
+    check_optuna()  # first: what comes now takes a run of the program
     techniques = _techniques(request.plan)
     found = listing(pool, request.program)
     parameters, domains = _chosen(found, request.wishes)

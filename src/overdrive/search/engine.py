@@ -183,6 +183,14 @@ class Engine:
                 self._study.enqueue_trial(trial.params, skip_if_exists=False)
 
 
+def check_optuna() -> None:
+    """
+    Raises:
+        NoOptuna: it is not installed.
+    """
+    _import()
+
+
 def _import() -> Any:
     try:
         import optuna

@@ -18,7 +18,7 @@ from overdrive.tuner.duel_runner import CONTROL, DuelRunner
 from overdrive.tuner.figures import figures
 from overdrive.tuner.findings import Findings
 from overdrive.tuner.neighbours import untold
-from overdrive.tuner.next_step import STEPS, too_short
+from overdrive.tuner.next_step import too_short
 from overdrive.tuner.oom_recovery import OomRecovery
 
 _MANY_FILES = (
@@ -54,7 +54,7 @@ class Control:
         if failure and len(duel.pairs) < 2:
             sentence, failed = _refusal(failure)
             run = duel.old_trace or duel.new_trace
-            if failure.kind == "ended" and run and 0 < run.steps < STEPS:
+            if failure.kind == "ended" and run and run.steps:
                 sentence = f"The program is too short to be measured. {too_short(found, run.steps)}"
             found.refuse(sentence, failed)
             return None

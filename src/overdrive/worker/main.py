@@ -23,7 +23,7 @@ from overdrive.sandbox.isolation import isolate, redirect_torch
 from overdrive.seams.hub import Seams
 from overdrive.techniques.catalogue import also_in, catalogue
 from overdrive.worker.as_rank import membership_of_trial, scratch_of
-from overdrive.worker.launch import execute, hide_own_frames
+from overdrive.worker.launch import end_as_python_would, execute, hide_own_frames
 from overdrive.worker.seeds import seeds
 from overdrive.worker.session import Session
 from overdrive.worker.worker import Worker
@@ -63,7 +63,7 @@ def work(commands: BinaryIO, reports: BinaryIO) -> NoReturn:
             HorovodImports().provide()
             execute(job.spec.program, worker.hyperparameters.compile if worker.hyperparameters else None)
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = end_as_python_would(error)
     except ProgramError as error:
         worker.report(Failed(ExitReason("exception", str(error))))
         code = 1

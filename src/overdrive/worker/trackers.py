@@ -103,3 +103,4 @@ _TRACKERS: Mapping[str, Callable[[RunRecord, str], None]] = {
     "mlflow": _mlflow,
     "wandb": _wandb,
 }
+NAMES = tuple(_TRACKERS)

@@ -203,6 +203,8 @@ def closest(name: str, known: Sequence[str]) -> str:
 
 def _broken(error: Exception) -> str:
     reason = str(error).split(" at line ")[0].rstrip(".")
+    if reason.endswith(r"'\x00'"):  # what tomlkit reads behind the last character
+        reason = "it ends too early"
     return f"this is no valid TOML ({reason[:200]})"
 
 

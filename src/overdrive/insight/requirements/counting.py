@@ -136,4 +136,5 @@ def _why(over: TrialOver, trial: Trial) -> str:
             return "The program made no training step that Overdrive could see."
         return f"The program makes {steps} training steps: that is too few to count and measure."
     last = trial.pool.last_output.strip().splitlines()
-    return f"The program fails by itself ({over.exit_reason})" + (f": {last[-1][:200]}" if last else "") + "."
+    said = f": {last[-1][:200].rstrip('.')}" if last and str(over) not in last[-1] else ""
+    return f"The program fails by itself ({over.exit_reason}){said}."

@@ -1,0 +1,67 @@
+"""What stands where the script should, and is none: told before anything is started, with what to type."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+
+_PYTHON = re.compile(r"python[\d.]*$")
+_LAUNCHERS = ("torchrun", "accelerate", "mpirun", "horovodrun", "deepspeed")
+
+
+def no_script(name: str, words: Sequence[str]) -> str:
+    """One sentence; "" where the words may well be a program, or are refused elsewhere.
+
+    Args:
+        name: of the command that was given them.
+    """
+    if not words:
+        return ""
+    if words[0] == "-m":
+        return _no_module(name, words)
+    word, command = words[0], f"overdrive {name}"
+    kind = PurePath(word).suffix.lower()
+    if kind == ".ipynb":
+        return f"{word} is a notebook: `jupyter nbconvert --to script {shlex.quote(word)}` makes a script of it."
+    if kind == ".toml":
+        meant = ["overdrive", "run", "--plan", word, *(words[1:] or ["SCRIPT"])]
+        shows = f"`overdrive report {shlex.quote(word)}` shows what a plan holds"
+        return f"{word} is no script: {f'did you mean `{shlex.join(meant)}`?' if name == 'run' else f'{shows}.'}"
+    if kind in (".sh", ".sbatch", ".slurm"):
+        return f"{word} is a shell script: write `{command} train.py` in it, where it says `python train.py`."
+    if os.path.exists(word):
+        return ""
+    if _PYTHON.match(PurePath(word).name) and len(words) > 1:
+        return f"Leave out {word}, which is there already: `{shlex.join([command.split()[0], name, *words[1:]])}`."
+    if word in _LAUNCHERS:
+        return f"Overdrive starts the ranks itself: `{command} --ranks N SCRIPT` in place of {word}."
+    return ""
+
+
+def _no_module(name: str, words: Sequence[str]) -> str:
+    """Nothing is imported to find out: of `-m a.b.c`, whether there is an `a`."""
+    if len(words) < 2:
+        return ""
+    module = words[1]
+    if module.endswith(".py"):
+        return f"-m takes a module's name, not a file's: `{shlex.join(['overdrive', name, *words[1:]])}`."
+    top = module.partition(".")[0]
+    if top in sys.builtin_module_names or not top.isidentifier() or _is_found(top):
+        return ""
+    return f"There is no module {top}, neither in the folder {os.getcwd()} nor in this Python, {sys.executable}."
+
+
+def _is_found(top: str) -> bool:
+    try:
+        return any(finder.find_spec(top, None) for finder in sys.meta_path) or _is_here(top)
+    except (ImportError, ValueError, AttributeError):
+        return True  # a finder that cannot be asked
+
+
+def _is_here(top: str) -> bool:
+    return importlib.machinery.PathFinder.find_spec(top, [os.getcwd()]) is not None

@@ -1,0 +1,105 @@
+"""What a new user types wrongly: each line is answered with one sentence and exit code 2, before anything starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from overdrive.cli.group import cli
+from overdrive.core.program import Program
+from tests.conftest import Run
+
+PLAN = 'overdrive = 1\nprogram = "train.py"\ncontract = "rounding"\n[[technique]]\nname = "fused_optimizer"\n'
+STARTED = "open('started', 'w').close()\n"
+
+LINES = {
+    "--budget 5m tune train.py": "Did you mean `overdrive tune --budget 5m train.py`?",
+    "--budget 5m train.py": "Did you mean `overdrive tune --budget 5m train.py`?",
+    "-v": "-v stands where a command should: `overdrive --help` lists them.",
+    "help": "Did you mean `overdrive --help`?",
+    "help tune": "Did you mean `overdrive tune --help`?",
+    "version": "Did you mean `overdrive --version`?",
+    "train": "Did you mean `overdrive run train.py`?",
+    "train.py tune --lr 1": "Did you mean `overdrive tune train.py --lr 1`?",
+    "tune -budget 5m train.py": "There is no option -budget. Did you mean --budget?",
+    "tune --bugdet 5m train.py": "Did you mean '--budget'? `overdrive tune --help` lists the options.",
+    "tune --runs many train.py": "'many' is not a whole number, 1 or more.",
+    "tune --budget -5m train.py": "'-5m' is not a duration; write for example 90s, 10m or 1h30m.",
+    "tune --techniques , train.py": "names no technique",
+    "tune --json nowhere/x.json train.py": "there is no folder nowhere",
+    "tune --json folder train.py": "folder is a folder; name a file",
+    "tune -o nowhere/x.toml train.py": "choose another place with -o.",
+    "tune book.ipynb": "book.ipynb is a notebook: `jupyter nbconvert --to script book.ipynb` makes a script of it.",
+    "tune job.sh": "write `overdrive tune train.py` in it, where it says `python train.py`.",
+    "tune plan.toml": "plan.toml is no script: `overdrive report plan.toml` shows what a plan holds.",
+    "run plan.toml train.py": "did you mean `overdrive run --plan plan.toml train.py`?",
+    "run plan.toml": "did you mean `overdrive run --plan plan.toml SCRIPT`?",
+    "verify plan.toml": "No program named: write plan.toml and then a SCRIPT",
+    "run python train.py --epochs 3": "Leave out python, which is there already: `overdrive run train.py --epochs 3`.",
+    "tune torchrun --nproc-per-node 2 train.py": "`overdrive tune --ranks N SCRIPT` in place of torchrun.",
+    "run -m train.py": "-m takes a module's name, not a file's: `overdrive run train.py`.",
+    "tune -m nowhere.train": "There is no module nowhere, neither in the folder ",
+    "run gone.py": "gone.py is a link to nowhere.py, which is not there.",
+    "run --plan broken.toml train.py": "broken.toml line 1: this is no valid TOML (it ends too early)",
+    "run --record tensorbord:runs train.py": "there is no tracker tensorbord, only tensorboard, mlflow, wandb",
+    "run --record folder train.py": "folder is a folder; name a file",
+    "doctor --quick --json nowhere/x.json": "there is no folder nowhere",
+    "report one.toml two.toml three.toml": "no third plan: three.toml",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("train.py", "job.sh", "book.ipynb"):
+        (tmp_path / name).write_text(STARTED)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "broken.toml").write_text("overdrive = ")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("line", "says"), LINES.items(), ids=LINES)
+def test_a_wrong_line_is_answered_in_one_sentence(line: str, says: str, folder: Path) -> None:
+    answer = CliRunner().invoke(cli, line.split(), prog_name="overdrive")
+    assert answer.exit_code == 2 and says in answer.stderr, answer.output
+    assert answer.stderr.startswith("overdrive: ") and answer.stderr.count("\n") == 1 and not answer.stdout
+    assert not (folder / "started").exists()
+
+
+def test_a_link_to_nowhere_beside_the_script_is_no_part_of_the_program(folder: Path) -> None:
+    """An editor's lock is one (`.#train.py`), while a file is open there."""
+    before = Program("train.py").identity()
+    (folder / "other.py").symlink_to("nobody@nowhere.1234")
+    assert Program("train.py").identity() == before
+    (folder / "module.py").write_text("")
+    assert Program("train.py").identity() != before
+
+
+def test_a_script_that_may_not_be_read_is_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "train.py")  # root may read all
+    answer = CliRunner().invoke(cli, ["tune", "train.py"])
+    assert (answer.exit_code, answer.stderr) == (2, "overdrive: Cannot read train.py: you have no permission to.\n")
+
+
+def test_a_script_with_the_name_of_an_option_is_a_script(folder: Path, overdrive: Run) -> None:
+    (folder / "o").write_text("import sys\nsys.exit('it ran')\n")
+    done = overdrive("tune", "o", cwd=folder)
+    assert done.returncode == 1 and "it ran" in done.stderr  # and not: did you mean -o?
+
+
+def test_a_script_that_refuses_its_own_line_has_the_last_word(folder: Path, overdrive: Run) -> None:
+    (folder / "train.py").write_text("import sys\nsys.exit('usage: train.py --lr LR')\n")
+    done = overdrive("run", "train.py", cwd=folder)
+    assert (done.returncode, done.stderr) == (1, "usage: train.py --lr LR\n")
+
+
+def test_a_record_goes_into_a_folder_that_is_made_for_it(folder: Path, overdrive: Run) -> None:
+    done = overdrive("run", "--record", "out/deep/run.json", "train.py", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder / "out" / "deep" / "run.json").read_text())["steps"] == 0
