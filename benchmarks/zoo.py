@@ -65,9 +65,8 @@ def repetition(job: tuple[int, str, bool, bool]) -> list[dict[str, Any]]:
 
 def row(name: str, defect: bool, level: Contract, number: int, check: Any, seconds: float) -> dict[str, Any]:
     assert "broke off" not in check.sentence, check.sentence
-    statistical = check.evidence.get("statistical") or {}
     verdict = "passes" if check.level else "refused"
-    if statistical and statistical["equivalent"] is None:
+    if check.statistical and check.statistical.equivalent is None:
         verdict = "not established"
     return {
         "name": name,

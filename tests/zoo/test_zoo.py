@@ -64,10 +64,11 @@ def test_a_defect_is_caught(kind: type[Specimen], level: Contract, provers: Mapp
     check = provers[kind.program].judged(kind.name, level)
     assert check.level is None
     assert "broke off" not in check.sentence, "it was the test that failed, not the proof that caught it"
-    statistical = check.evidence.get("statistical")
-    if statistical is not None and statistical["equivalent"] is None:
-        against = statistical["products"]["differences"][0]
-        assert against["p"] < 0.05, "not established for want of runs is not caught"
+    statistical = check.statistical
+    if statistical is not None and statistical.equivalent is None:
+        assert statistical.products is not None
+        p = statistical.products.differences[0].p
+        assert p is not None and p < 0.05, "not established for want of runs is not caught"
 
 
 @pytest.mark.parametrize(("kind", "level"), without_long(PASSING), ids=named)
