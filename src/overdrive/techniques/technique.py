@@ -67,6 +67,7 @@ class Technique:
     acts_on: ClassVar[tuple[str, ...]] = ()
     # What it adds to the time before the first step, on two cores: one that takes long is not begun late in a tune.
     usual_start: ClassVar[float] = 0.0  # seconds
+    settles_in: ClassVar[int] = 0  # steps, before it acts as it will: what it records of the first ones is made by then
     aims: ClassVar[tuple[str, ...]] = ("time",)  # what it can save: "time", "memory", or both
     # All its settings, which stand mildest first, are tried against one plan; the mildest of the fastest is taken.
     compare_all: ClassVar[bool] = False

@@ -15,7 +15,7 @@ from overdrive.evidence.screening import Factor, Observation, Row, on_in
 from overdrive.trials.duel import block_steps, lead_steps
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import LONGEST_CHUNK, warmed_up
+from overdrive.trials.warming import LONGEST_CHUNK, settles_in, warmed_up
 
 
 class SwitchedTrial(Trial):
@@ -80,7 +80,8 @@ class ScreeningTrial:
         self.trial.first_step(until)
         steps, seconds, chunk = 0, 0.0, 1
         paces: list[float] = []
-        while not (paces and warmed_up(steps, seconds)):
+        settling = 2 * settles_in(self.trial.spec)  # what is switched is on in half of the rows
+        while steps < settling or not (paces and warmed_up(steps, seconds)):
             paces = []
             for row in rows:
                 self._switch(on_in(row, factors))

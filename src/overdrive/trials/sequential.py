@@ -23,7 +23,7 @@ from overdrive.trials.duel import (
     profile_steps,
 )
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import WARM_UP_STEPS, warm_up
+from overdrive.trials.warming import WARM_UP_STEPS, settles_in, warm_up
 
 _BLOCK_SECONDS = 0.2  # longer than where blocks alternate: minutes lie between the two sides, whatever their length
 
@@ -89,7 +89,7 @@ def _one_side(pair: ProcessPair, is_old: bool, stretch: _Stretch) -> list[Block]
 
 def _warm_up(trial: Trial, stretch: _Stretch) -> None:
     if stretch.warm_steps:
-        trial.run(stretch.warm_steps)
+        trial.run(max(stretch.warm_steps, settles_in(trial.spec)))
         pace = 0.0
     else:
         warmed = warm_up([trial])

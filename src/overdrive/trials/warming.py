@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from overdrive.core.trial_spec import TrialSpec
+from overdrive.techniques.catalogue import catalogue
 from overdrive.trials.trial import Trial
 
 WARM_UP_STEPS = 3  # at the least: the first steps build caches of their own
@@ -19,6 +21,12 @@ def warmed_up(steps: int, seconds: float) -> bool:
     usual = steps >= 2 * WARM_UP_STEPS and seconds >= WARM_UP_SECONDS
     slow = steps >= WARM_UP_STEPS and seconds >= _ENOUGH_WARM_UP_SECONDS
     return usual or slow or seconds >= 2 * _ENOUGH_WARM_UP_SECONDS
+
+
+def settles_in(spec: TrialSpec) -> int:
+    """Steps that its techniques take until they act as they will."""
+    known = catalogue()
+    return max((known[name].settles_in for name, _ in spec.techniques if name in known), default=0)
 
 
 def half_a_second(steps: int, seconds: float) -> bool:
@@ -46,7 +54,7 @@ def warm_up(
     enough: Callable[[int, float], bool] = warmed_up,
     blamed: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
 ) -> Warmed:
-    """Step them in turn, as many steps each, until the slowest one is at its usual pace.
+    """Step them in turn, as many steps each, until the slowest one is at its usual pace, and techniques have settled.
 
     Args:
         first: steps at a time, at the beginning.
@@ -56,7 +64,8 @@ def warm_up(
         TrialOver: a program ended, failed, hung or crashed before.
     """
     seconds, paces, steps, chunk = [0.0] * len(trials), [0.0] * len(trials), 0, first
-    while not enough(steps, max(seconds)):
+    settling = max((settles_in(trial.spec) for trial in trials), default=0)
+    while steps < settling or not enough(steps, max(seconds)):
         for index, trial in enumerate(trials):
             with blamed(trial):
                 block = trial.run(chunk)
