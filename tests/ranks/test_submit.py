@@ -80,7 +80,7 @@ def test_the_script_runs_the_program(tmp_path: Path) -> None:
     [
         ("echo 'sbatch: error: invalid partition' >&2; exit 1", [], 1, "did not take the job: sbatch: error: invalid"),
         ("", ["--time", "soon"], 2, "'soon' is no time"),
-        ("", ["--nodes", "0"], 2, "0 is not in the range"),
+        ("", ["--nodes", "0"], 2, "'0' is not a whole number, 1 or more"),
         ("", ["--sbatch", "comment=a\nb"], 2, "has a line's end"),
         (None, [], 2, "There is no sbatch here"),
     ],
