@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 _BLOCK_SECONDS = 0.2
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_STEPS = 3
-_FEWEST_WARM_UP_STEPS = 20  # in the first dozen CUDA graphs are recorded: 0.16 s a step, and then 0.002 ...
+_FEWEST_WARM_UP_STEPS = 20  # in the first dozen CUDA graphs are recorded, at 0.1 to 0.2 s a step ...
 _LONGEST_WARM_UP_SECONDS = 5.0  # ... but of slow steps fewer
 
 

@@ -23,7 +23,7 @@ class Stepped:
 
 
 def test_what_records_its_first_steps_is_not_measured_while_it_does() -> None:
-    """On an H100 each step that recorded took as long as 80 that were replayed."""
+    """On an H100 first rounds came to 0.1 to 0.2 s a step, of programs whose steps take 0.002 to 0.05."""
     plain, graphs = Stepped(), Stepped(("cuda_graphs", {}))
     assert settles_in(plain.spec) == 0 < settles_in(graphs.spec)
     assert warm_up([Stepped()]).steps == 3  # type: ignore[list-item]

@@ -52,7 +52,7 @@ class ExactProof:
 
     def _differs_at_once(self, plain: TrialSpec) -> str:
         """How two runs differ in their first few steps, if they do: on a GPU many programs do so in the first one, and
-        hashing each step of two whole logs took half of a tune's two minutes."""
+        whole logs of it, each step hashed, left no time to a tune of two minutes."""
         spec = replace(plain, digests="bits")
         first, second = (self._runs.untimed.run(spec, min(self._runs.steps, _FEW)) for _ in range(2))
         if isinstance(first, ExitReason) or isinstance(second, ExitReason):

@@ -70,3 +70,13 @@ def test_of_a_tensor_on_a_gpu_few_bytes_come_to_the_host() -> None:
         tensor[999] = -1.0
         assert told != hashed([tensor])
     assert not gpu.order.found
+
+
+def test_the_device_that_a_program_makes_the_usual_one_is_no_matter() -> None:
+    told = fingerprint(torch.arange(40.0))
+    fingerprints._places.cache_clear()
+    torch.set_default_device("meta")
+    try:
+        assert fingerprint(torch.arange(40.0, device="cpu")) == told
+    finally:
+        torch.set_default_device(None)
