@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import random
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -193,12 +194,12 @@ def test_the_child_imports_nothing_from_the_users_folder(tmp_path: Path, monkeyp
     (tmp_path / "numpy.py").write_text("open('touched', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loaded, "_START", loaded._START.replace("main()", "print(sys.path)"))
-    answer = loaded.ask([loaded.sys.executable, "-c", loaded._START, "/somewhere"])
+    answer = loaded.ask([sys.executable, "-c", loaded._START, "/somewhere"])
     assert answer is not None and "''" not in answer and str(tmp_path) not in answer
 
 
 def test_a_child_that_fails_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert loaded.libraries() is None
 
 

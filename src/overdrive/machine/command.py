@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 _WAIT_SECONDS = 15.0  # a driver that is starting up takes several; a broken one never answers
 
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 Ask = Callable[[Sequence[str]], "str | None"]
+
+
+def start_of(module: str) -> str:
+    """Code that calls `main` of this module in a child process, which imports nothing from the folder that the user
+    happens to be in."""
+    own = "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
+    return f"{own}from {module} import main; main()"
+
+
+def in_python(start: str) -> list[str]:
+    """The command that runs such code: it finds this very Overdrive."""
+    return [sys.executable, "-c", start, _HERE]
 
 
 def ask(words: Sequence[str], wait: float | None = None, environment: Mapping[str, str] | None = None) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import subprocess
 import sys
@@ -17,16 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from overdrive.machine.command import in_python, start_of
 from overdrive.machine.gpu import gpus
 from overdrive.machine.nvml import read as all_of
 from overdrive.machine.reading import ROOT, folders, number, text
 
 _WAIT_SECONDS = 20.0  # as `machine.nvml`: a driver may never answer
 _ZONES = "sys/class/powercap"
-_START = (
-    "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
-    "from overdrive.machine.energy import main; main()"
-)
+_START = start_of("overdrive.machine.energy")
 PACKAGES, GPUS = "the processor's packages", "the GPUs"
 
 Counted = Mapping[str, float]  # joules since some moment, by counter; the name begins with what it is of
@@ -93,11 +90,9 @@ class EnergyMeter:
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
-        command = [sys.executable, "-c", _START, here]
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True)
+        return subprocess.Popen(in_python(_START), stdin=pipe, stdout=pipe, stderr=null, start_new_session=True)
     except OSError:
         return None
 

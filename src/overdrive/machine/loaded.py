@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import os
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from overdrive.machine.command import ask
+from overdrive.machine.command import ask, in_python, start_of
 
 _WAIT_SECONDS = 90.0  # a cold import of PyTorch from a network file system took a minute and more
 # Those that training programs load side by side; each may bring an OpenMP runtime and a BLAS of its own.
@@ -25,11 +23,7 @@ _OPENMP = re.compile(r"/lib(gomp|iomp5|omp)(?:-[0-9a-f]+)?\.(?:so|dylib)")
 _BLAS = re.compile(r"/lib(openblas|scipy_openblas|mkl_rt|mkl_core|blis|flexiblas|nvpl_blas|armpl|satlas)")
 _ALLOCATOR = re.compile(r"/lib(jemalloc|tcmalloc|mimalloc|tbbmalloc)")
 MARK = "overdrive-loaded "
-# The child finds this very Overdrive, and imports nothing from the folder that the user happens to be in.
-_START = (
-    "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
-    "from overdrive.machine.loaded import main; main()"
-)
+_START = start_of("overdrive.machine.loaded")
 
 
 def libraries(environment: Mapping[str, str] | None = None) -> dict[str, Any] | None:
@@ -39,8 +33,7 @@ def libraries(environment: Mapping[str, str] | None = None) -> dict[str, Any] | 
 
 def answer_of(start: str, environment: Mapping[str, str] | None, wait: float = _WAIT_SECONDS) -> dict[str, Any] | None:
     """What a child process that runs `start` prints after MARK; None if it fails, or takes longer than `wait`."""
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    answer = ask([sys.executable, "-c", start, here], wait, environment)
+    answer = ask(in_python(start), wait, environment)
     for line in (answer or "").splitlines():
         if line.startswith(MARK):
             found: dict[str, Any] = json.loads(line[len(MARK) :])

@@ -16,12 +16,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from overdrive.machine.command import start_of
 from overdrive.machine.loaded import MARK, answer_of
 
-_START = (
-    "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
-    "from overdrive.machine.loaded_tensorflow import main; main()"
-)
+_START = start_of("overdrive.machine.loaded_tensorflow")
 # Lines in which TensorFlow tells why it takes no GPU; it goes on without one.
 _NO_GPU = re.compile(
     r"(Cannot dlopen[^.]*|failed call to cuInit[^\n]*|Could not find cuda[^\n]*|no CUDA-capable[^\n]*)"

@@ -15,15 +15,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from overdrive.machine.command import start_of
 from overdrive.machine.loaded import MARK, answer_of
 from overdrive.machine.reading import known
 from overdrive.machine.visible import visible
 
 _WAIT_SECONDS = 20.0  # a driver that wakes eight GPUs takes up to ten
-_START = (
-    "import sys; sys.path[:] = [each for each in sys.path if each] + sys.argv[1:];"
-    "from overdrive.machine.nvml import main; main()"
-)
+_START = start_of("overdrive.machine.nvml")
 _MODES = {0: "Default", 2: "Prohibited", 3: "Exclusive_Process"}
 _FABRIC = {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}
 _RECOVERY = {1: "Reset", 2: "Reboot", 3: "Drain of its peers", 4: "Drain and reset"}
