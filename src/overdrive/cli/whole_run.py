@@ -110,8 +110,7 @@ def run(
         if record is not None:
             _write_record(record, program, recorder, session, failure)
         broke = failure is not None and not isinstance(failure, SystemExit)  # its traceback stands last, and alone
-        refused = recorder.clock.steps == 0 and _is_failure(failure)  # its line, say: what it said of that stands alone
-        if not broke and not refused:
+        if not broke and not _refused(failure, recorder):
             say(summary(recorder, session, plan_name))
             for told in answered(session):
                 say(told)
@@ -122,8 +121,9 @@ def run(
     return rank.over(failure, code) if rank and os.getpid() == process else code
 
 
-def _is_failure(failure: BaseException | None) -> bool:
-    return isinstance(failure, SystemExit) and failure.code not in (None, 0)
+def _refused(failure: BaseException | None, recorder: Recorder) -> bool:
+    """Whether the program would not begin, for its line, say: what it said of that stands alone."""
+    return recorder.clock.steps == 0 and isinstance(failure, SystemExit) and failure.code not in (None, 0)
 
 
 def _what_may_be_ours(failure: Exception, session: Session) -> None:

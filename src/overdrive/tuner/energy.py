@@ -14,7 +14,7 @@ from overdrive.core.tune_result import Energy
 from overdrive.machine.energy import EnergyMeter
 from overdrive.trials.pool import TrialPool
 from overdrive.trials.trial import Trial
-from overdrive.trials.warming import WARM_UP_STEPS
+from overdrive.trials.warming import WARM_UP_STEPS, settles_in
 
 _STRETCH_SECONDS = 2.0  # of one side: beside it what a counter lags is a twentieth
 _LEAST_SECONDS = 0.3  # below which nothing is said
@@ -43,10 +43,11 @@ def energy_of(
 
 def _stretch(pool: TrialPool, spec: TrialSpec, meter: EnergyMeter, length: int | None) -> tuple[float, int] | None:
     """What so many steps took, in joules."""
+    warm = max(WARM_UP_STEPS, settles_in(spec))  # no more than that: it may be a short program
     trial = Trial(pool, spec)
     try:
         trial.first_step()
-        pace = trial.run(WARM_UP_STEPS).seconds / WARM_UP_STEPS
+        pace = trial.run(warm).seconds / warm
         before, began, steps = meter.read(), time.monotonic(), 0
         while (left := _STRETCH_SECONDS - (time.monotonic() - began)) > 0:
             count = max(1, round(left / max(pace, 1e-6)))
