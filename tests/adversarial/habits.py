@@ -329,11 +329,9 @@ HABITS: dict[str, Leaf] = {
         "torch.tensor([0.123456789])", "len(str({e}))", ("torch.set_printoptions(precision={v})",)
     ),
     "what a library calls": Leaf(
-        "[1, 2, 3]",
-        "len(json.dumps({e}))",
-        (
-            "json.JSONEncoder.iterencode = lambda self, o, _one_shot=False: ['x' * {v}]; json.encoder.c_make_encoder = None",
-        ),
+        "[1, 2, 4]",
+        "attempted(lambda: int(statistics.mean({e})))",
+        ("statistics._convert = lambda value, kind: {v}",),
     ),
     "what a library calls of its own": Leaf(
         "'a b c'",

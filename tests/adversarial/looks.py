@@ -72,6 +72,7 @@ def _in_fork(place: Path) -> list[tuple[str, str]]:
 
 
 def _look() -> Iterator[tuple[str, str]]:
+    from overdrive.changes.called import Calls
     from overdrive.changes.fingerprint import fingerprint
     from overdrive.datacache.opened import Opened
     from overdrive.datacache.unchanged import Unchanged
@@ -81,14 +82,14 @@ def _look() -> Iterator[tuple[str, str]]:
     loader: Any = program.loader.make() if hasattr(program.loader, "make") else program.loader
     roots = (loader.dataset, loader.collate_fn, None, False)
     for write in _writes(program):
-        opened = Opened()
-        with opened:
+        opened, calls = Opened(), Calls()
+        with opened, calls:
             before = _samples(loader)
         seen = fingerprint(*roots)
         if seen.hidden_here or seen.open_file:
             yield _REFUSED, seen.hidden_here or "an open file"
             return
-        unchanged = Unchanged(roots, seen, opened.paths())
+        unchanged = Unchanged(roots, seen, opened.paths(), calls.told())
         if (reason := unchanged.changed()) is not None:
             yield _ALARM, reason
         elif _samples(loader) == before and unchanged.changed() is None:

@@ -34,8 +34,8 @@ _LEAVES: dict[str, Leaf] = {**LEAVES, **HABITS}
 _HEAD = """
 import abc, array, atexit, builtins, codecs, collections, contextvars, copy, copyreg, csv, ctypes, dataclasses, datetime
 import decimal, enum, functools, gc, heapq, importlib, io, itertools, json, logging, math, mmap, multiprocessing, operator
-import os, queue, random, re, resource, shlex, signal, sqlite3, string, subprocess, sys, textwrap, threading, time
-import weakref, zipfile
+import os, queue, random, re, resource, shlex, signal, sqlite3, statistics, string, subprocess, sys, textwrap, threading
+import time, weakref, zipfile
 from decimal import Decimal
 from fractions import Fraction
 from multiprocessing import shared_memory
