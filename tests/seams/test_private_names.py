@@ -53,6 +53,7 @@ IN_SEAMS = (
     "torch._VF",
     "torch._compile._disable_dynamo",
     "torch._dynamo",
+    "torch._dynamo.config.skip_nnmodule_hook_guards",
     "torch._dynamo.config.suppress_errors",
     "torch._dynamo.utils.counters",
     "torch._inductor.compile_fx.compile_fx",

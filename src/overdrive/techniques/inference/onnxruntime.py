@@ -24,6 +24,8 @@ class OnnxRuntime(Technique):
     When it hurts: as `openvino`: new shapes in each call, a copy of the weights for each engine (2 GB at most), some
     seconds to build one. Exporting needs `onnx` and `onnxscript` beside it.
 
+    What it watches: as `openvino`, before each call. What would escape: what escapes `openvino`.
+
     Contract: rounding. The same mathematics, other orders of summation.
 
     Source: https://docs.pytorch.org/docs/stable/onnx_export.html

@@ -32,6 +32,10 @@ class Autocast(Technique):
     wherever they enter it: around the call, inside `forward`, by a decorator, or through Accelerate, Lightning
     or the HF Trainer. It is left out on a GPU that has no arithmetic for the type.
 
+    What it watches: at each call, the type of the parameters and whether the program has an autocast of its own,
+    wherever it enters one. What would escape: code in the model that looks at the type of its activations; with fp16,
+    gradients of anything but the optimizer's parameters (of an input, say), which come out multiplied by the scale.
+
     Contract: statistical. Products are rounded to 8 (bf16) or 11 (fp16) significant bits.
 
     Source: Micikevicius et al., Mixed Precision Training, ICLR 2018; https://docs.pytorch.org/docs/stable/amp.html
