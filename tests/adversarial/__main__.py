@@ -1,7 +1,7 @@
 """python -m tests.adversarial made|leaves|looks|matrix|programs|models: runs such plainly and under plans, and compares.
 
 made      programs that are made here, from idioms and a seed
-leaves    one program for each leaf
+leaves    two programs for each leaf: one draws random numbers
 looks     the same programs, which are not run: whether the guard sees what they write
 matrix    the cases of shared/adversarial/matrix.py
 programs  the programs of shared/adversarial/programs that change their data, with their arguments

@@ -320,11 +320,13 @@ def programs(count: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def each_leaf() -> Iterator[tuple[str, dict[str, str]]]:
-    """A program for each leaf, plain but for that: its data set holds it, and all is written that may be."""
+    """Two programs for each leaf: their data set holds it, all is written that may be, and one draws random numbers."""
     for name, leaf in _LEAVES.items():
-        parts, chance = _Parts(told=[name]), random.Random(1)
-        if _put_state(parts, chance, 0, "attribute", [], leaf):
-            yield f"leaf {name}".replace(" ", "_").replace("'", ""), _files(parts, chance, "", "", "shuffled", False)
+        for noise in ("", "draws"):
+            parts, chance = _Parts(told=[name]), random.Random(1)
+            if _put_state(parts, chance, 0, "attribute", [], leaf):
+                words = ("leaf", noise, *name.replace("'", "").split())
+                yield "_".join(filter(None, words)), _files(parts, chance, noise, "", "shuffled", False)
 
 
 def _program(chance: random.Random) -> dict[str, str]:
