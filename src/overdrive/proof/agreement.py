@@ -19,7 +19,7 @@ from overdrive.proof.runs import ProofRuns, broke_off
 
 _SAMPLES = 1500  # that are wanted: with so many, 1 % of other answers are told from a margin of 2 %
 _MOST_CALLS, _FEWEST_CALLS = 1500, 4
-_BEGUN = 4  # calls that an engine begins with, and a cache
+_BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program a quarter
 _FIRST_LOOK = 4  # of a first look: each so manieth of the calls
 _RECORDING = 1.5  # times as long as the call, with what is written
 
@@ -106,7 +106,7 @@ class AgreementProof:
     def _chosen(self) -> tuple[int, ...]:
         """Calls, evenly spaced over as many as there is time for."""
         last = self._last_call()
-        first = min(_BEGUN + 1, last)
+        first = min(_BEGUN, last // 4) + 1
         count = min(self._wanted(), last - first + 1)
         return tuple(sorted({first + round(place * (last - first) / max(1, count - 1)) for place in range(count)}))
 
