@@ -8,6 +8,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def several(number: int, one: str, more: str = "") -> str:
+    """ "1 process", "12 processes": `more` is the plural, which else has an s."""
+    return f"1 {one}" if number == 1 else f"{number:,} {more or one + 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the units that people use."""
     if seconds < 0.9995e-3:
