@@ -28,6 +28,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
+def clock(seconds: float) -> str:
+    """Time since a start, or until an end, as it is shown beside what goes on: `0:43`, `12:05`, `1:02:05`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def rate(value: float, unit: str) -> str:
     """ "1.2 TFLOP/s", "24 GB/s", "5.3 µs": three figures."""
     if unit == "s" and value < 1:
