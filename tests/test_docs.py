@@ -135,7 +135,7 @@ def test_the_job_tunes_once_and_then_runs(tmp_path: Path) -> None:
 def test_the_containers_in_the_guide_are_the_examples(name: str) -> None:
     recipe = (ROOT / "examples" / "containers" / name).read_text()
     assert f"\n{recipe}```" in (DOCS / "guides" / "containers.md").read_text()
-    # What it copies is there, and is all that its `pip install` reads: a whole clone may hold environments of gigabytes.
+    # What it copies is there, and all that its `pip install` reads: a clone may hold environments of gigabytes.
     copied = re.findall(r"^(?:COPY (.+) |    (\S+) )/overdrive/\S*$", recipe, re.MULTILINE)
     sources = {word for one, other in copied for word in (one or other).split()}
     assert sources == {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src"}
