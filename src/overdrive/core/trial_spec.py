@@ -17,7 +17,8 @@ class ReplayRole:
 
     # "reference", "careful reference" (in the program's own precision), "candidate" or "disturbed" (a candidate whose
     # parameters are a little off); where the reference run's targets are made in fp64 by another run (Keras),
-    # "targets" or "careful targets"
+    # "targets" or "careful targets"; where samples of answers are compared, "answers" (the program as it is) and
+    # "agreement" (a candidate)
     role: str
     folder: str  # of the saved states and targets
     steps: tuple[int, ...]  # the chosen ones, from 1

@@ -79,12 +79,6 @@ class Control:
         found.controlled(inference=failure.kind == "answers")
         what = "an inference program: its steps are the calls of its model" if found.inference else "a training program"
         self._duels.progress.outcome(f"{what} ({failure.detail})")
-        if found.inference and found.contract is Contract.STATISTICAL:
-            found.refuse(
-                "At the level statistical, answers cannot be compared yet: try --contract rounding for this program, "
-                "which trains nothing."
-            )
-            return None
         return self.run()
 
     def _prover(self, duel: Duel) -> Prover:

@@ -40,13 +40,16 @@ class OnnxRuntime(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines import onnx_runtime, session
+        from overdrive.engines.onnx_runtime import OnnxRuntime
+        from overdrive.engines.session import of_no_use
 
-        return session.of_no_use(onnx_runtime, facts)
+        return of_no_use(OnnxRuntime(), facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import onnx_runtime, session
+        from overdrive.engines.onnx_runtime import OnnxRuntime
+        from overdrive.engines.session import answer
 
-        if reason := onnx_runtime.missing():
+        runtime = OnnxRuntime()
+        if reason := runtime.missing():
             raise CannotInstall(reason)
-        return session.answer(onnx_runtime, self.name, seams)
+        return answer(runtime, self.name, seams)

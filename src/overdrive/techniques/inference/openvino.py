@@ -47,13 +47,16 @@ class OpenVino(Technique):
     order = 38
 
     def applies(self, facts: Facts) -> str | None:
-        from overdrive.engines import openvino, session
+        from overdrive.engines.openvino import OpenVino as Runtime
+        from overdrive.engines.session import of_no_use
 
-        return session.of_no_use(openvino, facts)
+        return of_no_use(Runtime(), facts)
 
     def install(self, seams: Seams, settings: Settings) -> Handle:
-        from overdrive.engines import openvino, session
+        from overdrive.engines.openvino import OpenVino as Runtime
+        from overdrive.engines.session import answer
 
-        if reason := openvino.missing():
+        runtime = Runtime()
+        if reason := runtime.missing():
             raise CannotInstall(reason)
-        return session.answer(openvino, self.name, seams)
+        return answer(runtime, self.name, seams)

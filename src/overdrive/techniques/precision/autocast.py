@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Autocast(Technique):
     """Does matrix products and convolutions of the training forward pass in 16 bits.
 
-    What it does: runs the outermost model call under `torch.autocast` while gradients are recorded, and
-    hands its results back in 32 bits. Weights, loss, optimizer and evaluation stay as they were. With
+    What it does: runs the outermost model call under `torch.autocast` while gradients are recorded (in a
+    program that trains nothing: each of them), and hands its results back in 32 bits. Weights, loss,
+    optimizer and evaluation stay as they were. With
     fp16, gradients are scaled against underflow and steps with infinities are skipped, as
     `torch.amp.GradScaler` does.
 
@@ -38,6 +39,7 @@ class Autocast(Technique):
     """
 
     name = "autocast"
+    programs = ("training", "inference")
     contract = Contract.STATISTICAL
     targets = ("forward", "backward")
     expected_saving = 0.3
@@ -66,7 +68,8 @@ class Autocast(Technique):
             if own:
                 raise CannotInstall("the program has an autocast of its own")
             first = next(model.parameters(), None)
-            if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
+            evaluates = not torch.is_grad_enabled() and not seams.inference
+            if first is None or first.dtype != torch.float32 or evaluates:
                 return call(*args, **kwargs)
             kind = first.device.type
             if torch.is_autocast_enabled(kind):
