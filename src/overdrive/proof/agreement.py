@@ -17,9 +17,9 @@ from overdrive.evidence.agreement import MARGIN, judge
 from overdrive.evidence.equivalence import Check
 from overdrive.proof.runs import ProofRuns, broke_off
 
-_SAMPLES = 1500  # that are wanted: with so many, 1 % of other answers are told from a margin of 2 %
-_MOST_CALLS, _FEWEST_CALLS = 1500, 4
-_BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program a quarter
+_OTHERS = 30  # that the margin allows among the samples that are wanted: half as many are told from it
+_MOST_CALLS, _FEWEST_CALLS = 6000, 4
+_BEGUN = 24  # calls that an engine begins with, or is calibrated by; of a short program an eighth
 _FIRST_LOOK = 4  # of a first look: each so manieth of the calls
 _RECORDING = 1.5  # times as long as the call, with what is written
 
@@ -30,6 +30,7 @@ class AgreementProof:
     def __init__(self, runs: ProofRuns) -> None:
         self.step_seconds = runs.facts.step_seconds
         self._runs = runs
+        self._margin = MARGIN
         self._folder: Path | None = None
         self._answered: Mapping[str, Any] = {}  # what the run of the original reports
 
@@ -49,11 +50,12 @@ class AgreementProof:
             latest: it may go on until then, if it is told.
         """
         self._runs.untimed.until = min(self._runs.untimed.until, max(deadline, latest or 0.0))
-        return self._compared(old, new, 1, MARGIN if tolerance is None else tolerance)
+        self._margin = MARGIN if tolerance is None else tolerance
+        return self._compared(old, new, 1)
 
     def screened(self, old: TrialSpec, new: TrialSpec, one: Trace, other: Trace, closer: bool = False) -> Check:
         """A first look at a candidate, over a part of the calls (all: `closer`): what is clearly too far off leaves."""
-        check = self._compared(old, new, 1 if closer else _FIRST_LOOK, MARGIN)
+        check = self._compared(old, new, 1 if closer else _FIRST_LOOK)
         undecided = check.level is None and check.agreement is not None and check.agreement.holds is None
         return replace(check, level=Contract.STATISTICAL, proxy=True) if undecided else check
 
@@ -67,7 +69,8 @@ class AgreementProof:
         """Such a program has no losses."""
         return []
 
-    def _compared(self, old: TrialSpec, new: TrialSpec, every: int, margin: float) -> Check:
+    def _compared(self, old: TrialSpec, new: TrialSpec, every: int) -> Check:
+        """`every`: of so many recorded calls one is made."""
         runs = self._runs
         inputs = runs.same_inputs(old, new)
         if isinstance(inputs, Check):
@@ -79,7 +82,7 @@ class AgreementProof:
         trace = self._run(new, "agreement", steps)
         if isinstance(trace, ExitReason):
             return broke_off(trace, trace)
-        agreed = judge(trace.replay, margin)
+        agreed = judge(trace.replay, self._margin)
         level = Contract.STATISTICAL if agreed.holds else None
         return Check(level, agreed.sentence, proxy=False, invariants=inputs, agreement=agreed.record)
 
@@ -89,9 +92,10 @@ class AgreementProof:
             return None
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="answers-", dir=self._runs.untimed.pool.scratch))
-        trace = self._run(old, "answers", self._chosen())
-        if isinstance(trace, Trace) and len(trace.replay["states"]) < _FEWEST_CALLS and trace.steps > _FEWEST_CALLS:
-            trace = self._run(old, "answers", tuple(range(1, trace.steps + 1)))  # a short program: all of its calls
+        chosen = self._chosen(self._last_call())
+        trace = self._run(old, "answers", chosen)
+        if isinstance(trace, Trace) and _FEWEST_CALLS < trace.steps < chosen[-1]:
+            trace = self._run(old, "answers", self._chosen(trace.steps))  # a short program
         if isinstance(trace, ExitReason):
             return broke_off(trace, trace)
         if len(trace.replay["states"]) < _FEWEST_CALLS:
@@ -103,16 +107,16 @@ class AgreementProof:
         replayed = replace(spec, replay=ReplayRole(role, str(self._folder), steps))
         return self._runs.untimed.run(replayed, steps[-1])
 
-    def _chosen(self) -> tuple[int, ...]:
-        """Calls, evenly spaced over as many as there is time for."""
-        last = self._last_call()
-        first = min(_BEGUN, last // 4) + 1
+    def _chosen(self, last: int) -> tuple[int, ...]:
+        """Calls up to the last one, evenly spaced."""
+        first = min(_BEGUN, last // 8) + 1
         count = min(self._wanted(), last - first + 1)
         return tuple(sorted({first + round(place * (last - first) / max(1, count - 1)) for place in range(count)}))
 
     def _wanted(self) -> int:
         """Calls that have so many samples."""
-        return min(_MOST_CALLS, max(_FEWEST_CALLS, math.ceil(_SAMPLES / _samples_a_call(self._runs.seen))))
+        calls = math.ceil(_OTHERS / self._margin / _samples_a_call(self._runs.seen))
+        return min(_MOST_CALLS, max(_FEWEST_CALLS, calls))
 
     def _last_call(self) -> int:
         runs = self._runs

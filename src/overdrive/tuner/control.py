@@ -65,6 +65,9 @@ class Control:
                 "which takes longer and leaves wider intervals."
             )
         found.controlled(duel.old_facts)
+        if found.objective.latency and not found.inference:
+            found.refuse(f"The objective {found.objective} is for programs that only call their model; this one trains")
+            return None
         self._shorten()
         prover = self._prover(duel)
         if not self._repeats(duel, prover):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Autocast(Technique):
-    """Does matrix products and convolutions of the training forward pass in 16 bits.
+    """Does matrix products and convolutions of the forward pass in 16 bits.
 
     What it does: runs the outermost model call under `torch.autocast` while gradients are recorded (in a
     program that trains nothing: each of them), and hands its results back in 32 bits. Weights, loss,
