@@ -24,6 +24,7 @@ def main() -> None:
             text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
             (pages / f"{name.lower()}.md").write_text(text.replace("](docs/", "]("), encoding="utf-8")
         write_all(pages)
+        shutil.copy(HERE / "tables.py", folder)
         settings = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
         named = re.sub(r"^( +)- Decisions: decisions.*$", _decisions, settings, flags=re.MULTILINE)
         (Path(folder) / "mkdocs.yml").write_text(named, encoding="utf-8")

@@ -44,9 +44,16 @@ def test_a_command_runs_and_its_output_is_in_the_cell(shell: Any, capsys: pytest
 def test_a_cell_runs_under_a_plan(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     done = shell.run_cell("%%overdrive plan.toml\n" + MAKES + COUNTS)
     assert done.success and shell.user_ns["count"] == 3
-    assert NO_OPTIMIZER not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert NO_OPTIMIZER not in said and "steps under" not in said  # it made none
     assert shell.run_cell(MAKES + COUNTS).success
     assert shell.user_ns["count"] != 3  # and only that cell
+
+
+def test_a_cell_that_trained_is_told_under_what(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    step = "model(torch.ones(1, 2)).sum().backward()\noptimizer.step()\n"
+    assert shell.run_cell("%%overdrive plan.toml\n" + MAKES + step + step).success
+    assert capsys.readouterr().err.splitlines()[-1] == "overdrive: 2 steps under threads"
 
 
 def test_a_cell_that_makes_no_optimizer_is_told(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overdrive.core.tune_result import TuneResult
-    from overdrive.worker.session import Session
+    from overdrive.worker.block_of_code import BlockOfCode
 
 
 class CannotTune(Exception):
@@ -68,7 +68,7 @@ def run(script: str | Path, arguments: Sequence[str] = (), *, plan: str | Path |
     return _command("run", *options, str(script), *arguments).returncode
 
 
-def using(plan: str | Path) -> Session:
+def using(plan: str | Path) -> BlockOfCode:
     """A block of code, in a notebook or a library, under a plan.
 
     Example:

@@ -49,9 +49,13 @@ def cell_magic(shell: Any, line: str, cell: str) -> None:
     tree = ast.parse(source)
     shown = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) else []  # as a cell's last value is
     name = shell.compile.cache(source)  # where tracebacks find its lines
-    with using(words[0]):
+    block = using(words[0])
+    with block:
         exec(compile(tree, name, "exec"), shell.user_ns)
         exec(compile(ast.Interactive(shown), name, "single"), shell.user_ns)
+        told = block.so_far()
+    if told:
+        print(f"overdrive: {told}", file=sys.stderr)
 
 
 def _fault(sentence: str) -> Exception:

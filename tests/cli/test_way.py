@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from overdrive.cli import causes
 from overdrive.cli.group import cli
-from overdrive.cli.misplaced import misplaced
+from overdrive.cli.misplaced import Misplaced, misplaced
 from overdrive.cli.values import Duration
 from tests.conftest import Run, long_but
 from tests.schemas import held
@@ -182,6 +182,14 @@ def test_a_script_that_refuses_our_option_is_told_whose_it_may_be(script: Write,
     done = overdrive("tune", "train.py", "--budget", "2m", cwd=path.parent)
     assert done.returncode == 1 and "unrecognized arguments" in done.stderr
     assert "Did you mean `overdrive tune --budget 2m train.py`?" in done.stderr.splitlines()[-1]
+
+
+def test_a_parser_that_raises_is_understood_as_well() -> None:
+    """Hugging Face's does; after its traceback the line at the start is far above."""
+    found = Misplaced("--budget 2m", "overdrive tune --budget 2m train.py", "overdrive tune -- train.py --budget 2m")
+    raised = "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--budget', '2m']"
+    assert "Did you mean `overdrive tune --budget 2m train.py`?" in causes.cause(raised, found)
+    assert causes.cause("ValueError: no such optimizer", found) == ""
 
 
 def test_a_script_that_reads_standard_input_is_told_of_the_option_for_it(script: Write, overdrive: Run) -> None:

@@ -45,6 +45,8 @@ LINES = {
     "tune -m nowhere.train": "There is no module nowhere, neither in the folder ",
     "run gone.py": "gone.py is a link to nowhere.py, which is not there.",
     "run --plan broken.toml train.py": "broken.toml line 1: this is no valid TOML (it ends too early)",
+    "run --plan none.toml train.py": "none.toml: there is no such plan; `overdrive tune train.py` makes one",
+    "tune": "No program named: give a script after the options (train.py), or -m MODULE.",
     "run --record tensorbord:runs train.py": "there is no tracker tensorbord, only tensorboard, mlflow, wandb",
     "run --record folder train.py": "folder is a folder; name a file",
     "doctor --quick --json nowhere/x.json": "there is no folder nowhere",

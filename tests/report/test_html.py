@@ -133,8 +133,10 @@ def test_contributions_are_the_measured_shares_or_else_those_of_the_duels() -> N
     assert "added last" not in without and "3.4× [3.2, 3.6]" in without and "left over" in without
 
 
-def test_what_to_do_next_is_told() -> None:
-    assert "2 more could be tried" in page(result(next_step="2 more could be tried in a longer tune."))
+def test_what_to_do_next_stands_under_the_verdict() -> None:
+    text = page(result(next_step="2 more could be tried in a longer tune."))
+    assert text.index("</h1>") < text.index("2 more could be tried") < text.index("Samples per second")
+    assert 'class="next"' not in page(result())
 
 
 def test_what_was_dropped_for_want_of_effect_is_told() -> None:

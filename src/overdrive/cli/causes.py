@@ -27,9 +27,14 @@ def cause(failure: str, found: Misplaced | None = None) -> str:
         return wrong_environment(missing[1].partition(".")[0])
     if "EOFError" in failure:
         return "Trials have no standard input: give them a file as theirs with --stdin FILE."
-    if found and "exit code 2" in failure:
+    if found and ("exit code 2" in failure or _named(found, failure)):
         return found.sentence()
     return ""
+
+
+def _named(found: Misplaced, failure: str) -> bool:
+    """Whether the program's error is about an option of ours, as that of a parser which raises one is."""
+    return any(word.startswith("-") and word.partition("=")[0] in failure for word in found.given.split())
 
 
 def wrong_environment(module: str) -> str:

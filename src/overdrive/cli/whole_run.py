@@ -16,7 +16,7 @@ from overdrive.core.contract import Contract
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program, ProgramError
 from overdrive.core.settings import Chosen
-from overdrive.core.units import unit_of
+from overdrive.core.units import several, unit_of
 from overdrive.ranks.horovod.imports import HorovodImports
 from overdrive.techniques.catalogue import catalogue
 from overdrive.worker.clock import clock_for
@@ -173,7 +173,7 @@ def _say_what_was_made_again(audits: Audits | None, sentinels: Sentinels | None,
 
 def made_again(audits: Audits) -> str:
     count = audits.same + audits.different
-    samples = "1 sample" if count == 1 else f"{count:,} samples"
+    samples = several(count, "sample")
     return f"{samples} made again, {f'{audits.different:,} not the same' if audits.different else 'all the same'}"
 
 
@@ -185,7 +185,7 @@ def _sentinels(recorder: Recorder, levels: Mapping[str, Contract]) -> Sentinels:
 
 def steps_made_again(sentinels: Sentinels) -> str:
     count = sentinels.same + sentinels.different
-    steps = "1 step" if count == 1 else f"{count:,} steps"
+    steps = several(count, "step")
     loosest = max(sentinels.looked_at.values(), key=lambda level: level.rank)
     same = {Contract.EXACT: "all the same", Contract.ROUNDING: "all the same but for rounding"}
     found = same.get(loosest, "on average the same")

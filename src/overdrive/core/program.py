@@ -33,7 +33,7 @@ class Program:
             ProgramError: no program is named, or the script is not there.
         """
         if not words:
-            raise ProgramError("No program named: give a SCRIPT, or -m MODULE, after the options.")
+            raise ProgramError("No program named: give a script after the options (train.py), or -m MODULE.")
         if words[0] == "-m":
             if len(words) < 2:
                 raise ProgramError("-m needs the name of a module after it.")

@@ -8,6 +8,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def several(number: int, one: str, more: str = "") -> str:
+    """ "1 process", "12 processes": `more` is the plural, which else has an s."""
+    return f"1 {one}" if number == 1 else f"{number:,} {more or one + 's'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the units that people use."""
     if seconds < 0.9995e-3:
@@ -21,6 +26,13 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def clock(seconds: float) -> str:
+    """Time since a start, or until an end, as it is shown beside what goes on: `0:43`, `12:05`, `1:02:05`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def rate(value: float, unit: str) -> str:

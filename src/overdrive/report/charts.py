@@ -35,7 +35,7 @@ def waterfall(parts: Sequence[svg.ChartRow], total: svg.ChartRow | None, width: 
             drawn += svg.whisker(at(low), at(high), y, "whisker")
         drawn += frame.words(index, row)
         if index + 1 < len(parts) or (row.kind == "rest" and total):  # to where the next bar begins, or ends
-            drawn.append(svg.line(at(end), y + 9, at(end), frame.middle(index + 1) - 9, "link"))
+            drawn += frame.upright(at(end), "link", y + 9, frame.middle(index + 1) - 9)
     said = "; ".join(f"{row.name} {row.label}" for row in rows)
     return svg.drawing(width, frame.height, "Contribution of each technique to the speed-up", said, drawn)
 
@@ -55,8 +55,7 @@ def intervals(rows: Sequence[svg.ChartRow], title: str, noise: float | None = No
     frame = svg.ChartFrame(width, len(rows), values)
     drawn = frame.axis()
     if noise:
-        left, right = frame.scale.clipped(1 / (1 + noise)), frame.scale.clipped(1 + noise)
-        drawn.insert(0, svg.rect(left, 0, right - left, frame.bottom, "noise"))
+        drawn = frame.band(1 / (1 + noise), 1 + noise, "noise") + drawn
     for index, row in enumerate(rows):
         drawn += frame.marks(index, row)
     said = "; ".join(f"{row.name} {row.under} {row.label}" for row in rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from overdrive.core.tune_result import Price, TuneResult
-from overdrive.core.units import duration
+from overdrive.core.units import duration, several
 
 
 def gains(result: TuneResult) -> list[str]:
@@ -35,7 +35,7 @@ def _pays(result: TuneResult) -> str:
     took = f"Tuning took {duration(tuning)}; it pays for itself after"
     if own and own.before and own.after and own.before > own.after:
         runs = math.ceil(tuning / (own.before - own.after))
-        return f"{took} {'1 run' if runs == 1 else f'{runs:,} runs'} of this script ({steps})."
+        return f"{took} {several(runs, 'run')} of this script ({steps})."
     pace = result.baseline.seconds_per_step if result.baseline else None
     told = f", {duration(even * pace)} of {'answering' if result.inference else 'training'} as it was" if pace else ""
     return f"{took} {steps}{told}."

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from overdrive.core.interval import Interval
+from overdrive.core.units import clock
 from overdrive.trials.duel import Duel
 from overdrive.tuner.duel_runner import Progress
 
@@ -53,7 +54,7 @@ class Live(Progress):
     def stage(self, text: str) -> None:
         self._stage, self._detail, self._standings = text, "starting processes", {}
         if not self._screen:
-            self._console.print(f"[{_clock(self._spent())}] {text}", markup=False, highlight=False, soft_wrap=True)
+            self._console.print(f"[{clock(self._spent())}] {text}", markup=False, highlight=False, soft_wrap=True)
 
     def pair(self, duel: Duel) -> None:
         last = duel.pairs[-1]
@@ -72,7 +73,7 @@ class Live(Progress):
 
     def outcome(self, text: str) -> None:
         if self._screen:
-            line = f"[dim]{_clock(self._spent())}[/dim]  {escape(self._stage)}: [bold]{escape(text)}[/bold]"
+            line = f"[dim]{clock(self._spent())}[/dim]  {escape(self._stage)}: [bold]{escape(text)}[/bold]"
             self._console.print(line, highlight=False, soft_wrap=True)
         else:
             self._console.print(f"        {text}", markup=False, highlight=False, soft_wrap=True)
@@ -86,7 +87,7 @@ class Live(Progress):
     def _picture(self) -> RenderableType:
         """What is shown now: drawn again four times a second, so that the time left counts down."""
         left = max(0.0, self._budget - self._spent())
-        line = Text.assemble(f"{self._stage}  ", (f"{self._detail}, {_clock(left)} of the budget left", "dim"))
+        line = Text.assemble(f"{self._stage}  ", (f"{self._detail}, {clock(left)} of the budget left", "dim"))
         self._spinner.update(text=line)
         return Group(self._spinner, _standings(self._standings)) if self._standings else self._spinner
 
@@ -121,7 +122,3 @@ def bar(found: Interval) -> str:
 def _place(speedup: float) -> int:
     share = math.log(max(speedup, 1e-6)) / _FULL if math.isfinite(speedup) else 1.0
     return _HALF_WIDTH + round(max(-1.0, min(1.0, share)) * _HALF_WIDTH)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

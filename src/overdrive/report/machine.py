@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from overdrive.core.units import several
+
 _GIB = 2**30
 
 
@@ -42,7 +44,7 @@ def _cpu(cpu: Mapping[str, Any]) -> str:
         words[0] = f"{sockets} × {words[0]}"
     if logical:
         threads = f" ({logical} threads)" if physical and physical != logical else ""
-        words.append(f"{_count(physical or logical, 'core')}{threads}")
+        words.append(f"{several(physical or logical, 'core')}{threads}")
     if cpu.get("granted_cores") and cpu["granted_cores"] != logical:
         words.append(f"{cpu['granted_cores']} granted")
     nodes = len(cpu.get("memory_nodes", []))
@@ -113,9 +115,9 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
     if "ecc" in gpu:
         words.append("ECC" if gpu["ecc"] else "no ECC")
     if gpu.get("compute_partition") not in (None, "SPX"):
-        words.append(f"{gpu['compute_partition']}: {_count(gpu.get('partitions', 1), 'part')}")
+        words.append(f"{gpu['compute_partition']}: {several(gpu.get('partitions', 1), 'part')}")
     if gpu.get("mig"):
-        words.append(f"MIG: {_count(len(gpu.get('slices', [])), 'slice')}")
+        words.append(f"MIG: {several(len(gpu.get('slices', [])), 'slice')}")
     return ", ".join(words)
 
 
@@ -171,7 +173,7 @@ def _scheduler(found: Mapping[str, Any]) -> str:
         words.append(f"{found['container']} container" if found["container"] != "container" else "a container")
     for key, noun in (("cores", "core"), ("gpus", "GPU"), ("tasks", "task"), ("hosts", "host")):
         if found.get(key):
-            words.append(_count(found[key], noun))
+            words.append(several(found[key], noun))
     if found.get("memory_bytes"):
         words.append(gib(found["memory_bytes"]))
     return ", ".join(words)
@@ -185,7 +187,7 @@ def _software(software: Mapping[str, Any]) -> str:
         details = [f"built for {built}"]
         running = loaded.get("torch") or {}
         if running.get("threads"):
-            details.append(_count(running["threads"], "thread"))
+            details.append(several(running["threads"], "thread"))
         if running.get("cpu_capability"):
             details.append(running["cpu_capability"])
         words.append(f"PyTorch {build['version']} ({', '.join(details)})")
@@ -196,7 +198,7 @@ def _software(software: Mapping[str, Any]) -> str:
         running = loaded.get("tensorflow") or {}
         details = [f"{'CUDA' if build.get('cuda') else 'CPU'} build"]
         if running.get("threads"):
-            details.append(_count(running["threads"], "thread"))
+            details.append(several(running["threads"], "thread"))
         if "onednn" in running:
             details.append("oneDNN" if running["onednn"] else "without oneDNN")
         words.append(f"TensorFlow {versions['tensorflow']} ({', '.join(details)})")
@@ -223,7 +225,3 @@ def _libraries(software: Mapping[str, Any]) -> str:
     words += [f"{count} × {name}" if count > 1 else name for name, count in openmp.items()]
     words += loaded.get("allocators", [])
     return ", ".join(words)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -35,9 +35,9 @@ def arms(rows: Sequence[svg.ChartRow], within: tuple[float, float] | None, width
     frame = svg.ChartFrame(width, len(rows), values, factors=False)
     drawn = frame.axis()
     if within:
-        left, right = frame.scale.at(within[0]), frame.scale.at(within[1])
-        drawn.insert(0, svg.rect(left, 0, right - left, frame.bottom, "margin"))
-        drawn += [svg.line(x, 0, x, frame.bottom, "limit") for x in (left, right)]
+        drawn = frame.band(*within, "margin") + drawn
+        for end in within:
+            drawn += frame.upright(frame.scale.at(end), "limit")
     for index, row in enumerate(rows):
         drawn += frame.marks(index, row)
     said = "; ".join(f"{row.name} {row.label}" for row in rows)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from overdrive.core.search_result import SearchResult, SeedComparison, Tried
 from overdrive.core.settings import Value
+from overdrive.core.units import clock
 from overdrive.report.paper import Paper
 
 _MOST_SHOWN = 10  # configurations, the best first
@@ -23,8 +24,8 @@ class Teller:
         self._began = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        seconds = time.monotonic() - self._began
-        self._console.print(f"  {seconds / 60:5.1f} min  {text}", markup=False, soft_wrap=True)
+        so_far = clock(time.monotonic() - self._began)
+        self._console.print(f"[{so_far}] {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def parameters(rows: Sequence[tuple[str, Value, str, str, str]], program: str, console: Console) -> None:

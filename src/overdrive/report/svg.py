@@ -73,11 +73,27 @@ class ChartFrame:
     def middle(self, index: int) -> float:
         return index * self.pitch + (self.pitch / 2 if self.wide else 42)
 
+    def lanes(self) -> list[tuple[float, float]]:
+        """Heights (top, bottom) at which marks stand and no words: all of it, or on a phone a lane under each name."""
+        if self.wide:
+            return [(0.0, self.bottom)]
+        return [(top + 29.0, top + 66.0) for top in range(0, self.bottom - 4, self.pitch)]
+
+    def upright(self, x: float, style: str, begin: float = 0.0, end: float = math.inf) -> list[str]:
+        """A line from height `begin` to `end`, and through no words."""
+        parts = [(max(top, begin), min(bottom, end)) for top, bottom in self.lanes()]
+        return [line(x, top, x, bottom, style) for top, bottom in parts if top < bottom]
+
+    def band(self, low: float, high: float, style: str) -> list[str]:
+        """Between two values of the axis, behind all rows."""
+        left, right = self.scale.clipped(low), self.scale.clipped(high)
+        return [rect(left, top, right - left, bottom - top, style) for top, bottom in self.lanes()]
+
     def axis(self) -> list[str]:
         drawn = []
         for tick in self._ticks(8 if self.wide else 5):
             x = self.scale.at(tick)
-            drawn.append(line(x, 0, x, self.bottom, "one" if tick == 1 and self.factors else "grid"))
+            drawn += self.upright(x, "one" if tick == 1 and self.factors else "grid")
             drawn.append(text(x, self.bottom + 18, f"{tick:,g}×" if self.factors else f"{tick:g}", "tick", "middle"))
         return drawn
 

@@ -34,11 +34,13 @@ def disturbed(duel: Duel) -> list[str]:
         )
         if duel.verdict is Verdict.INCONCLUSIVE:
             notes.append("Tune when the machine is quieter.")
-    elif share:
+        return notes
+    if share:
         notes.append(f"{share:.0%} of the pairs of blocks of the confirmation were left out: others held the cores.")
     if used is not None and (steadily := used / (os.cpu_count() or 1)) > _BUSY:
         notes.append(
-            f"In those that count other programs used {steadily:.0%} of all cores: a quiet machine may be another."
+            f"In those that were kept other programs used {steadily:.0%} of all cores: on a quiet machine the plan "
+            "may gain more, or less."
         )
     return notes
 

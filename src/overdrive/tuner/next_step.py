@@ -10,6 +10,7 @@ from dataclasses import replace
 from overdrive.core.contract import Contract
 from overdrive.core.objective import TIME
 from overdrive.core.program import Program
+from overdrive.core.units import several
 from overdrive.evidence.neighbours import busy, share_disturbed
 from overdrive.evidence.speed import Verdict
 from overdrive.trials.duel import Duel
@@ -81,7 +82,7 @@ def _slow(found: Findings, untried: Sequence[str]) -> str:
     causes = [f"a {unit} takes {step:.2g} s"] if step > 0.5 else []
     causes += [f"a process needs {start:.0f} s for its first {unit}"] if start > 10 else []
     cause = f" ({', '.join(causes)})" if causes else ""
-    few = "1 candidate" if len(untried) == 1 else f"{len(untried)} candidates"
+    few = several(len(untried), "candidate")
     return f"There was no time for {few}{cause}: {_tune(found, found.program, _longer(found))}."
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from overdrive.core.facts import Facts
 from overdrive.core.interval import Interval
 from overdrive.core.settings import Chosen, Settings
+from overdrive.core.units import several
 from overdrive.evidence.attribution import Attribution, Share
 from overdrive.evidence.neighbours import busy
 from overdrive.evidence.screening import Alternative, Effects, Factor, choose, shipped
@@ -113,12 +114,18 @@ class Screened:
         if self.busy():
             besides = f" (in {self.disturbed} of them others held the cores)"
         if not self.beliefs:
-            return f"nothing established in {self.pairs} pairs of blocks{besides}"
+            return f"nothing established in {self._pairs()}{besides}"
         hopeful = [name for name in self.beliefs if self.hopeless(name) is None and name not in self.beyond]
         hopeful.sort(key=lambda name: -self.beliefs[name].mean)
         best = ", ".join(f"{name} {self.speedups[name].as_speedup()}" for name in hopeful[:_MOST_TOLD])
         said = f"worth a duel: {best}" if hopeful else "none of them gains anything"
-        return f"{self.pairs} pairs of blocks{besides} in {self.processes} processes, {self.seconds:.0f} s; {said}"
+        return f"{self._pairs()}{besides} in {self._processes()}, {self.seconds:.0f} s; {said}"
+
+    def _pairs(self) -> str:
+        return several(self.pairs, "pair of blocks", "pairs of blocks")
+
+    def _processes(self) -> str:
+        return several(self.processes, "process", "processes")
 
     def hopeless(self, name: str) -> str | None:
         """Why a candidate needs no duel; None where it does, or nothing is known of it."""
@@ -175,7 +182,7 @@ class Screened:
             if beside.any():
                 together.append(effects.interval(beside))
         return Attribution(
-            f"screening ({self.pairs} pairs of blocks in {self.processes} processes)",
+            f"screening ({self._pairs()} in {self._processes()})",
             None,
             product(totals),
             tuple(shares[name] for name in names),

@@ -17,6 +17,7 @@ import numpy as np
 from overdrive.core.json_data import from_json, to_json
 from overdrive.core.records import TrialOver
 from overdrive.core.settings import Chosen
+from overdrive.core.units import several
 from overdrive.evidence.screening import (
     Alternative,
     Design,
@@ -199,7 +200,7 @@ class Screener:
             self._lead_factor = min(_LONGEST_LEAD, 2 * self._lead_factor)
         left = self._deadline - time.monotonic()
         self._quota = pairs_of_process(effects, self._pair_seconds, self._start_seconds, left)
-        so_far = f"{self._pairs} pairs of blocks, {len(self._around.made)} processes"
+        so_far = f"{self._pairs} pairs of blocks, {several(len(self._around.made), 'process', 'processes')}"
         shown = self._techniques.keys() - self._left_out  # of those that left themselves out only the prior is known
         speedups = {name: effects.speedup(name) for name in effects.labels if name in shown}
         self._progress.candidates(so_far, speedups)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from overdrive.core.settings import Chosen
+from overdrive.core.units import unit_of
 from overdrive.datacache.audit import Audits
 from overdrive.seams.hub import Seams
 from overdrive.worker.clock import clock_for
@@ -21,10 +22,15 @@ NO_OPTIMIZER = (
 
 class BlockOfCode(Session):
     def __init__(self, techniques: Sequence[Chosen], inference: bool = False) -> None:
-        clock = clock_for(inference)
+        self._clock = clock = clock_for(inference)
         super().__init__(techniques, [clock.watch, Audits(lambda: clock.steps), self._watch], announce, inference)
         self._inference = inference
         self._optimizers = 0
+
+    def so_far(self) -> str:
+        """How many steps the block has made, and under what; empty where it made none."""
+        steps = self._clock.steps
+        return f"{steps:,} {unit_of(self._inference)}s under {', '.join(self.active) or 'nothing'}" if steps else ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

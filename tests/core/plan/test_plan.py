@@ -361,7 +361,7 @@ def test_a_plan_is_read_from_a_file_and_its_name_is_in_the_message(tmp_path: Pat
 
 
 def test_a_file_that_cannot_be_read_is_a_fault_of_the_plan(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="cannot be read"):
+    with pytest.raises(PlanError, match="there is no such plan"):
         Plan.read(tmp_path / "missing.toml", CATALOGUE)
     with pytest.raises(PlanError, match="cannot be read"):
         Plan.read(tmp_path, CATALOGUE)

@@ -154,6 +154,8 @@ class Plan:
             if len(data) > MOST_BYTES:
                 raise PlanError(TOO_LONG, None, path.name)
             return cls.loads(data.decode(), catalogue, path.name)
+        except FileNotFoundError:
+            raise PlanError("there is no such plan; `overdrive tune train.py` makes one", None, str(path)) from None
         except OSError as error:
             raise PlanError(f"this plan cannot be read ({error.strerror})", None, str(path)) from None
         except UnicodeDecodeError as error:

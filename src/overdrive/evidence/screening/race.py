@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from overdrive.core.interval import Interval
+from overdrive.core.units import several
 from overdrive.evidence.screening.beliefs import WORTH, Beliefs, beliefs, normal
 from overdrive.evidence.screening.choice import Alternative, Choice, choose
 from overdrive.evidence.screening.design import Conflicts
@@ -108,5 +109,5 @@ def _over(effects: Effects, believed: Beliefs, left: Sequence[str], loss: float)
     if not unsure and effects.processes >= _FEWEST_PROCESSES:
         return True, "all candidates that are left gain for certain"
     if not unsure:
-        return False, f"what gains has been seen in {effects.processes} processes only"
+        return False, f"what gains has been seen in {several(effects.processes, 'process', 'processes')} only"
     return False, f"{len(unsure)} of {len(left)} candidates are not decided"

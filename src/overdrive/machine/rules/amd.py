@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import capped, named, power_cap
 
 _GIB = 2**30
@@ -42,7 +43,7 @@ def unusable(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "amd_not_given",
             severity,
-            f"{plural(len(gpus), 'AMD GPU')} in this machine, but {gone} is not there.",
+            f"{several(len(gpus), 'AMD GPU')} in this machine, but {gone} is not there.",
             "ROCm finds no GPU, and programs that ask first train on the CPU.",
             Basis.CITED,
             "Give the container both devices; without one, load the driver.",
@@ -91,7 +92,7 @@ def unsound(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "amd_fault",
                 Severity.WRONG,
-                f"AMD GPU {gpu['index']} is not sound: {plural(count, 'error')} could not be corrected.",
+                f"AMD GPU {gpu['index']} is not sound: {several(count, 'error')} could not be corrected.",
                 "Programs on it are ended by the driver, or compute on less memory.",
                 Basis.CITED,
                 "Restart the machine when nothing runs on it; if it comes again, have it replaced.",
@@ -131,7 +132,7 @@ def partitions(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "amd_partitions",
             Severity.NOTE,
-            f"{_named(cut, len(gpus))}: cut into {plural(parts, 'part')} ({modes}), "
+            f"{_named(cut, len(gpus))}: cut into {several(parts, 'part')} ({modes}), "
             "each a GPU of its own to a program.",
             "A program has one part's share of the cores, unless it asks for several.",
             Basis.CITED,
@@ -181,7 +182,7 @@ def hidden(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "amd_hidden",
                 Severity.WRONG,
-                f"{name}={chosen!r} hides all {plural(len(amd_of(survey)), 'AMD GPU')}.",
+                f"{name}={chosen!r} hides all {several(len(amd_of(survey)), 'AMD GPU')}.",
                 "Training runs on the CPU.",
                 Basis.CITED,
                 "Take it away, unless the CPU is meant.",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from overdrive.core.units import several
 from overdrive.machine.rules.amd import amd_of
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 from overdrive.machine.rules.variables import VARIABLES
 
@@ -51,7 +52,7 @@ def threads(survey: Survey) -> Iterator[Finding]:
             yield Finding(
                 "too_many_threads",
                 Severity.WRONG,
-                f"{name}={value}, and this process may use {plural(granted, 'core')}.",
+                f"{name}={value}, and this process may use {several(granted, 'core')}.",
                 "Threads wait for one another at the end of every operation.",
                 Basis.UNKNOWN,
                 "Set as many as there are cores.",
@@ -83,7 +84,7 @@ def hidden(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "gpus_hidden",
             Severity.WRONG,
-            f"CUDA_VISIBLE_DEVICES={chosen!r} hides all {plural(len(gpus), 'GPU')}.",
+            f"CUDA_VISIBLE_DEVICES={chosen!r} hides all {several(len(gpus), 'GPU')}.",
             "Training runs on the CPU.",
             Basis.COMPUTED,
             "Take it away, unless the CPU is meant.",
@@ -94,7 +95,7 @@ def hidden(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "gpus_unknown",
             Severity.WRONG,
-            f"CUDA_VISIBLE_DEVICES={chosen} names GPU {', '.join(unknown)}, and there is {plural(len(gpus), 'GPU')}.",
+            f"CUDA_VISIBLE_DEVICES={chosen} names GPU {', '.join(unknown)}, and there is {several(len(gpus), 'GPU')}.",
             "CUDA sees only those before the first that it does not know.",
             Basis.CITED,
             "Name GPUs that are there.",

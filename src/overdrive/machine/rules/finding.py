@@ -57,10 +57,6 @@ class LeftOut:
     why: str
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def listed(numbers: list[int]) -> str:
     """ "0, 2 to 7": numbers in rising order, for people."""
     runs: list[list[int]] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, listed
 
 _GIB = 2**30
 _SMI = "https://docs.nvidia.com/deploy/nvidia-smi/index.html"
@@ -53,7 +54,7 @@ def no_driver(survey: Survey) -> Iterator[Finding]:
     yield Finding(
         "no_driver",
         Severity.WRONG,
-        f"{plural(len(seen), 'NVIDIA GPU')} on the PCI bus, but NVIDIA's driver does not answer.",
+        f"{several(len(seen), 'NVIDIA GPU')} on the PCI bus, but NVIDIA's driver does not answer.",
         "Training runs on the CPU.",
         Basis.COMPUTED,
         "The driver is loaded: give the container its GPUs."
@@ -76,7 +77,7 @@ def broken(survey: Survey) -> Iterator[Finding]:
         elif gpu.get("row_remap_pending"):
             faults.append("broken rows of its memory are replaced only at the next reset")
         if gpu.get("uncorrected_errors"):
-            faults.append(f"{plural(gpu['uncorrected_errors'], 'memory error')} could not be corrected")
+            faults.append(f"{several(gpu['uncorrected_errors'], 'memory error')} could not be corrected")
         if gpu.get("recovery"):
             faults.append(f"the driver asks for {gpu['recovery'].lower()}")
         if faults:
@@ -203,7 +204,7 @@ def mig(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "mig_slice",
             Severity.NOTE,
-            f"GPU {gpu['index']} is cut into slices (MIG); seen here: {plural(len(slices), 'slice')} of {sizes}.",
+            f"GPU {gpu['index']} is cut into slices (MIG); seen here: {several(len(slices), 'slice')} of {sizes}.",
             "A program has one slice: its share of the multiprocessors and of the memory's speed, and no other GPU.",
             Basis.CITED,
             "Ask for a whole GPU where the program would fill it.",

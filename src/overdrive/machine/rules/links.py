@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from overdrive.core.units import several
 from overdrive.machine.pci import LANE_GB_S, bandwidth
 from overdrive.machine.reading import numbers_in
 from overdrive.machine.rules.amd import amd_of
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of, named
 
 _TROUBLE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
@@ -38,7 +39,7 @@ def _few_lanes(gpu: dict[str, Any], rule: str, kind: str) -> Iterator[Finding]:
         f"Copies from and to it go at {now / most:.0%} of the speed"
         + (f": at most {here:.1f} instead of {could:.1f} GB/s each way." if here and could else "."),
         Basis.COMPUTED,
-        f"The slot has only {plural(slot, 'lane')}: put the card into one with {most}."
+        f"The slot has only {several(slot, 'lane')}: put the card into one with {most}."
         if slot and slot <= now
         else "Seat the card anew, without a riser; look in the BIOS whether the slot shares its lanes with a disk.",
         Sure.CERTAIN,
@@ -95,7 +96,7 @@ def nvlinks(survey: Survey) -> Iterator[Finding]:
             f"GPU {index} has {states[index]['active']} NVLinks, its neighbours {most}.",
             f"It exchanges data at {states[index]['active'] / most:.0%} of their speed, and they wait for it.",
             Basis.COMPUTED,
-            f"{plural(missing, 'link')} did not train: reset the GPUs, or restart; if it stays, have it seen to.",
+            f"{several(missing, 'link')} did not train: reset the GPUs, or restart; if it stays, have it seen to.",
             Sure.CERTAIN,
             f"nvidia-smi nvlink -s -i {index} && nvidia-smi nvlink -e -i {index}",
         )
@@ -145,7 +146,7 @@ def far_cards(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "far_network_card",
             Severity.NOTE,
-            f"{plural(len(far), 'GPU')} of {len(gpus)} have no network card on their own PCIe switch.",
+            f"{several(len(far), 'GPU')} of {len(gpus)} have no network card on their own PCIe switch.",
             "What they send to other machines goes through the processor.",
             Basis.CITED,
             "Nothing on this machine; NCCL finds the nearest card by itself.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
 _ABI = "https://docs.kernel.org/admin-guide/abi-stable.html#symbols-under-sys-class-infiniband"
@@ -39,7 +40,7 @@ def down(survey: Survey) -> Iterator[Finding]:
             f"{_name(port)} ({port.get('link_layer', 'InfiniBand')}) is {port['state']}"
             + (f", its link {port['physical_state']}" if port.get("physical_state") else "")
             + ("; it was up before." if lost else "."),
-            f"{len(working)} of {plural(len(ports), 'port')} carry data; NCCL leaves this one out, or waits for it."
+            f"{len(working)} of {several(len(ports), 'port')} carry data; NCCL leaves this one out, or waits for it."
             if working
             else "Nothing goes over it.",
             Basis.COMPUTED,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 
 
 def granted_less(survey: Survey) -> Iterator[Finding]:
@@ -16,7 +17,7 @@ def granted_less(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "granted_less",
             Severity.NOTE,
-            f"This process may use {granted} of the machine's {plural(logical, 'logical core')}, by {by}.",
+            f"This process may use {granted} of the machine's {several(logical, 'logical core')}, by {by}.",
             "Programs that count the machine's cores start too many threads and data workers.",
             Basis.UNKNOWN,
             f"Ask the scheduler for more, or count with os.sched_getaffinity; {granted} is what Overdrive uses.",
@@ -107,7 +108,7 @@ def others(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "busy",
             Severity.ADVICE,
-            f"Other work was running: over the last minute {load:g} threads wanted {plural(cores, 'core')}.",
+            f"Other work was running: over the last minute {load:g} threads wanted {several(cores, 'core')}.",
             "Training shares the cores with it, and what is measured meanwhile is too slow and noisy.",
             Basis.UNKNOWN,
             "See who it is, and measure again when it is quiet.",

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
 _START = "https://pytorch.org/get-started/locally/"
@@ -51,7 +52,7 @@ def cpu_build(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "torch_without_rocm",
             Severity.ADVICE,
-            f"{plural(len(amd), 'AMD GPU')} on the PCI bus, and PyTorch {torch['version']} was built without ROCm.",
+            f"{several(len(amd), 'AMD GPU')} on the PCI bus, and PyTorch {torch['version']} was built without ROCm.",
             "Training runs on the CPU, if ROCm runs on this GPU.",
             Basis.COMPUTED,
             "Install a build for ROCm.",
@@ -192,7 +193,7 @@ def threads(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "more_threads_than_cores",
             Severity.WRONG,
-            f"PyTorch starts {torch['threads']} threads for each operation, and {plural(granted, 'core')} are granted.",
+            f"PyTorch starts {torch['threads']} threads an operation, and {several(granted, 'core')} are granted.",
             "Threads wait for one another, and the quota stops all of them in turn.",
             Basis.UNKNOWN,
             "PyTorch does not read a container's quota: set the number of threads.",

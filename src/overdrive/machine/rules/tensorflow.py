@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey, plural
+from overdrive.core.units import several
+from overdrive.machine.rules.finding import Basis, Finding, Severity, Sure, Survey
 from overdrive.machine.rules.gpus import gpus_of
 
 _PIP = f"{shlex.quote(sys.executable)} -m pip install"
@@ -82,7 +83,7 @@ def threads(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "tensorflow_threads",
             Severity.WRONG,
-            f"TensorFlow starts {threads} threads for an operation, and {plural(granted, 'core')} are granted.",
+            f"TensorFlow starts {threads} threads for an operation, and {several(granted, 'core')} are granted.",
             "Threads wait for one another, and the quota stops all of them in turn.",
             Basis.UNKNOWN,
             "TensorFlow does not read a container's quota: set the number of threads.",

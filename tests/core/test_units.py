@@ -1,0 +1,22 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from overdrive.core.units import clock, several
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")])
+def test_one_is_no_plural(number: int, told: str) -> None:
+    assert several(number, "step") == told
+
+
+def test_a_plural_of_its_own_is_given() -> None:
+    assert several(1, "process", "processes") == "1 process"
+    assert several(3, "process", "processes") == "3 processes"
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.4, "0:00"), (6.9, "0:06"), (725, "12:05"), (3725, "1:02:05")])
+def test_time_that_passes_has_minutes_and_seconds(seconds: float, told: str) -> None:
+    assert clock(seconds) == told
