@@ -208,7 +208,7 @@ class _Proved:
             self.refused = "the form of its results is not always the same"
             return
         for one, other in zip(tensors, self._results(given), strict=True):
-            if one.shape != other.shape or not _close(one, other):
+            if one.shape != other.shape or not close(one, other):
                 self.refused = "an engine's answer was another one"
                 return
         self._compared += 1
@@ -240,7 +240,7 @@ def _like(form: tuple[Any, ...], array: Any) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype).copy_(made)
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether they differ by rounding. Where the model's has no finite number, the engine's has the same there."""
     if not one.is_floating_point():
         return torch.equal(one, other)

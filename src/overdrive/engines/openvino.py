@@ -19,11 +19,9 @@ def missing() -> str | None:
 
 
 def build(graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
-    with _telling_nobody():
-        import openvino as ov
+    model = converted(graph, [list(given.shape) for given in inputs])
+    import openvino as ov
 
-    model = ov.convert_model(graph)
-    model.reshape({port: list(given.shape) for port, given in zip(model.inputs, inputs, strict=True)})
     # Where the processor has bf16, the default is to compute in it.
     exact = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
     # On several streams one call is no faster, and what other streams would do is another program.
@@ -36,6 +34,16 @@ def build(graph: Any, inputs: Sequence[Array], threads: int) -> Engine:
         return [results[port] for port in compiled.outputs]
 
     return answer
+
+
+def converted(graph: Any, shapes: Sequence[Sequence[int]]) -> Any:
+    """The `openvino.Model` of an exported graph. `shapes`: of its inputs; -1 is a dimension that may vary."""
+    with _telling_nobody():
+        import openvino as ov
+
+    model = ov.convert_model(graph)
+    model.reshape({port: list(shape) for port, shape in zip(model.inputs, shapes, strict=True)})
+    return model
 
 
 @contextmanager
