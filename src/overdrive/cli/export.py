@@ -21,9 +21,10 @@ from overdrive.cli.line import (
 from overdrive.cli.values import stdin_option
 from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
-from overdrive.targets.export import MISSING, PATIENCE, CannotExport, Export, export, missing
+from overdrive.targets.export import MISSING, PATIENCE, CannotExport, Export, export, export_to_fpga, missing
 from overdrive.targets.folder import put, why_not
-from overdrive.targets.order import Order
+from overdrive.targets.fpga.verdict import Designed
+from overdrive.targets.order import FPGA, Order
 from overdrive.targets.pages import milliseconds, remarks, write_pages
 from overdrive.targets.result import Exported
 from overdrive.trials.pool import TrialPool
@@ -42,18 +43,26 @@ def write_export(program: Program, order: Order, place: Path, json_path: Path | 
     """
     console = console_beside(json_path, soft_wrap=True)
     console.print(f"Running {program.command()}, and recording what its model is given.", markup=False)
+    result: Exported | Designed
     with TrialPool(first_patience=PATIENCE) as pool:
         try:
             with console.status(""):
-                found = export(pool, program, order)
+                if order.target == FPGA:
+                    folder, result = export_to_fpga(pool, program, order, place)
+                else:
+                    found = export(pool, program, order)
+                    folder, result = found.folder, _result(found, order, place)
         except CannotExport:
             if pool.last_output.strip():
                 print(pool.last_output.rstrip(), file=sys.stderr)
             raise
-        result = _result(found, order, place)
-        write_pages(result, found.folder, program.command())
-        put(found.folder, place)
-    _tell(result, console.print)
+        if isinstance(result, Exported):
+            write_pages(result, folder, program.command())
+        put(folder, place)
+    if isinstance(result, Exported):
+        _tell(result, console.print)
+    else:
+        _tell_design(result, console.print)
     write_json(json_path, to_json(result))
     return 0
 
@@ -85,6 +94,16 @@ def _tell(result: Exported, say: Callable[..., None]) -> None:
         shapes = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in timed.shapes.items())
         sides = f"{milliseconds(timed.artefact.p50)} ms a call, eager {milliseconds(timed.eager.p50)}"
         say(f"p50     {shapes}: {sides}; eager / artefact {timed.speedup.as_speedup()}", markup=False)
+    say(f"folder  {result.folder}", markup=False)
+
+
+def _tell_design(result: Designed, say: Callable[..., None]) -> None:
+    say(f"{result.model}: {result.inputs:,} recorded inputs, all emulated bit by bit.", markup=False)
+    for each in result.notes:
+        say(f"  {each}", markup=False)
+    say(f"proof   {result.sentence}", markup=False)
+    widths = ", ".join(f"{each['name']} {each['result'].partition(',TRN')[0]}>" for each in result.layers)
+    say(f"layers  {widths}", markup=False)
     say(f"folder  {result.folder}", markup=False)
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from overdrive.core.json_data import to_json
 from overdrive.core.program import Program
 from overdrive.core.records import TrialOver
 from overdrive.core.trial_spec import TrialSpec
 from overdrive.engines import onnx_runtime, openvino
 from overdrive.kernels.build import cpp_compiler
-from overdrive.targets.order import FOLDER, OBSERVER, SIGNATURE, TIMES, Made, Order, made_in, read_made, write_order
+from overdrive.targets.fpga.verdict import MARGIN, Designed, readme, verdict
+from overdrive.targets.order import (
+    FOLDER,
+    FPGA,
+    OBSERVER,
+    SIGNATURE,
+    TIMES,
+    Made,
+    Order,
+    made_in,
+    read_made,
+    write_order,
+)
 from overdrive.targets.proving import prove
 from overdrive.targets.result import AnswersProof, ShapeLatency, SideLatency
 from overdrive.trials.pool import TrialPool
@@ -45,7 +59,13 @@ def _no_compiler() -> str | None:
     return None if cpp_compiler() else "AOTInductor needs a C++ compiler, and this machine has none: install g++"
 
 
-MISSING = {"onnx": onnx_runtime.missing, "openvino": openvino.missing, "aoti": _no_compiler}
+def _no_hls4ml() -> str | None:
+    if not find_spec("hls4ml"):
+        return "hls4ml is not installed: `pip install 'overdrive[fpga]'` brings it"
+    return None if shutil.which("g++") else "hls4ml's emulation needs g++, and this machine has none"
+
+
+MISSING = {"onnx": onnx_runtime.missing, "openvino": openvino.missing, "aoti": _no_compiler, FPGA: _no_hls4ml}
 
 
 def missing(target: str) -> str | None:
@@ -66,6 +86,25 @@ def export(pool: TrialPool, program: Program, order: Order) -> Export:
     if isinstance(proof, str):
         raise CannotExport(f"{made.model} was exported, and is not proved: {proof}.")
     return Export(made_in(folder), made, signature, proof, _latency(folder))
+
+
+def export_to_fpga(pool: TrialPool, program: Program, order: Order, place: Path) -> tuple[Path, Designed]:
+    """The scratch folder with the project, and what is known of it. `place`: where it will lie.
+
+    Raises:
+        CannotExport: as for `export`.
+    """
+    folder = pool.folder()
+    write_order(folder, replace(order, margin=MARGIN))
+    made = record(pool, program, folder)
+    result = verdict(folder, place, made.model, made.notes, made.versions)
+    if isinstance(result, str):
+        raise CannotExport(f"{made.model} was converted, and does not answer as the program does: {result}.")
+    signature = {"format": 1, "model": made.model, "target": FPGA, "artefact": made.artefact, "versions": made.versions}
+    (made_in(folder) / SIGNATURE).write_text(json.dumps(signature, indent=1) + "\n")
+    (made_in(folder) / "proof.json").write_text(json.dumps(to_json(result), indent=1) + "\n")
+    (made_in(folder) / "README.md").write_text(readme(result, program.command()))
+    return made_in(folder), result
 
 
 def record(pool: TrialPool, program: Program, folder: Path) -> Made:

@@ -15,12 +15,15 @@ OBSERVER = "overdrive.targets.child.recorder"
 _ORDER = "order.json"
 TIMES = "times.json"
 SIGNATURE = "signature.json"
+FPGA = "fpga"
+ANSWERS, DESIGN = "answers.npz", "design.json"  # of a design for an FPGA
 
 
 @dataclass(frozen=True)
 class Order:
     target: str
     model: str = ""  # the class of the model to be exported; "": the first that the program calls
+    margin: float = 0.0  # for an FPGA: the share of inputs whose class may be another one
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Made:
     left: Mapping[str, int] = field(default_factory=dict)  # calls that the artefact has no answer for, by reason
     notes: Sequence[str] = ()
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of dimensions that may vary: those compared
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def made_in(folder: Path) -> Path:

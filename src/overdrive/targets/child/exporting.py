@@ -24,7 +24,7 @@ from overdrive.targets.child import answers, dimensions, formats, runner
 from overdrive.targets.child.calls import Call, CalledModel
 from overdrive.targets.child.flat import FlatModel, input_names, odd_result, output_names, tensors_of
 from overdrive.targets.child.timing import write_times
-from overdrive.targets.order import Made, Order, made_in
+from overdrive.targets.order import FPGA, Made, Order, made_in
 
 Tensors = list[torch.Tensor]
 Shapes = list[list[int | str]]
@@ -60,6 +60,8 @@ def export(called: CalledModel, name: str, others: Mapping[str, int], order: Ord
         return replace(told, refused=f"{name} cannot be exported: {reason} in {count:,} calls")
     try:
         subject = _subject(called, name)
+        if order.target == FPGA:
+            return _designed(subject, order, told, folder)
         made = _made(subject, order.target, made_in(folder))
     except NoEngine as error:
         return replace(told, refused=f"{name} cannot be exported: {error}")
@@ -80,6 +82,23 @@ def export(called: CalledModel, name: str, others: Mapping[str, int], order: Ord
         left=subject.left,
         notes=(*subject.notes, *made.notes),
         sizes=made.sizes,
+    )
+
+
+def _designed(subject: Subject, order: Order, told: Made, folder: Path) -> Made:
+    from overdrive.targets.fpga.design import design
+
+    calls = [tensors_of(each) for each in subject.calls]
+    if any(len(each) > 1 for each in calls) or any(each is not None for each in subject.flat.constants):
+        raise NoEngine("it is given more than one tensor")
+    shape = calls[0][0].shape[1:]
+    rows = [each for each, *_ in calls if each.dim() > 1 and each.shape[1:] == shape and each.is_floating_point()]
+    if not rows:
+        raise NoEngine("it is given no rows of fractions")
+    design(subject.flat.model, rows, order.margin, folder)
+    recorded = sum(len(each) for each in rows)
+    return replace(
+        told, artefact="project", recorded=recorded, notes=subject.notes, versions=formats.versions(order.target)
     )
 
 
