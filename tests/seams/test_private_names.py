@@ -54,6 +54,8 @@ IN_SEAMS = (
     "torch._dynamo",
     "torch._dynamo.config.suppress_errors",
     "torch._dynamo.utils.counters",
+    "torch._inductor",
+    "torch._inductor.aoti_compile_and_package",
     "torch._inductor.compile_fx.compile_fx",
     "torch._inductor.compile_fx.compile_fx_inner",
     "torch._inductor.metrics.generated_kernel_count",
@@ -119,7 +121,10 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "argument parser": ("_actions",),
 }
 # `machine` stands below the seams, and PyTorch has no public name for these products.
-ELSEWHERE = {"machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm")}
+ELSEWHERE = {
+    "machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm"),
+    "targets/runners/aoti.py": ("torch._inductor.aoti_load_package",),  # a file of the user's, who has none of our seams
+}
 # Outside of the seams, of objects that are not ours: `core` and `machine` stand below the seams, and Python's, NumPy's
 # and click's are no framework's.
 OF_OBJECTS_ELSEWHERE: dict[str, set[str]] = {

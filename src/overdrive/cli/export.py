@@ -108,7 +108,7 @@ def _tell_design(result: Designed, say: Callable[..., None]) -> None:
 
 
 @program_command
-@click.option("--to", "target", type=click.Choice(list(MISSING)), required=True, help="What it is exported to.")
+@click.option("--to", "target", type=click.Choice(list(MISSING)), help="What it is exported to.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder. [default: SCRIPT.export-TARGET]")
 @click.option("--model", default="", metavar="CLASS", help="Of several models, the one of this class.")
 @click.option("--force", is_flag=True, help="Replace an export that is there.")
@@ -116,7 +116,7 @@ def _tell_design(result: Designed, say: Callable[..., None]) -> None:
 @stdin_option
 @program_argument("SCRIPT [ARGS]...")
 def command(
-    target: str,
+    target: str | None,
     output: Path | None,
     model: str,
     force: bool,
@@ -129,6 +129,8 @@ def command(
     The script runs as it is, to its end or until it has answered for a while, in a copy that leaves no trace. Its
     model is exported as it is then; a training script's is what it has become.
     """
+    if target is None:
+        fail(f"Say what it is exported to: --to with {', '.join(MISSING)}.")
     program = parse_trial_program(words, stdin)
     place = Path(os.path.abspath(output or default_folder(program, target)))
     if wrong := why_not(place, force):

@@ -56,4 +56,4 @@ def test_a_layer_that_the_front_end_does_not_take_is_named(tmp_path: Path, warm_
     done = warm_overdrive("export", "--to", "fpga", "train.py", cwd=tmp_path)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and "its layer act" in last and "Hardswish" in last
-    assert os.listdir(tmp_path) == ["train.py"]
+    assert set(os.listdir(tmp_path)) - {"cache", "state"} == {"train.py"}
