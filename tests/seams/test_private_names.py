@@ -123,7 +123,7 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
 # `machine` stands below the seams, and PyTorch has no public name for these products.
 ELSEWHERE = {
     "machine/microbenchmarks/products.py": ("torch._int_mm", "torch._scaled_mm"),
-    "targets/runners/aoti.py": ("torch._inductor.aoti_load_package",),  # a file of the user's, who has none of our seams
+    "targets/runners/aoti.py": ("torch._inductor.aoti_load_package",),  # the user's own file
 }
 # Outside of the seams, of objects that are not ours: `core` and `machine` stand below the seams, and Python's, NumPy's
 # and click's are no framework's.
