@@ -137,7 +137,7 @@ def record(pool: TrialPool, program: Program, folder: Path) -> Made:
 
 
 def _latency(folder: Path) -> tuple[ShapeLatency, ...]:
-    from overdrive.evidence.latency import latency, speedup
+    from overdrive.evidence.call_times import latency, speedup
 
     found = []
     for each in json.loads((folder / TIMES).read_text()):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from overdrive.evidence.agreement import agreement, fewest
+from overdrive.evidence.label_agreement import agreement, fewest
 from overdrive.evidence.replayed import rms
 from overdrive.targets.order import ANSWERS, DESIGN
 

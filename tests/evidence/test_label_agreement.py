@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overdrive.evidence.agreement import agreement, fewest
+from overdrive.evidence.label_agreement import agreement, fewest
 
 
 def test_it_is_clopper_and_pearsons() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from overdrive.evidence.latency import latency, speedup
+from overdrive.evidence.call_times import latency, speedup
 
 
 def test_the_interval_holds_the_true_quantile_as_often_as_it_says() -> None:
